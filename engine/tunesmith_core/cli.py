@@ -18,7 +18,10 @@ from typing import get_args
 import tunesmith_core
 from tunesmith_core import (
     cli_chat,
+    cli_data,
     cli_evaluate,
+    cli_models,
+    cli_operations,
     cli_runs,
     cli_specs,
     cli_votes,
@@ -31,16 +34,20 @@ from tunesmith_core import (
 from tunesmith_core.command_line import SETUP_COMMANDS, Parser
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, TunesmithError, wrap
 from tunesmith_core.messages import Message, use_language
-from tunesmith_core.operations.command import RUN_HELP
+from tunesmith_core.operations.command import RUN_HELP, spec_of
 from tunesmith_core.operations.command import add_arguments as add_kind_arguments
 from tunesmith_core.operations.command import run as run_kind
-from tunesmith_core.operations.kind import all_kinds
+from tunesmith_core.operations.kind import Kind, all_kinds
 from tunesmith_core.operations.kinds.chat import ASK, AnsweringDevice
 from tunesmith_core.operations.kinds.evaluate import EVALUATE
+from tunesmith_core.operations.kinds.export import EXPORT
 from tunesmith_core.plain_text import visible
 from tunesmith_core.redact import redact
 
 Command = Callable[[argparse.Namespace], int]
+
+OWN_COMMANDS: dict[str, Command] = {EVALUATE.name: cli_evaluate.evaluate, EXPORT.name: cli_operations.export}
+"""Of operations whose command does more than the operation."""
 
 WINDOW_MODULE = "tunesmith_gui"
 SETUP_MODULE = "tunesmith_setup"
@@ -74,19 +81,26 @@ def make_parser() -> Parser:
     train.add_argument("--no-kernels", action="store_true", help="train with plain PyTorch, without fused kernels")
     add_for_spec("plan", cli_specs.plan, "estimate memory, steps and disk")
     add_for_spec("check", cli_specs.check, "check a spec and measure one real step")
-    add_for_spec("preview", cli_specs.preview, "show how rows become trained tokens").add_argument(
-        "--rows", type=int, default=5, metavar="N", help="number of rows to show (5)"
-    )
+    preview = add_for_spec("preview", cli_specs.preview, "show how rows become trained tokens")
+    preview.add_argument("--rows", type=int, default=5, metavar="N", help="number of rows to show (5)")
+    preview.add_argument("--tokens", action="store_true", help="also list each token of these rows")
     _add_run_commands(add)
     add_kind_arguments(add("ask", cli_chat.ask, "ask the trained model of a run", json=True), ASK)
     add_kind_arguments(
         add("chat", cli_chat.chat, "chat with the trained model of a run", json=True), ASK, without={"question"}
     )
+    cli_models.add_commands(add("models", open_window, "search, download, list, verify and remove models"))
+    cli_data.add_commands(add("data", open_window, "check, show, convert, split and mix data"))
     add("presets", cli_specs.list_presets, "list the presets", json=True)
     for kind in all_kinds().values():
         if kind.help:
-            command = cli_evaluate.evaluate if kind is EVALUATE else partial(run_kind, kind)
-            add_kind_arguments(add(kind.name, command, kind.help, json=True), kind)
+            command = OWN_COMMANDS.get(kind.name) or partial(_operation, kind)
+            sub = add(kind.name, command, kind.help, json=True)
+            add_kind_arguments(sub, kind)
+            if kind is EXPORT:
+                help_text = "also upload it to the model hub, as a private repository"
+                sub.add_argument("--push", default="", metavar="OWNER/NAME", help=help_text)
+                sub.add_argument("--public", action="store_true", help="let everybody see what --push uploads")
     add("version", version, "print the version")
     for name, help_text in SETUP_COMMANDS.items():
         commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, add_help=False)
@@ -132,6 +146,11 @@ def _add_run_commands(add: Callable[..., Parser]) -> None:
     add("trash", cli_runs.show_trash, "list deleted runs", json=True).add_argument(
         "--empty", action="store_true", help="delete them for good"
     )
+
+
+def _operation(kind: Kind, arguments: argparse.Namespace) -> int:
+    say = cli_operations.SAY.get(kind.name, terminal.say_json)
+    return run_kind(kind, spec_of(kind, arguments), say, as_json=arguments.json)
 
 
 def run_setup(argv: Sequence[str]) -> int:

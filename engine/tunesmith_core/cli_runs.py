@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tunesmith_core import files, launch, paths, terminal, trash
+from tunesmith_core import files, hub, launch, paths, terminal, trash
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.protocol import Event, JournalReader
@@ -33,6 +33,7 @@ def train(arguments: Namespace) -> int:
     spec = RunSpec.load(arguments.spec)
     if arguments.no_kernels:
         spec.hardware.kernels = False
+    _fetch_base_model(spec, arguments.json)
     run = launch.start(spec)
     if arguments.detach:
         return _tell_id(run, arguments.json)
@@ -43,10 +44,20 @@ def resume(arguments: Namespace) -> int:
     """Continue an ended run and follow it to its end."""
     run = open_run(arguments.run)
     offset = run.journal_path.stat().st_size if run.journal_path.exists() else 0
+    _fetch_base_model(run.load_spec(), arguments.json)
     launch.resume(run)
     if arguments.detach:
         return _tell_id(run, arguments.json)
     return follow_run(run, as_json=arguments.json, offset=offset)
+
+
+def _fetch_base_model(spec: RunSpec, as_json: bool) -> None:
+    """Download a base model that a spec names by its hub id and that is not here yet: training needs no network."""
+    progress = terminal.Progress()
+    try:
+        hub.fetch_base_model(spec.model, terminal.say_event if as_json else progress.show)
+    finally:
+        progress.close()
 
 
 def follow(arguments: Namespace) -> int:

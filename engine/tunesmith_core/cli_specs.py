@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tunesmith_core import datafmt, devices, planner, preflight, presets, terminal
 from tunesmith_core.errors import EXIT_DONE, TunesmithError
@@ -14,6 +16,7 @@ from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, PreviewSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 
 VERDICTS = {
     "fits": Message("The run fits."),
@@ -30,20 +33,34 @@ PARTS = {
 }
 """Words for the parts of the memory that a plan counts."""
 
+TRAINED_ROW = Message("--- {place}: {num_trained_tokens} of {num_tokens} tokens are trained on")
+SKIPPED_ROW = Message("--- {place}: skipped, {num_lost_tokens} tokens more than the context length")
+ROW_FACTS = ("num_trained_tokens", "num_tokens", "num_lost_tokens")
+
 
 def plan(arguments: Namespace) -> int:
     """Estimate memory, time and disk of a run without starting anything."""
     spec = RunSpec.load(arguments.spec)
-    sniffed = [datafmt.sniff(Path(source.path), encoding=source.encoding) for source in spec.data.sources]
+    sniffed = [
+        datafmt.sniff(
+            Path(source.path), encoding=source.encoding, format_name=source.format, columns=source.columns
+        )
+        for source in spec.data.sources
+    ]
+    preflight.check_groups(spec)
     estimate = planner.plan(
         spec,
         hardware_of(spec),
-        num_rows=_joined([each.num_rows_estimate for each in sniffed], sum),
+        num_rows=_joined(list(map(_num_used, spec.data.sources, sniffed)), sum),
         longest_tokens=_joined([each.max_tokens(spec.data.system_prompt) for each in sniffed], max),
     )
+    found = (preflight.raw_text_note(spec), planner.warmup_note(spec, estimate.total_steps))
+    notes = [note for note in found if note]
     if arguments.json:
-        terminal.say_json(dataclasses.asdict(estimate))
+        terminal.say_json({**dataclasses.asdict(estimate), "notes": notes})
         return EXIT_DONE
+    for note in notes:
+        terminal.note(note)
     sizes = {name: terminal.gib(size) for name, size in estimate.parts.items()}
     disk = terminal.gib(estimate.disk_bytes)
     if not estimate.adapter_is_exact:
@@ -81,6 +98,11 @@ def _verdict(estimate: planner.Plan) -> Message:
 
 def _about(size: str) -> Message:
     return Message("about {size}", size=size)
+
+
+def _num_used(source: SourceSpec, sniffed: datafmt.Sniffed) -> int | None:
+    estimate = sniffed.num_rows_estimate
+    return None if estimate is None else source.num_used(estimate)
 
 
 def _joined(numbers: list[int | None], join: Callable[[list[int]], int]) -> int | None:
@@ -124,26 +146,42 @@ def check(arguments: Namespace) -> int:
 
 def preview(arguments: Namespace) -> int:
     """Show how rows of the data are rendered; what counts for the loss stands between [[ and ]]."""
-    found = conduct(PREVIEW, PreviewSpec(RunSpec.load(arguments.spec), arguments.rows)).get()
-    if arguments.json:
+    spec = PreviewSpec(RunSpec.load(arguments.spec), arguments.rows, arguments.tokens)
+    return show_preview(conduct(PREVIEW, spec).get(), as_json=arguments.json)
+
+
+def show_preview(found: dict[str, Any], *, as_json: bool) -> int:  # Any: JSON values
+    """Print the answer of PREVIEW."""
+    if as_json:
         terminal.say_json(found)
         return EXIT_DONE
+    are_several = len(found.get("reasons", [])) > 1
     for row in found.get("rows", []):
-        terminal.say(
-            Message(
-                "--- line {line}: {num_trained_tokens} of {num_tokens} tokens are trained on",
-                line=row["line"],
-                num_trained_tokens=row["num_trained_tokens"],
-                num_tokens=row["num_tokens"],
-            )
-        )
+        words = SKIPPED_ROW if row.get("is_skipped") else TRAINED_ROW
+        place = row["place"] if are_several else Message("line {line}", line=row["line"])
+        facts = {name: row[name] for name in ROW_FACTS if name in row}
+        terminal.say(Message(words.template, place=place, **facts))
         parts = (f"[[{part['text']}]]" if part["trained"] else part["text"] for part in row["segments"])
         terminal.say("".join(parts))
+        if row.get("tokens"):
+            terminal.say(_token_table(row["tokens"]))
+    if found.get("pairs") == "chat":
+        terminal.say(Message("Prompts and responses are trained as chats, by the chat template of the model."))
     for note in found.get("notes", []):
         terminal.note(note)
     for problem in found.get("problems", []):
         terminal.note(Message("line {line}: {message}", line=problem["line"], message=problem["message"]))
     return EXIT_DONE
+
+
+def _token_table(tokens: list[dict[str, Any]]) -> str:  # Any: JSON values
+    header = [said(Message("number")), said(Message("token")), said(Message("trained")), said(Message("control token"))]
+    yes = said(Message("yes"))
+    lines = (
+        (str(each["id"]), json.dumps(each["text"], ensure_ascii=False), yes if each["trained"] else "", each["special"])
+        for each in tokens
+    )
+    return terminal.table(header, lines)
 
 
 def list_presets(arguments: Namespace) -> int:

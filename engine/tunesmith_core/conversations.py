@@ -85,11 +85,11 @@ class Conversation:
         return self.title or shortened(one_line(self.turns[0].question if self.turns else ""), TITLE_COLUMNS)
 
     def messages(self, side: str) -> list[dict[str, str]]:
-        """Return what a side is asked next: each side reads its own answers, or the other's where it has none."""
+        """Return what a side is asked next: each side reads the turns that it answered itself, never the other's."""
         found = [_message("system", self.system)] if self.system else []
         for turn in self.turns[:-1]:
-            answer = turn.answers.get(side) or next(iter(turn.answers.values()), Answer())
-            found += [_message("user", turn.question), _message("assistant", answer.text)]
+            if side in turn.answers:
+                found += [_message("user", turn.question), _message("assistant", turn.answers[side].text)]
         return [*found, _message("user", self.turns[-1].question)]
 
     def example(self, number: int, side: str = TUNED) -> dict[str, Any]:  # Any: JSON values

@@ -6,6 +6,7 @@ One declaration serves validation, the window's list of all settings, the comman
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import sys
 import types
 import typing
@@ -18,6 +19,9 @@ from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message
 
 METADATA_KEY = "tunesmith"
+
+LONG_NUMBER = 10_000
+"""From here on, digits are grouped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,12 +141,17 @@ def value_problem(value: object, declaration: Declaration) -> str | None:
     if not abs(value) <= sys.float_info.max:
         return Message("must be a finite number")
     if declaration.above is not None and value <= declaration.above:
-        return Message("must be above {limit:g}", limit=declaration.above)
+        return Message("must be above {limit}", limit=_number(declaration.above))
     if declaration.minimum is not None and value < declaration.minimum:
-        return Message("must be at least {limit:g}", limit=declaration.minimum)
+        return Message("must be at least {limit}", limit=_number(declaration.minimum))
     if declaration.maximum is not None and value > declaration.maximum:
-        return Message("must be at most {limit:g}", limit=declaration.maximum)
+        return Message("must be at most {limit}", limit=_number(declaration.maximum))
     return None
+
+
+def _number(limit: float) -> str:
+    """Return a bound as people write it: 0.5, 4096, 1,048,576."""
+    return f"{limit:,.0f}" if limit == int(limit) and abs(limit) >= LONG_NUMBER else f"{limit:g}"
 
 
 def _texts(value: object) -> Iterable[str]:
@@ -168,6 +177,14 @@ class FieldProblem:
         return str(self.message)
 
 
+def _unknown(name: str, known: Iterable[str]) -> str:
+    """Say that there is no such setting, and which one was probably meant, or which ones there are."""
+    alike = difflib.get_close_matches(shortened(name), known, n=1)
+    if not alike:
+        return Message("is not a setting of this version. The settings here are: {names}", names=", ".join(known))
+    return Message("is not a setting of this version. Did you mean {name}?", name=alike[0])
+
+
 def read_section(kind: type[Any], values: object, prefix: str, problems: list[FieldProblem]) -> Any:
     """Build a dataclass of declared fields from JSON values, collecting every problem instead of stopping at one.
 
@@ -179,9 +196,7 @@ def read_section(kind: type[Any], values: object, prefix: str, problems: list[Fi
     hints = typing.get_type_hints(kind)
     known = {field.name: field for field in dataclasses.fields(kind)}
     problems.extend(
-        FieldProblem(f"{prefix}.{shortened(name)}", "is not a setting of this version")
-        for name in values
-        if name not in known
+        FieldProblem(f"{prefix}.{shortened(name)}", _unknown(name, known)) for name in values if name not in known
     )
     arguments: dict[str, Any] = {}
     for name, field in known.items():

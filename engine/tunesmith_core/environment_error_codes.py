@@ -171,7 +171,7 @@ ENVIRONMENT_CODES: dict[str, ErrorCode] = {
         USER,
         "The tokenizer has no chat template",
         "The model folder has no chat template, so chats can't be used. It may be a base model.",
-        "Choose the instruct version of the model, or prompt/completion data.",
+        "Choose the instruct version of the model, another chat template in the settings, or prompt/completion data.",
     ),
     "model-files-missing-or-corrupt": ErrorCode(
         USER,
@@ -182,8 +182,8 @@ ENVIRONMENT_CODES: dict[str, ErrorCode] = {
     "hub-gated-401": ErrorCode(
         ENVIRONMENT,
         "You need access to this model",
-        "The hub refused access: the model is gated or the token is missing.",
-        "Accept the model's license on its page and enter your access token, or choose a local folder.",
+        "The model is gated or private, so only accounts with access get it.",
+        "Accept the model's license on its page, then enter an access token of the same account.",
     ),
     "hub-offline": ErrorCode(
         ENVIRONMENT,
@@ -194,7 +194,7 @@ ENVIRONMENT_CODES: dict[str, ErrorCode] = {
     "hub-ssl-or-proxy": ErrorCode(
         ENVIRONMENT,
         "A proxy or a certificate stops the connection",
-        "A proxy or security software intercepts the connection, or its certificate is not trusted.",
+        "A proxy or security software stops the connection, or its certificate is not trusted.",
         "Set the proxy under Settings > Network, or choose a model folder on this computer.",
     ),
     "hf-symlink-privilege": ErrorCode(

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from tunesmith_core import files, paths, redact
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
-from tunesmith_core.model_folder import is_hub_id
 from tunesmith_core.settings import SettingsFile
 
 TRAINING_POINTER = "train.current"
@@ -36,6 +35,10 @@ KNOWN_STARTUP_FILES = frozenset({"distutils-precedence.pth", "_virtualenv.pth"})
 
 COMPILE_CACHES = ("tc", "ic", "mpl")
 """Folders below the cache of what Triton and Inductor compiled and Matplotlib drew; made again when missing."""
+
+MODELSCOPE = "https://www.modelscope.cn"
+MODELSCOPE_VARIABLE = "TUNESMITH_MODELSCOPE"
+"""Holds the address of ModelScope where it is the hub of the settings."""
 
 ENGINE_VARIABLES = frozenset(
     """PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TZDIR NO_PROXY
@@ -66,6 +69,8 @@ case: Windows does not tell cases apart, and elsewhere the other spellings mean 
 REMOVED_PREFIXES = ("PYTHON", "CONDA_", "VIRTUAL_ENV")
 
 PROXY_VARIABLES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
+
+MOST_TOKENIZER_THREADS = 8
 
 WSL_LIBRARIES = "/usr/lib/wsl/lib"
 """Where the Windows Subsystem for Linux puts the driver's libraries; bitsandbytes and Triton look there only when
@@ -227,30 +232,34 @@ def proxy_variables(address: str) -> dict[str, str]:
     return dict.fromkeys(names, address) if address else {}
 
 
-def engine_environment(model: str = "", *, downloads: bool = False) -> dict[str, str]:
+def engine_environment(*, downloads: bool = False) -> dict[str, str]:
     """Return the variables of an engine process: named ones, with temporary files and caches where we want them.
 
-    A proxy, which may have a password, is only for a run whose model comes from the hub, and for what downloads
-    otherwise: the one of the settings, or the one that this computer is set up with.
+    A proxy, which may have a password, is only for what downloads: the one of the settings, or the one that this
+    computer is set up with.
 
     Args:
-        model: the run's base model, a folder or a hub id.
-        downloads: whether other data is downloaded.
+        downloads: whether something is downloaded.
     """
     cache, tmp = paths.cache_dir(), paths.tmp_dir()
     for folder in (cache, tmp):
         files.private_folder(folder)
-    from_hub = downloads or (is_hub_id(model) and not Path(model).is_dir())
-    allowed = ENGINE_VARIABLES | (PROXY_VARIABLES if from_hub else frozenset[str]())
+    allowed = ENGINE_VARIABLES | (PROXY_VARIABLES if downloads else frozenset[str]())
     environment = {
         name: value
         for name, value in os.environ.items()
         if name.upper() in allowed or name.upper().startswith(ENGINE_PREFIXES)
     }
     # Read in any case: what the engine prints is redacted by the passwords that are known.
-    proxy = SettingsFile().values.proxy
+    chosen = SettingsFile().values
+    proxy = chosen.proxy
     redact.note_passwords(*(value for name, value in os.environ.items() if name.upper() in PROXY_VARIABLES))
-    environment |= proxy_variables(proxy if from_hub else "")
+    environment |= proxy_variables(proxy if downloads else "")
+    if chosen.hub == "modelscope":
+        environment[MODELSCOPE_VARIABLE] = chosen.hub_endpoint or MODELSCOPE
+    elif chosen.hub_endpoint:
+        environment["HF_ENDPOINT"] = chosen.hub_endpoint
+    environment |= {"HF_HUB_OFFLINE": "1"} if chosen.offline else {}
     environment |= dict.fromkeys(("TMP", "TEMP", "TMPDIR"), str(tmp))
     environment |= {
         "TRITON_CACHE_DIR": str(cache / COMPILE_CACHES[0]),
@@ -261,7 +270,9 @@ def engine_environment(model: str = "", *, downloads: bool = False) -> dict[str,
         "MPLCONFIGDIR": str(cache / COMPILE_CACHES[2]),
         "HF_HUB_DISABLE_SYMLINKS_WARNING": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
-        "TOKENIZERS_PARALLELISM": "false",
+        # No process of ours forks itself. Beyond some threads a tokenizer waits for what Python makes of its tokens.
+        "TOKENIZERS_PARALLELISM": "true",
+        "RAYON_NUM_THREADS": str(min(os.cpu_count() or 1, MOST_TOKENIZER_THREADS)),
         "TORCH_COMPILE_DISABLE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         paths.HOME_VARIABLE: str(paths.data_root()),

@@ -32,6 +32,96 @@ CODES: dict[str, ErrorCode] = {
         "Weights in pickle format can run any program when they are loaded, so they are refused.",
         "Choose a version of the model with safetensors files.",
     ),
+    "model-not-downloaded": ErrorCode(
+        USER,
+        "The model is not on this computer yet",
+        "A run names a model by its hub id. It is downloaded before the run, so that training needs no network.",
+        "Download the model first.",
+    ),
+    "keyring-missing": ErrorCode(
+        ENVIRONMENT,
+        "The access token can't be kept",
+        "This system has no keyring, or it is locked. Tunesmith writes no token into a file.",
+        "Unlock or install the keyring of your system, or start Tunesmith with the variable HF_TOKEN.",
+    ),
+    "model-needed": ErrorCode(
+        USER,
+        "Runs need this model",
+        "Without its base model, a run can't be resumed, asked or exported.",
+        "Keep it, or add --force. It goes to the trash and can be restored.",
+    ),
+    "hub-not-found": ErrorCode(
+        USER,
+        "The hub has no such model",
+        "There is no repository of this name, or no such revision of it, or it is private.",
+        "Check the name. For a private model, enter an access token of an account that may see it.",
+    ),
+    "hub-no-model": ErrorCode(
+        USER,
+        "There is no model to train",
+        "A model to train has its weights in safetensors files beside a config.json.",
+        "Choose another repository.",
+    ),
+    "hub-token-refused": ErrorCode(
+        USER,
+        "The hub refused the access token",
+        "The token has expired, was deleted, or belongs to another hub.",
+        "Create a new token in the settings of your account on the hub and enter it, or remove the old one.",
+    ),
+    "hub-write-refused": ErrorCode(
+        USER,
+        "The hub refused the upload",
+        "There is no access token, or its account may not write into this repository.",
+        "Enter an access token with the right to write, and upload to your own account or an organization of yours.",
+    ),
+    "hub-name-taken": ErrorCode(
+        USER,
+        "The repository exists already",
+        "There is a repository of this name that holds something else. Nothing in it was changed.",
+        "Choose another name.",
+    ),
+    "hub-busy": ErrorCode(
+        ENVIRONMENT,
+        "The model hub refuses more requests now",
+        "The hub limits how much one computer may ask, or has a fault of its own.",
+        "Try again later. What is downloaded already is kept.",
+    ),
+    "hub-answer-wrong": ErrorCode(
+        ENVIRONMENT,
+        "The model hub gave a wrong answer",
+        "What arrived is not what a hub says: a mirror, a proxy or a log-in page may have answered instead.",
+        "Check the address of the hub and the proxy, then try again. What is downloaded already is kept.",
+    ),
+    "download-damaged": ErrorCode(
+        ENVIRONMENT,
+        "A downloaded file is damaged",
+        "What arrived differs from the hash that the hub names, so it was deleted.",
+        "Try again. If it happens again, a mirror or a proxy changes the file: choose another.",
+    ),
+    "hub-owner-changed": ErrorCode(
+        USER,
+        "The model belongs to somebody else now",
+        "A name on a hub can be given up and taken over, and what is behind it may be another model.",
+        "Look at the model's page. If you trust its owner, use its new name.",
+    ),
+    "model-hashes-unknown": ErrorCode(
+        USER,
+        "The model can't be verified",
+        "It was not downloaded by Tunesmith, so nothing says what its files should hold.",
+        "Download the model again to get one that can be verified.",
+    ),
+    "model-exists": ErrorCode(
+        USER,
+        "There is a model of this name already",
+        "The folder of models contains one with the same name.",
+        "Remove it first, or rename the folder or file that you import.",
+    ),
+    "download-busy": ErrorCode(
+        USER,
+        "The model is being downloaded already",
+        "Another window or command downloads the same model.",
+        "Wait until it ends, or stop it first.",
+    ),
     "model-kind-unsupported": ErrorCode(
         ENVIRONMENT,
         "This kind of model can't be trained here",
@@ -45,6 +135,37 @@ CODES: dict[str, ErrorCode] = {
         "The file is empty, or no row is left after skipping.",
         "Choose a file with at least one complete row.",
     ),
+    "dataset-mixture": ErrorCode(
+        USER,
+        "The files are mixed by weight",
+        "With weights, an epoch does not have every row once: some repeat, and others are left out of it.",
+        "Nothing has to be done. To take every row once, set the weights to 0.",
+    ),
+    "dataset-rows-capped": ErrorCode(
+        USER,
+        "Some rows of a file are not used",
+        "A file has more rows than its setting allows. The seed chooses which are used.",
+        "Nothing has to be done. To use all rows, leave the setting empty.",
+    ),
+    "dataset-weight": ErrorCode(
+        USER,
+        "The weight of a file can't be met",
+        "A file with a weight must have rows to train on, and enough weight for one of them.",
+        "Change the weight, take the file out, or hold out fewer rows.",
+    ),
+    "dataset-groups": ErrorCode(
+        USER,
+        "The groups of the evaluation split",
+        "Rows of a group are all trained or all held out, so the split needs a column that every row has, and at least "
+        "two groups.",
+        "Choose another group column, or none.",
+    ),
+    "chat-template-tokens-missing": ErrorCode(
+        USER,
+        "The model lacks tokens of the chat template",
+        "The chosen chat template is written with tokens that the model's vocabulary does not have.",
+        'Choose the chat template "plain", which any model takes, or a model of that family.',
+    ),
     "chat-template-no-stop": ErrorCode(
         USER,
         "The chat template has no stop token",
@@ -56,6 +177,25 @@ CODES: dict[str, ErrorCode] = {
         "The chat template leaves out a part of the data",
         "Messages have fields that this model's chat template does not write, so the model never sees them.",
         "Choose a model whose chat template supports these fields, or move their text into the content.",
+    ),
+    "dataset-parts-unread": ErrorCode(
+        USER,
+        "A part of the data is not read",
+        "The file, folder or archive holds more than the rows that are read: other sheets or splits, or files of "
+        "another kind.",
+        "Choose the part that is to be read, or put the rows into one file.",
+    ),
+    "dataset-rows-left-out": ErrorCode(
+        USER,
+        "Rows are left out on purpose",
+        "Rows that are marked as bad answers are not what the model is to learn.",
+        "Nothing has to be done.",
+    ),
+    "dataset-preference-pairs": ErrorCode(
+        USER,
+        "The data holds preference pairs",
+        "Each row has a better and a worse answer. Supervised training learns from the better one.",
+        "Nothing has to be done.",
     ),
     "dataset-special-tokens": ErrorCode(
         USER,
@@ -82,6 +222,24 @@ CODES: dict[str, ErrorCode] = {
         "Some rows are longer than the context length. Where a cut goes through an answer, its stop token is lost.",
         "Raise the context length, or skip longer rows.",
     ),
+    "dataset-rows-split": ErrorCode(
+        USER,
+        "Texts are split at the context length",
+        "Some texts are longer than the context length. They became several examples, and nothing of them is lost.",
+        "Raise the context length to keep more of a text together.",
+    ),
+    "dataset-not-reviewed": ErrorCode(
+        USER,
+        "A model wrote rows that nobody has reviewed",
+        "Questions and answers of a model can be wrong, and training on them teaches what is wrong.",
+        "Review them on the Data page: keep, edit or discard each row.",
+    ),
+    "questions-none": ErrorCode(
+        USER,
+        "The model wrote no questions",
+        "Small models often don't keep to the form in which questions and answers are asked for.",
+        "Choose a larger instruct model, or ask for fewer questions per passage.",
+    ),
     "chat-template-unclear": ErrorCode(
         USER,
         "The answers can't be told apart",
@@ -94,6 +252,12 @@ CODES: dict[str, ErrorCode] = {
         "The chat template, the tokenizer or this row needed far more than usual, or crashed the process that reads "
         "it. It may be damaged, or made to do harm.",
         "Correct or remove the named row, or choose another model.",
+    ),
+    "few-trained-tokens": ErrorCode(
+        USER,
+        "Hardly anything would be learned",
+        "Less than 1% of the tokens counts for the loss: the answers are very short or mostly cut off.",
+        "Check which column holds the answers, and raise the context length.",
     ),
     "no-trained-tokens": ErrorCode(
         USER,
@@ -118,6 +282,12 @@ CODES: dict[str, ErrorCode] = {
         "The file can't be read",
         "It is missing, you may not open it, or it is not the kind of file that is needed.",
         "Check the path and the file.",
+    ),
+    "dataset-unknown": ErrorCode(
+        USER,
+        "The library has no such data set",
+        "Data sets of the library are named when they are added.",
+        "Run tunesmith data list to see them.",
     ),
     "dataset-encoding": ErrorCode(
         USER,

@@ -41,8 +41,15 @@ CONCLUSIONS = {
 HEADER = (Message("measured"), Message("before"), Message("after"), Message("difference, 95% interval"), Message("p"))
 """Over the columns of `figures`; p is that of the paired permutation test."""
 
+LOSS_HELP = Message(
+    "The loss is in nats per token and tells how unexpected the right tokens are: 0.7 less makes each of them twice as "
+    "likely, on average."
+)
+
 FEWEST_ROWS = 6
-"""With fewer, 2 to the power of their number, no order of signs is as rare as MOST_CHANCE on both sides."""
+"""With fewer nobody can tell a difference from chance: even where all rows became better, chance alone makes all of
+them better or all of them worse twice in 2 to the power of their number, 6 % for five and 3 % for six. MOST_CHANCE lies
+between the two."""
 
 MOST_CHANCE = 0.05
 """The p above which a difference is taken for chance."""

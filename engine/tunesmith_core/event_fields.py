@@ -19,6 +19,10 @@ _NUMBERS = """done total epoch loss lr grad_norm tokens tokens_per_s step_s seco
     utilization_percent temperature_c power_w cpu_percent cpu_machine_percent eval_loss_before eval_loss_after"""
 
 
+SOURCE_COUNTS = ("num_train_rows", "num_eval_rows", "num_epoch_rows")
+"""What a run says of each of its data files."""
+
+
 def _are_bytes(value: object) -> bool:
     """Larger whole numbers can't be written as a size."""
     return is_number(value, MOST)
@@ -34,6 +38,14 @@ def _are_counts(value: object) -> bool:
 
 def _are_answers(value: object) -> bool:
     return isinstance(value, list) and all(map(are_named_texts, value))
+
+
+def _are_sources(value: object) -> bool:
+    """Return whether a JSON value lists files with their numbers of rows."""
+    return isinstance(value, list) and all(
+        isinstance(each, dict) and is_text(each.get("path")) and all(is_count(each.get(name)) for name in SOURCE_COUNTS)
+        for each in value
+    )
 
 
 def _is_interval(value: object) -> bool:
@@ -57,6 +69,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "kept": _are_counts,
     "artifacts": are_named_texts,
     "answers": _are_answers,
+    "sources": _are_sources,
     "improvement": _is_interval,
     "dependence": _is_interval,
 }

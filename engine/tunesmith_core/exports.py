@@ -1,4 +1,4 @@
-"""What of a run can be exported, where to, how large it becomes, and what its proof says."""
+"""What of a run can be exported, where to, and how large it becomes."""
 
 from __future__ import annotations
 
@@ -26,17 +26,11 @@ BASE_TYPE = "f16"
 SPARE_BYTES = 64 << 20
 """Left free beside an export: a disk without any space stops every other program."""
 
-SAME_NATS = 1e-2
-"""Mean divergence up to which a person is told that an export is equal: what 8 bits take."""
-
-TOLD_NATS = 0.1
-"""Mean divergence from which on a person is told: a judgement, by the bundled model, which has 0.06 to 0.11 in q4_k_m
-and 0.54 in q5_k_m."""
+UNKNOWN_LICENCE = "unknown"
+"""Stands for the licence of a base model that names none."""
 
 WIDE_FORMATS = frozenset({"F32", "F64"})
 FLOAT_FORMATS = frozenset({"BF16", "F16"}) | WIDE_FORMATS
-
-Proof = Mapping[str, Any]  # Any: JSON values
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +103,9 @@ def base_tensors(run: Run) -> dict[str, Tensor]:
     Raises:
         TunesmithError: what `load_spec`, `local_folder` and `open_model_folder` find.
     """
-    folder = local_folder(run.load_spec().model.path)
+    model = run.load_spec().model
+    folder = local_folder(model.path, model.revision)
     if folder is None:
-        # The folder of a hub model is known to the libraries of the training environment only.
         return {}
     open_model_folder(folder)
     return {name: tensor for file in weight_files(folder) for name, tensor in read_header(folder / file).items()}
@@ -162,6 +156,29 @@ def _merged_bytes(tensors: Mapping[str, Tensor]) -> int:
     return sum(math.prod(tensor.shape) * bits[tensor.dtype] // 8 for tensor in tensors.values())
 
 
+def on_the_hub(pushed: Mapping[str, Any]) -> Message:  # Any: JSON values
+    """Return where an export is on the hub, and who sees it."""
+    if pushed["private"]:
+        return Message("On the hub, private: {url}", url=pushed["url"])
+    return Message("On the hub, public: {url}", url=pushed["url"])
+
+
+def facts(answer: Mapping[str, Any]) -> list[Message]:  # Any: JSON values
+    """Return what else there is to say about an export that is done."""
+    told = []
+    if answer["existed"]:
+        told.append(Message("It was exported before and has not changed since."))
+    if "ollama" in answer:
+        told.append(Message("In Ollama: ollama run {name}", name=answer["ollama"]))
+    if "lm_studio" in answer:
+        told.append(Message("In LM Studio: {path}", path=answer["lm_studio"]))
+    if "hub" in answer:
+        told.append(on_the_hub(answer["hub"]))
+    if answer["licence"] != UNKNOWN_LICENCE:
+        told.append(Message("The license of the base model applies here too: {licence}", licence=answer["licence"]))
+    return told
+
+
 def export_folder(run: Run, step: int, label: str) -> Path:
     """Return the folder inside a run for an export of some step; see `ExportSpec.label`."""
     return run.path / "exports" / f"step-{step:06d}-{label}"
@@ -171,18 +188,3 @@ def folder_name(run: Run, saved: Saved, label: str) -> str:
     """Return what the folder of an export is called outside of its run."""
     name = slug(display_name(run))
     return f"{name}-step-{saved.step}-{label}" if saved.checkpoint else f"{name}-{label}"
-
-
-def changed_answers(proof: Proof) -> Message | None:
-    """Return what a person is told of an export that answers otherwise than the trained model, None of another.
-
-    It rounds as its format does, so it is right, but its numbers are too small.
-    """
-    if proof["mean_kl"] <= TOLD_NATS:
-        return None
-    return Message(
-        "The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the "
-        "trained model ({nats} nats apart). A larger type, such as q8_0, loses less.",
-        agreement=f"{proof['agreement']:.0%}",
-        nats=f"{proof['mean_kl']:.2f}",
-    )

@@ -249,6 +249,16 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sha256_tree(path: Path) -> str:
+    """Return the digest of a file, or of the names and digests of all files in a folder."""
+    if not path.is_dir():
+        return sha256_file(path)
+    digest = hashlib.sha256()
+    for file in sorted(file for file in path.rglob("*") if file.is_file()):
+        digest.update(f"{file.relative_to(path).as_posix()}\0{sha256_file(file)}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
 def digest_text(digest: bytes) -> str:
     """Return a digest as a wheel's RECORD writes it: base64 with letters safe in addresses, without padding."""
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

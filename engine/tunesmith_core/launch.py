@@ -85,7 +85,7 @@ def resume(run: Run) -> None:
     if saved and saved.spec:
         check_resumable(saved.spec, spec)
     preflight.check(spec)
-    if saved and (folder := local_folder(spec.model.path)):
+    if saved and (folder := local_folder(spec.model.path, spec.model.revision)):
         # The engine looks closer. What it refuses has begun, and ends as a failure.
         BaseModel(folder, saved.base_model).check_samples()
     for stale in pending_commands(run.control_path):

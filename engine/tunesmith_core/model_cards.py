@@ -115,6 +115,9 @@ def list_models(models_dir: Path) -> list[ModelCard]:
     """Return the cards of the usable model folders of a folder, sorted by name; others are left out."""
     cards = []
     for folder in sorted(models_dir.glob("*/")):
+        if folder.name.startswith("."):
+            # A download that is not whole.
+            continue
         try:
             cards.append(read_model_card(folder))
         except TunesmithError:

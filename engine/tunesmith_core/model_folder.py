@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from tunesmith_core import paths
 from tunesmith_core.errors import BugError, TunesmithError, wrap
 from tunesmith_core.json_values import shortened
+from tunesmith_core.messages import Message
 from tunesmith_core.model_config import check_config, check_generation, check_tensors, embedding_rows, language_part
 from tunesmith_core.model_json import MIB, damaged, read_object, unreadable
 from tunesmith_core.safetensors_header import Tensor, read_header
@@ -64,8 +67,18 @@ def is_hub_id(text: str) -> bool:
     return _HUB_ID.fullmatch(text) is not None
 
 
-def local_folder(text: str) -> Path | None:
-    """Return the folder that a run's model means; None for a hub id.
+def hub_folder(hub_id: str, revision: str = "") -> Path:
+    """Return where the downloaded model of a hub id is, or would be."""
+    name = hub_id.replace("/", "--") + (f"@{quote(revision, safe='')}" if revision else "")
+    return paths.models_dir() / name
+
+
+def local_folder(text: str, revision: str = "") -> Path | None:
+    """Return the folder that a run's model means; None for a hub id that was not downloaded.
+
+    Args:
+        text: a folder or a hub id.
+        revision: of the hub id.
 
     Raises:
         UserError: `model-files-missing-or-corrupt` for what is not a folder.
@@ -77,7 +90,8 @@ def local_folder(text: str) -> Path | None:
         kind = folder.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         if is_hub_id(text):
-            return None
+            downloaded = hub_folder(text, revision)
+            return downloaded if downloaded.is_dir() else None
         kind = 0
     except OSError as error:
         error.filename = shortened(folder, MOST_PATH)
@@ -93,6 +107,20 @@ def local_folder(text: str) -> Path | None:
             Path(shortened(folder, MOST_PATH)),
             "is not a folder. A model is a folder with config.json and safetensors files, or a hub id such as org/name",
         )
+    return folder
+
+
+def base_folder(text: str, revision: str = "") -> Path:
+    """Return the folder that a run's model means.
+
+    Raises:
+        TunesmithError: what `local_folder` finds, and `model-not-downloaded`.
+    """
+    folder = local_folder(text, revision)
+    if folder is None:
+        command = f"tunesmith models get {text}" + (f" --revision {revision}" if revision else "")
+        hint = Message("Run: {command}", command=command)
+        raise TunesmithError("model-not-downloaded", "{id} was not downloaded yet.", hint=hint, id=text)
     return folder
 
 

@@ -120,7 +120,7 @@ def plan(
         TunesmithError: when the model's card can't be read, as `local_folder` and `read_model_card` say.
     """
     # A hub model that was not downloaded is looked for like a folder, and that it isn't one is said.
-    card = card or read_model_card(local_folder(spec.model.path) or Path(spec.model.path))
+    card = card or read_model_card(local_folder(spec.model.path, spec.model.revision) or Path(spec.model.path))
     if num_rows and spec.schedule.micro_batch_size > num_rows:
         # No micro-batch has more rows than there are.
         spec = with_changes(spec, {"schedule.micro_batch_size": num_rows})
@@ -166,6 +166,19 @@ def _total_steps(spec: RunSpec, num_rows: int | None) -> int | None:
     held_out = 0 if spec.evaluation.path else min(num_rows - 1, round(num_rows * spec.evaluation.percent / 100))
     per_step = spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
     return math.ceil(spec.schedule.epochs * math.ceil((num_rows - held_out) / per_step))
+
+
+def warmup_note(spec: RunSpec, total_steps: int | None) -> Message | None:
+    """Return what a person should know where the run ends within its warm-up."""
+    warmup = spec.schedule.warmup_steps
+    if total_steps is None or not warmup or warmup < total_steps:
+        return None
+    return Message(
+        "The warm-up has {warmup:,} steps and the run {total_steps:,}, so the learning rate never reaches its full "
+        "value. Use a shorter warm-up.",
+        warmup=warmup,
+        total_steps=total_steps,
+    )
 
 
 def number_bytes(spec: RunSpec, hardware: Hardware) -> int:

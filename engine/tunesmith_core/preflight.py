@@ -8,10 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tunesmith_core import datafmt, devices, environments, files, paths
+from tunesmith_core.chat_templates import OWN
 from tunesmith_core.datafmt import encoding
+from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
+from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, head_rows
 from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
-from tunesmith_core.model_folder import ModelFolder, local_folder, open_model_folder
+from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
 from tunesmith_core.spec import RunSpec, told
 from tunesmith_core.spec_sections import WSL, SourceSpec
 from tunesmith_core.wsl.guest import Guest
@@ -45,27 +48,60 @@ def check(spec: RunSpec) -> None:
     _check_disk(spec, model)
 
 
-def check_model(spec: RunSpec) -> ModelFolder | None:
-    """Check the base model; None for a hub id, which the engine resolves.
+def check_model(spec: RunSpec) -> ModelFolder:
+    """Check the base model.
 
     Raises:
-        TunesmithError: what `local_folder` and `open_model_folder` find.
+        TunesmithError: what `base_folder` and `open_model_folder` find.
     """
-    folder = local_folder(spec.model.path)
-    return open_model_folder(folder) if folder else None
+    return open_model_folder(base_folder(spec.model.path, spec.model.revision))
 
 
-def check_data(spec: RunSpec, model: ModelFolder | None) -> None:
+def check_data(spec: RunSpec, model: ModelFolder) -> None:
     """Check the head of the data files and that chats can be rendered. Raises UserError with file and line."""
     for source in spec.all_sources():
         datafmt.check_head(source, spec.data.skip_bad_rows)
-        if model and not model.has_chat_template and _holds_chats(source):
+        if not _renders_chats(spec, model) and _holds_chats(source):
             raise TunesmithError(
                 "dataset-chat-template-missing",
                 "{data_path} contains chats, but the model {path} has no chat template.",
                 path=model.path,
                 data_path=source.path,
             )
+    check_groups(spec)
+
+
+def check_groups(spec: RunSpec) -> None:
+    """Check that the files have the column whose groups stay whole, as far as their heads tell.
+
+    Raises:
+        UserError: `dataset-groups` names the first file without it.
+    """
+    column = spec.evaluation.groups_by
+    for source in spec.data.sources if column else ():
+        path = Path(source.path)
+        if datafmt.file_kind(path) in datafmt.READ_BY_ENGINE:
+            continue
+        rows = head_rows(path, LAYOUT_ROWS, lambda _line, _error: None, source.encoding)
+        if not any(column in row for row in rows):
+            raise TunesmithError(
+                "dataset-groups",
+                '{path}: there is no column "{column}", which is the group column (evaluation.group_column).',
+                path=path,
+                column=column,
+            )
+
+
+def raw_text_note(spec: RunSpec) -> Message | None:
+    """Return the warning of a run that joins prompts and completions although its model has a chat template."""
+    if all(source.format != RAW for source in spec.data.sources):
+        return None
+    model = check_model(spec)
+    return RAW_TEXT if _renders_chats(spec, model) else None
+
+
+def _renders_chats(spec: RunSpec, model: ModelFolder) -> bool:
+    return model.has_chat_template or spec.model.chat_template != OWN
 
 
 def _holds_chats(source: SourceSpec) -> bool:
@@ -83,7 +119,7 @@ def _holds_chats(source: SourceSpec) -> bool:
     return False
 
 
-def _check_disk(spec: RunSpec, model: ModelFolder | None) -> None:
+def _check_disk(spec: RunSpec, model: ModelFolder) -> None:
     runs_dir = paths.runs_dir()
     try:
         files.probe_writable(runs_dir)
@@ -98,7 +134,7 @@ def _check_disk(spec: RunSpec, model: ModelFolder | None) -> None:
                 reason=Message(str(error.strerror)),
             )
         raise problem from error
-    adapter_bytes = model.adapter_bytes(spec.adapter.rank) if model else 0
+    adapter_bytes = model.adapter_bytes(spec.adapter.rank)
     needed_bytes = max(MIN_FREE_BYTES, adapter_bytes * COPIES_PER_CHECKPOINT * NUM_CHECKPOINTS_AT_ONCE)
     free_bytes = files.free_bytes(runs_dir)
     if free_bytes < needed_bytes:

@@ -8,11 +8,14 @@ the key suffixes; a number that is not finite is written as null and its place (
 Events and their fields:
 - hello: protocol, version, python, torch, device, device_name, pid, resumed_from_step, threads
 - phase: name (queued, written by the supervisor; starting, model, data, training, evaluating, saving; paused while the
-  disk can't be written), done, total, unit; of a pause code and message
+  disk can't be written), done, total, unit; of a pause code and message; of the data rows_per_s and remaining_s (null
+  where nobody knows)
 - setup: total_steps, steps_per_epoch, num_train_rows, num_eval_rows, num_skipped_rows, num_truncated_rows,
-  num_trained_tokens, num_parameters, num_trainable_parameters, dtype, micro_batch_size, gradient_accumulation_steps,
-  kernels (sentences: what runs fused, what doesn't and why), planned_bytes (on a GPU: expected peak of what PyTorch
-  allocates, null where nobody knows), tried_bytes (on a GPU: that peak in a trial of the largest micro-batch)
+  num_trained_tokens, sources (of each data file path, num_train_rows, num_eval_rows and num_epoch_rows, which are its
+  examples in an epoch), num_parameters, num_trainable_parameters, dtype, micro_batch_size,
+  gradient_accumulation_steps, kernels (sentences: what runs fused, what doesn't and why), planned_bytes (on a GPU:
+  expected peak of what PyTorch allocates, null where nobody knows), tried_bytes (on a GPU: that peak in a trial of the
+  largest micro-batch)
 - step: step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes
 - eval: step, loss, num_tokens, seconds
 - sample: step, prompt, text
@@ -73,7 +76,7 @@ PROTOCOL = "1.0"
 
 EVENT_TYPES = frozenset(
     """hello phase setup step eval sample answers comparison checkpoint gpu log warning error ack stopping result
-    check plan progress ready piece done prompt""".split()
+    check plan progress waiting ready piece done prompt""".split()
 )
 DURABLE_TYPES = frozenset({"hello", "checkpoint", "error", "result", "stopping"})
 """Events that are fsynced before `write` returns; the others may be lost with the last second of a power cut."""

@@ -54,6 +54,12 @@ def note_passwords(*addresses: str) -> None:
                 _passwords.update({password, quote(password), quote(password, safe=""), quote_plus(password)})
 
 
+def note_secret(secret: str) -> None:
+    """Remember an access token: this process redacts it wherever it stands."""
+    if len(secret) >= MIN_PASSWORD_CHARS and secret not in _MARKS:
+        _passwords.add(secret)
+
+
 def redact(text: str) -> str:
     """Return a text without access tokens, passwords, e-mail addresses, query values, home folder and user name."""
     for password in sorted(_passwords, key=len, reverse=True):

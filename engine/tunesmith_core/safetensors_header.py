@@ -109,7 +109,7 @@ def _check_places(path: Path, places: list[tuple[int, int]], num_bytes: int) -> 
         head = path.stat().st_size - num_bytes
         # Rounded apart, so that the two always differ.
         mib, needed_mib = math.floor((head + num_bytes) / MIB * 10) / 10, math.ceil((head + needed) / MIB * 10) / 10
-        raise damaged(path, "is cut short: {size:,.1f} of {needed:,.1f} MiB", size=mib, needed=needed_mib)
+        raise damaged(path, "the file is cut short: {size:,.1f} of {needed:,.1f} MiB", size=mib, needed=needed_mib)
     end = 0
     for start, next_end in places:
         if start < end:

@@ -126,6 +126,23 @@ class Settings:
         "saved in a file that only your account can read.",
         rule=_proxy_rule,
     )
+    hub: str = declared(
+        "huggingface",
+        label="Model hub",
+        meaning="Where models are searched for and downloaded from.",
+        choices=("huggingface", "modelscope"),
+    )
+    hub_endpoint: str = declared(
+        "",
+        label="Address of the model hub",
+        meaning="For a mirror of the hub. Leave empty for the hub's own address.",
+        rule=_index_rule,
+    )
+    offline: bool = declared(
+        False,
+        label="Work offline",
+        meaning="Nothing is searched for or downloaded from the model hub.",
+    )
     wheel_folder: str = declared(
         "",
         label="Folder of wheels",
@@ -212,7 +229,7 @@ class SettingsFile:
 
     def _set(self, values: Settings) -> None:
         self.values = values
-        redact.note_passwords(values.proxy, values.package_index, values.pytorch_index)
+        redact.note_passwords(values.proxy, values.package_index, values.pytorch_index, values.hub_endpoint)
 
     def _set_aside(self) -> None:
         """Keep what the file held: a person may have written it by hand."""

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import files
+from tunesmith_core import files, paths
 from tunesmith_core import spec_sections as sections
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
 from tunesmith_core.spec_migrations import migrated
+from tunesmith_core.spec_problems import cross_problems
 
 SPEC_VERSION = 2
 
@@ -131,14 +132,23 @@ class RunSpec:
         return spec
 
     def all_sources(self) -> list[sections.SourceSpec]:
-        """Return the files of rows; one of held-out rows comes last and is laid out as the first."""
-        held_out = dataclasses.replace(self.data.sources[0], path=self.evaluation.path)
+        """Return the files of rows; one of held-out rows comes last, is laid out as the first and used as a whole."""
+        first = self.data.sources[0]
+        held_out = dataclasses.replace(first, path=self.evaluation.path, sheet="", weight=0.0, most_rows=None)
         return [*self.data.sources, *([held_out] if self.evaluation.path else [])]
 
     def resolve_paths(self, folder: Path) -> None:
-        """Make the paths of model and data absolute, relative ones against a folder; a hub id stays as it is."""
+        """Make the paths of model and data absolute, relative ones against a folder; a hub id stays as it is.
+
+        A name that is no path there is looked for among the models of the library.
+        """
         if self.model.path and (self.model.path.startswith(".") or os.path.lexists(folder / self.model.path)):
             self.model.path = str((folder / self.model.path).absolute())
+        elif self.model.path and Path(self.model.path).name == self.model.path:
+            in_library = paths.models_dir() / self.model.path
+            # Not Path.is_dir, which raises for a name that no file can have.
+            if os.path.isdir(in_library):  # noqa: PTH112
+                self.model.path = str(in_library)
         holders: list[sections.SourceSpec | sections.EvaluationSpec] = [*self.data.sources, self.evaluation]
         for holder in holders:
             if holder.path:
@@ -190,7 +200,7 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
         section: read_section(kind, values.get(section, {}), section, problems) for section, kind in SECTIONS.items()
     }
     spec = RunSpec(name=name, **built)
-    problems.extend(sections.cross_problems(spec))
+    problems.extend(cross_problems(spec))
     return spec, problems
 
 

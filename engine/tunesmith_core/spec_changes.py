@@ -19,6 +19,7 @@ MAX_SHOWN_CHARS = 300
 FIXED = (
     "model.path",
     "model.revision",
+    "model.chat_template",
     "model.dtype",
     "objective.kind",
     "adapter.rank",
@@ -71,6 +72,7 @@ EFFECTS = {
     "schedule.shuffle": _OTHER_ORDER,
     "evaluation.path": _OTHER_HELD_OUT,
     "evaluation.percent": _OTHER_HELD_OUT,
+    "evaluation.group_column": _OTHER_HELD_OUT,
     "evaluation.every_steps": _OTHER_TIMES,
     "evaluation.early_stopping": Message("The run can end earlier or later."),
     "evaluation.sample_prompts": _OTHER_SAMPLES,

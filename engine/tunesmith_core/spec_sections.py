@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tunesmith_core import objectives
-from tunesmith_core.declared import FieldProblem, declared
+from tunesmith_core.chat_templates import CHAT_TEMPLATES, OWN
+from tunesmith_core.declared import declared
 from tunesmith_core.messages import Message
-
-if TYPE_CHECKING:
-    from tunesmith_core.spec import RunSpec
 
 ALL_LINEAR = "all-linear"
 MOST_STEPS = 10_000_000
@@ -27,17 +24,32 @@ CHOICE_WORDS = {
     "utf-8": "UTF-8",
     "windows-1252": "Windows-1252 (Western European)",
     "gb18030": "GB18030 and GBK (Chinese)",
+    "cp950": "Big5 (Traditional Chinese)",
+    "cp932": "Shift JIS (Japanese)",
+    "euc_jp": "EUC-JP (Japanese)",
+    "cp949": "EUC-KR (Korean)",
+    "windows-1251": "Windows-1251 (Cyrillic)",
     "auto": "Automatic",
     "messages": "Chat",
     "sharegpt": "Chat (ShareGPT)",
     "alpaca": "Instruction and response (Alpaca)",
     "prompt-completion": "Prompt and response",
     "prompt-completion-raw": "Prompt and response as plain text",
+    "preference": "Preference pairs",
     "text": "Plain text",
+    "tokens": "Tokens",
+    "own": "The model's own",
+    "plain": "Plain turns",
+    "chatml": "ChatML",
+    "llama-3": "Llama 3",
+    "gemma": "Gemma",
+    "mistral": "Mistral",
+    "phi-3": "Phi-3",
     "control": "Control tokens",
     "assistant": "Answers only",
     "all": "All",
     "truncate": "Cut",
+    "split": "Split",
     "skip": "Skip",
     "sft": "Supervised (SFT)",
     "none": "None",
@@ -75,6 +87,15 @@ class ModelSpec:
     revision: str = declared(
         "", label="Revision", meaning="Commit, tag or branch of a hub model. Empty uses the newest."
     )
+    chat_template: str = declared(
+        OWN,
+        label="Chat template",
+        meaning=(
+            "How chats become text. The model's own is right wherever it has one. For base models plain turns suit "
+            "any; the others need the tokens of their family."
+        ),
+        choices=(OWN, *CHAT_TEMPLATES),
+    )
     dtype: str = declared(
         "auto",
         label="Number format",
@@ -88,12 +109,27 @@ class ModelSpec:
 class SourceSpec:
     """A file of rows and how it is laid out."""
 
-    path: str = declared("", label="Data", meaning="JSONL, JSON, CSV or Parquet file with one example per row.")
+    path: str = declared(
+        "",
+        label="Data",
+        meaning="File with one example per row: JSONL, JSON, CSV, Excel, Parquet, Arrow. Or text: TXT, Markdown, HTML, "
+        "Word, PDF. A folder, ZIP, gz or zst of these works too.",
+    )
     format: str = declared(
         "auto",
         label="Row format",
         meaning="What a row contains. Automatic looks at the columns of the first rows.",
-        choices=("auto", "messages", "sharegpt", "alpaca", "prompt-completion", "prompt-completion-raw", "text"),
+        choices=(
+            "auto",
+            "messages",
+            "sharegpt",
+            "alpaca",
+            "prompt-completion",
+            "prompt-completion-raw",
+            "preference",
+            "text",
+            "tokens",
+        ),
     )
     columns: dict[str, str] = declared(
         {},
@@ -104,8 +140,37 @@ class SourceSpec:
         "utf-8",
         label="Text encoding",
         meaning="Encoding of the file. The wrong one garbles accents and Chinese. UTF-16 is recognized automatically.",
-        choices=("utf-8", "windows-1252", "gb18030"),
+        choices=("utf-8", "windows-1252", "gb18030", "cp950", "cp932", "euc_jp", "cp949", "windows-1251"),
     )
+    sheet: str = declared(
+        "",
+        label="Sheet",
+        meaning="Name of the sheet of a workbook that is read. Empty reads the first one with rows.",
+    )
+    weight: float = declared(
+        0.0,
+        label="Weight",
+        meaning=(
+            "How much of an epoch comes from this file, compared with the other files that have a weight: with 3 and "
+            "1, three quarters and one quarter. An epoch stays as long as all files together, so rows of a small file "
+            "repeat and rows of a large file take turns. 0 takes every row once."
+        ),
+        minimum=0.0,
+        maximum=1e6,
+    )
+    most_rows: int | None = declared(
+        None,
+        label="Most rows",
+        meaning=(
+            "Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight "
+            "don't count. Empty uses all rows."
+        ),
+        unit="rows",
+    )
+
+    def num_used(self, num_rows: int) -> int:
+        """Return how many of its rows are used."""
+        return num_rows if self.most_rows is None else min(num_rows, self.most_rows)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -113,7 +178,7 @@ class DataSpec:
     """The training data and how rows become tokens."""
 
     sources: list[SourceSpec] = field(default_factory=lambda: [SourceSpec()])
-    """Their rows follow each other. Held-out rows from a file of their own are laid out as those of the first."""
+    """Their rows together are an epoch. Held-out rows from a file of their own are laid out as those of the first."""
     system_prompt: str = declared("", label="System prompt", meaning="Added to every chat that has no system message.")
     train_on: str = declared(
         "assistant",
@@ -139,8 +204,12 @@ class DataSpec:
     overlong: str = declared(
         "truncate",
         label="Longer examples",
-        meaning="What happens to examples that are longer than the context length.",
-        choices=("truncate", "skip"),
+        meaning=(
+            "What happens to examples that are longer than the context length. Split makes several examples of a long "
+            "text, at a heading, paragraph or sentence. Chats and responses are cut instead, because a part would "
+            "miss its question."
+        ),
+        choices=("truncate", "split", "skip"),
     )
     skip_bad_rows: bool = declared(
         False,
@@ -300,7 +369,10 @@ class ScheduleSpec:
     epochs: float = declared(
         3.0,
         label="Epochs",
-        meaning="Passes over the data, when no number of steps is set.",
+        meaning=(
+            "Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as "
+            "all files have rows together."
+        ),
         above=0.0,
         maximum=10_000.0,
     )
@@ -362,6 +434,14 @@ class EvaluationSpec:
         minimum=0.0,
         maximum=50.0,
     )
+    group_column: str = declared(
+        "",
+        label="Group column",
+        meaning=(
+            "Rows with the same value in this column, such as a customer or a document, are all trained or all held "
+            "out. Use it when rows of a group give each other's answers away. Applies to the evaluation split only."
+        ),
+    )
     every_steps: int = declared(
         0,
         label="Evaluate every",
@@ -392,6 +472,11 @@ class EvaluationSpec:
     sample_max_tokens: int = declared(
         64, label="Sample length", meaning="Most tokens of a sample.", unit="tokens", minimum=1, maximum=4096
     )
+
+    @property
+    def groups_by(self) -> str:
+        """The column whose groups stay whole, "" where no share of the rows is held out."""
+        return self.group_column if self.percent and not self.path else ""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -475,40 +560,3 @@ class HardwareSpec:
     def gpu_index(self) -> int:
         """Number of the GPU, as nvidia-smi counts."""
         return int((self.devices or ["auto"])[0].partition(":")[2] or 0)
-
-
-def cross_problems(spec: RunSpec) -> list[FieldProblem]:
-    """Return what is wrong between fields that are right alone."""
-    problems = []
-    if not spec.model.path.strip():
-        problems.append(FieldProblem("model.path", "is missing. Choose a base model"))
-    problems += [
-        FieldProblem(f"data.sources[{number}].path", "is missing. Choose a data file")
-        for number, source in enumerate(spec.data.sources)
-        if not source.path.strip()
-    ]
-    if len(spec.data.sources) > MOST_SOURCES:
-        problems.append(
-            FieldProblem("data.sources", Message("must be at most {most} files. Join some of them", most=MOST_SOURCES))
-        )
-    if len(spec.evaluation.sample_prompts) > MOST_PROMPTS:
-        problems.append(
-            FieldProblem("evaluation.sample_prompts", Message("must be at most {most} prompts", most=MOST_PROMPTS))
-        )
-    if not spec.hardware.devices:
-        problems.append(FieldProblem("hardware.devices", "must name a device"))
-    if len(spec.hardware.devices) > 1:
-        problems.append(FieldProblem("hardware.devices", "must name one device. Several are not supported yet"))
-    targets = spec.adapter.target_modules
-    if not targets or (isinstance(targets, list) and not all(name.strip() for name in targets)):
-        problems.append(FieldProblem("adapter.target_modules", "must name at least one module"))
-    if isinstance(targets, str) and targets != ALL_LINEAR:
-        problems.append(
-            FieldProblem(
-                "adapter.target_modules",
-                Message('must be "{all_linear}" or a list of module names', all_linear=ALL_LINEAR),
-            )
-        )
-    if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
-        problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
-    return problems

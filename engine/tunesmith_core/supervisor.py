@@ -158,7 +158,7 @@ class Supervisor:
         return EngineProcess(
             environments.engine_command("run", "--run-dir", str(self.run.path)),
             folder=self.run.path,
-            environment=environments.engine_environment(spec.model.path) | device.environment() | SUPERVISED,
+            environment=environments.engine_environment() | device.environment() | SUPERVISED,
             log_path=log_path,
             log_cap_bytes=log_cap_bytes,
         )

@@ -166,6 +166,12 @@ class Progress:
                 say(Message("Skipped {num_skipped} of {num_rows} rows.", num_skipped=num_skipped, num_rows=num_rows))
         elif event.type == "step":
             self._step(event)
+        elif event.type == "progress" and event.data.get("bytes_per_s") is not None:
+            self._transfer(event)
+        elif event.type in ("progress", "phase") and event.data.get("rows_per_s") is not None:
+            self._rows(event)
+        elif event.type == "progress" and event.data.get("passages_per_s") is not None:
+            self._passages(event)
         elif line := _line(event):
             self._clear()
             say(line)
@@ -180,12 +186,48 @@ class Progress:
         left = self._total_steps - int(data.get("step") or 0)
         if left > 0 and data.get("step_s"):
             parts.append(Message("{time} left", time=duration(left * data["step_s"])))
-        line = said(joined(parts, "  "))
+        self._tell(event, said(joined(parts, "  ")), last=left == 0)
+
+    def _transfer(self, event: Event) -> None:
+        data = event.data
+        done, total = data.get("done_bytes") or 0, data.get("total_bytes") or 0
+        parts = [
+            Message("{done} of {total}", done=size(done), total=size(total)),
+            Message("{rate}/s", rate=size(data["bytes_per_s"])),
+        ]
+        if data.get("remaining_s"):
+            parts.append(Message("{time} left", time=duration(data["remaining_s"])))
+        self._tell(event, said(joined(parts, "  ")), last=done >= total)
+
+    def _rows(self, event: Event) -> None:
+        data = event.data
+        parts = [
+            Message("{number:,} rows", number=data.get("rows") or data.get("done") or 0),
+            Message("{rate:,.0f} rows/s", rate=data["rows_per_s"]),
+        ]
+        if data.get("remaining_s"):
+            parts.append(Message("{time} left", time=duration(data["remaining_s"])))
+        self._tell(event, said(joined(parts, "  ")), last=data.get("remaining_s") == 0)
+
+    def _passages(self, event: Event) -> None:
+        data = event.data
+        done, total = data.get("done_bytes") or 0, data.get("total_bytes") or 0
+        parts = [
+            Message("{done:,} of {total:,} passages", done=done, total=total),
+            Message("{number:,} questions", number=data.get("questions") or 0),
+            Message("{rate:,.1f} passages/min", rate=60 * data["passages_per_s"]),
+        ]
+        if data.get("remaining_s"):
+            parts.append(Message("{time} left", time=duration(data["remaining_s"])))
+        self._tell(event, said(joined(parts, "  ")), last=done >= total)
+
+    def _tell(self, event: Event, line: str, *, last: bool) -> None:
+        """Draw a line over the one before; elsewhere than on a terminal tell one every few seconds, and the last."""
         if self._in_place:
             line = cell(line)
             self._draw(line + " " * (self._drawn_columns - num_columns(line)))
             self._drawn_columns = num_columns(line)
-        elif left == 0 or event.t - self._told_t >= QUIET_STEPS_S:
+        elif last or event.t - self._told_t >= QUIET_STEPS_S:
             self._told_t = event.t
             say(line)
 
@@ -226,6 +268,9 @@ def _line(event: Event) -> str:
             return Message("warning[{code}]: {message}", code=data.get("code"), message=data.get("message"))
         case "log" if data.get("level") == "info":
             return str(data.get("text"))
+        case "waiting":
+            seconds = round(data.get("seconds") or 0)
+            return Message("{message} Trying again in {seconds} s.", message=data.get("message"), seconds=seconds)
         case "stopping":
             return Message("stopping ...")
     return ""

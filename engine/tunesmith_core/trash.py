@@ -67,8 +67,19 @@ def delete(run: Run, *, force: bool = False) -> DeletedRun:
         _check_ours(run)
     if run.is_supervised():
         raise TunesmithError("run-busy", "The run {run} is still in progress.", run=run.id)
+    deleted = delete_folder(path)
+    try:
+        with contextlib.closing(Library(paths.library_path())) as library:
+            library.delete(run)
+    except OSError as error:
+        raise wrap(error) from error
+    return deleted
+
+
+def delete_folder(path: Path) -> DeletedRun:
+    """Move a folder of ours into the trash, a run's or a model's. Raises EnvironmentProblem when it can't be moved."""
     deleted_at = time.time()
-    deleted = DeletedRun(paths.trash_dir() / f"{run.id}-{time.time_ns():x}", path, deleted_at)
+    deleted = DeletedRun(paths.trash_dir() / f"{path.name}-{time.time_ns():x}", path, deleted_at)
     try:
         files.private_folder(deleted.folder)
         # From the data root, which may be moved or copied with its trash.
@@ -77,8 +88,6 @@ def delete(run: Run, *, force: bool = False) -> DeletedRun:
         files.crashpoint("trash.before-move")
         _move(path, deleted.path)
         files.crashpoint("trash.after-move")
-        with contextlib.closing(Library(paths.library_path())) as library:
-            library.delete(run)
     except OSError as error:
         raise wrap(error) from error
     finally:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_core.messages import Message
 from tunesmith_core.next_steps import NextStep
 
@@ -43,6 +44,7 @@ class Outcome(enum.StrEnum):
     """Where a run has led."""
 
     UNMEASURED = "unmeasured"
+    TOO_FEW = "too-few"
     MUCH = "much"
     LITTLE = "little"
     NOTHING = "nothing"
@@ -54,7 +56,7 @@ class Outcome(enum.StrEnum):
     INDEPENDENT = "independent"
 
 
-DISAPPOINTING = frozenset(Outcome) - {Outcome.MUCH, Outcome.LITTLE, Outcome.UNMEASURED}
+DISAPPOINTING = frozenset(Outcome) - {Outcome.MUCH, Outcome.LITTLE, Outcome.UNMEASURED, Outcome.TOO_FEW}
 """What a person should do something about."""
 
 
@@ -97,6 +99,11 @@ class Measured:
     def num_rows(self) -> int:
         """Number of training rows."""
         return int(self.setup.get("num_train_rows") or 0)
+
+    @property
+    def num_held_out_rows(self) -> int | None:
+        """Number of held-out rows, None where that was not told."""
+        return None if (num := self.setup.get("num_eval_rows")) is None else int(num)
 
     @property
     def num_distinct_rows(self) -> int:
@@ -168,7 +175,7 @@ def judge(measured: Measured) -> Verdict:
 
 
 def _verdicts(measured: Measured) -> Iterator[Verdict | None]:
-    for rule in (_repeated, _leaked, _diverged, _unmeasured):
+    for rule in (_repeated, _leaked, _diverged, _unmeasured, _too_few):
         yield rule(measured)
     yield _by_losses(measured)
 
@@ -229,6 +236,22 @@ def _unmeasured(measured: Measured) -> Verdict | None:
         )
     advice = Message("Hold out a share of the rows and train again. A falling training loss alone may be memorizing.")
     return Verdict(Outcome.UNMEASURED, sentence, advice, next_steps=(NextStep("hold-out"),))
+
+
+def _too_few(measured: Measured) -> Verdict | None:
+    """Rows are the unit, not tokens: those of one row are likely or unlikely together."""
+    num, losses = measured.num_held_out_rows, measured.held_out
+    if num is None or num >= FEWEST_ROWS:
+        return None
+    sentence = Message(
+        "Too few held-out rows to tell whether the model improved: over {num_rows} of them the loss went from {before} "
+        "to {after}, which may be chance.",
+        num_rows=num,
+        before=f"{losses[0]:.3f}",
+        after=f"{losses[max(losses)]:.3f}",
+    )
+    advice = Message("Hold out more rows, at least {least}, and train again.", least=FEWEST_ROWS)
+    return Verdict(Outcome.TOO_FEW, sentence, advice, next_steps=(NextStep("hold-out"),))
 
 
 def _by_losses(measured: Measured) -> Verdict:

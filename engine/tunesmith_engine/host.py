@@ -56,11 +56,13 @@ class Host(host.Host):
         self._thread.join()
         super().__exit__(kind, error, trace)
 
-    def phase(self, name: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Say which phase begins, or how far it is."""
+    def phase(
+        self, name: str, done: int = 0, total: int = 0, unit: str = "", **pace: float | None
+    ) -> None:
+        """Say which phase begins, or how far it is; `pace` may be rows_per_s and remaining_s."""
         self._last_progress_s = None
         self._phase = (name, done, total, unit)
-        super().phase(name, done, total, unit)
+        super().phase(name, done, total, unit, **pace)
 
     def rest(self) -> None:
         """Expect no progress until there is some again."""

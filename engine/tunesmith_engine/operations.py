@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tunesmith_core.datafmt.reading import BadRow, Row
+from tunesmith_core.errors import UserError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.chat import AskSpec, ChatSpec, RenderSpec
+from tunesmith_core.operations.kinds.data import (
+    CheckDataSpec,
+    ConvertDataSpec,
+    MixDataSpec,
+    SaveDataSpec,
+    SplitDataSpec,
+)
 from tunesmith_core.operations.kinds.engine import (
     TOKENIZER_LOADED,
     HeadSpec,
@@ -18,11 +32,17 @@ from tunesmith_core.operations.kinds.engine import (
 )
 from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_core.operations.kinds.export import ExportSpec
+from tunesmith_core.operations.kinds.hub import HubSpec, PushSpec, SearchSpec
+from tunesmith_core.operations.kinds.questions import PassagesSpec, QuestionsSpec
+from tunesmith_core.operations.kinds.rows import IndexSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import SourceSpec
 
 Answer = dict[str, Any]  # Any: JSON values
+
+PACE_TELLS = 10
+"""Rows per second are those since so many looks, each a second or more after the other: what an earlier start has done
+goes faster."""
 
 
 def preview(host: Host, spec: PreviewSpec) -> Answer:
@@ -32,40 +52,142 @@ def preview(host: Host, spec: PreviewSpec) -> Answer:
 
     folder = model_folder(spec.run.model)
     with host.portions as portions:
-        return preview(spec.run, _limited_tokenizer(folder, portions), spec.num_rows, portions)
+        tokenizer = limited_tokenizer(folder, portions, spec.run.model.chat_template)
+        return preview(spec.run, tokenizer, spec.num_rows, portions, tokens=spec.tokens)
 
 
 def workbook_head(host: Host, spec: HeadSpec) -> Answer:
-    """Return the first rows of a workbook, and how many it has."""
-    from tunesmith_engine.data.read import Source
+    """Return the first rows of a file that libraries read; see `data.head`."""
+    from tunesmith_engine.data.head import head_of
 
     with host.portions as portions:
-        source = Source(SourceSpec(path=spec.path), skip_bad_rows=True, portions=portions)
-        rows = list(source.rows())
-    return {"rows": [row for _, row in rows[: spec.num_rows]], "num_rows": len(rows)}
+        return head_of(spec, portions)
+
+
+def check_data(host: Host, spec: CheckDataSpec) -> Answer:
+    """Return what is wrong with the data of a run, and where."""
+    from tunesmith_engine.desk.check import check_data
+
+    return check_data(host, spec)
+
+
+def save_data(host: Host, spec: SaveDataSpec) -> Answer:
+    """Write a repaired copy of the data of a run; return where it is and what was done."""
+    from tunesmith_engine.desk.save import save_data
+
+    return save_data(host, spec)
+
+
+def split_data(host: Host, spec: SplitDataSpec) -> Answer:
+    """Write the data of a run into two files; return how many rows each has."""
+    from tunesmith_engine.desk.split import split_data
+
+    return split_data(host, spec)
+
+
+def mix_data(host: Host, spec: MixDataSpec) -> Answer:
+    """Write rows of several sources into one file; return how many of each."""
+    from tunesmith_engine.desk.mix import mix_data
+
+    return mix_data(host, spec)
+
+
+def convert_data(host: Host, spec: ConvertDataSpec) -> Answer:
+    """Write the data of a run into a file of another kind; return how many rows it has."""
+    from tunesmith_engine.desk.convert import convert_data
+
+    return convert_data(host, spec)
+
+
+def write_questions(host: Host, spec: QuestionsSpec) -> Answer:
+    """Let a local model write questions about documents; return where they are and how many."""
+    from tunesmith_engine.questions.write import write_questions
+
+    return write_questions(host, spec)
+
+
+def cut_passages(host: Host, spec: PassagesSpec) -> Answer:
+    """Write the passages of documents into the folder of the operation; return how many there are."""
+    from tunesmith_engine.questions.passages import cut_passages
+
+    with host.portions as portions:
+        tokenizer = limited_tokenizer(Path(spec.folder), portions, spec.run.model.chat_template)
+        return dict(cut_passages(host, spec, tokenizer))
+
+
+def copy_rows(host: Host, spec: IndexSpec) -> Answer:
+    """Copy the rows of a file that libraries read, for the window; return how many there are."""
+    from tunesmith_core.datafmt import file_kind
+    from tunesmith_core.operations.kinds.rows import copied
+    from tunesmith_engine.data.read import Source
+
+    def opened(bad: BadRow) -> Iterator[tuple[int, Row]]:
+        return Source(spec.source, skip_bad_rows=True, on_problem=bad).rows()
+
+    return copied(host, spec, file_kind(spec.path), opened)
 
 
 def prepare(host: Host, spec: PrepareSpec) -> Answer:
     """Write the rows of a run as tokens into the folder of the operation; return what else is known of them."""
+    from tunesmith_engine.data import token_cache
     from tunesmith_engine.data.asked import candidates
+    from tunesmith_engine.data.begun import Begun
     from tunesmith_engine.data.prompts import sample_prompt_ids
     from tunesmith_engine.data.rows_file import RowsWriter, read_questions
     from tunesmith_engine.methods import method_of
 
     method = method_of(spec.run.objective.kind)
     with host.portions as portions:
-        tokenizer = _limited_tokenizer(Path(spec.folder), portions)
+        tokenizer = limited_tokenizer(Path(spec.folder), portions, spec.run.model.chat_template)
         host.phase(TOKENIZER_LOADED)
-        with RowsWriter(host.folder) as rows:
-            prepared = method.prepare(spec.run, tokenizer, rows, portions)
+        key = token_cache.key_of(spec.run, Path(spec.folder), tokenizer.chat_template)
+        prepared = token_cache.fetch(key, host.folder)
+        if prepared is None:
+            with Begun(token_cache.begun_folder(key)) as begun:
+                with RowsWriter(host.folder, _row_counter(host, spec.run), begun) as rows:
+                    prepared = method.prepare(spec.run, tokenizer, rows, portions).to_dict()
+                token_cache.keep(key, host.folder, prepared)
+                begun.remove()
         portions.about(Path(spec.folder))
-        places = candidates(len(prepared.eval))
-        questions = read_questions(host.folder, [prepared.eval[place] for place in places])
-        return {
-            **prepared.to_dict(),
-            "prompts": sample_prompt_ids(spec.run, tokenizer, portions),
-            "questions": {place: questions[prepared.eval[place]] for place in places},
-        }
+        for split in filter(None, (prepared, prepared.get("earlier"))):
+            held_out = split["eval"]
+            places = candidates(len(held_out))
+            questions = read_questions(host.folder, [held_out[place] for place in places])
+            split["questions"] = {place: questions[held_out[place]] for place in places}
+        return {**prepared, "prompts": sample_prompt_ids(spec.run, tokenizer, portions)}
+
+
+def _row_counter(host: Host, run: RunSpec) -> Callable[[int], None]:
+    """Return what tells how many rows are tokens and how fast, and of about how many where that can be told."""
+    from tunesmith_core.datafmt import sniff
+
+    @cache
+    def total() -> int:
+        with contextlib.suppress(UserError, OSError):
+            counts = [
+                source.num_used(sniff(Path(source.path)).num_rows_estimate or 0) for source in run.all_sources()
+            ]
+            return sum(counts) if all(counts) else 0
+        return 0
+
+    told = deque([(time.monotonic(), 0)], maxlen=PACE_TELLS)
+
+    def tell(num_rows: int) -> None:
+        (since_s, before), now_s = told[0], time.monotonic()
+        told.append((now_s, num_rows))
+        rows_per_s = (num_rows - before) / max(now_s - since_s, 1e-6)
+        left = max(total() - num_rows, 0)
+        remaining_s = left / rows_per_s if left else None
+        host.phase(
+            TOKENIZER_LOADED,
+            num_rows,
+            total() if left else 0,
+            "rows",
+            rows_per_s=rows_per_s,
+            remaining_s=remaining_s,
+        )
+
+    return tell
 
 
 def prompt(host: Host, spec: PrepareSpec) -> list[int]:
@@ -73,7 +195,7 @@ def prompt(host: Host, spec: PrepareSpec) -> list[int]:
     from tunesmith_engine.data.prompts import prompt_ids
 
     with host.portions as portions:
-        tokenizer = _limited_tokenizer(Path(spec.folder), portions)
+        tokenizer = limited_tokenizer(Path(spec.folder), portions, spec.run.model.chat_template)
         portions.begin("prompt")
         return prompt_ids(tokenizer, spec.prompt, spec.run.data.system_prompt, portions)
 
@@ -83,7 +205,7 @@ def render(host: Host, spec: RenderSpec) -> None:
     from tunesmith_engine.chat.prompting import serve_prompts
 
     with host.portions as portions:
-        serve_prompts(host, _limited_tokenizer(Path(spec.folder), portions), portions)
+        serve_prompts(host, limited_tokenizer(Path(spec.folder), portions, spec.template), portions)
 
 
 def chat(host: Host, spec: ChatSpec) -> Answer:
@@ -100,7 +222,7 @@ def ask(host: Host, spec: AskSpec) -> Answer:
     return ask(host, spec)
 
 
-def _limited_tokenizer(folder: Path, portions: Portions) -> Any:  # Any: a transformers tokenizer
+def limited_tokenizer(folder: Path, portions: Portions, template: str) -> Any:  # Any: a transformers tokenizer
     """Return the tokenizer of a model folder; from then on this process has the limits of a row."""
     # What is imported here counts for no limit.
     from transformers import AutoTokenizer  # noqa: F401
@@ -110,17 +232,17 @@ def _limited_tokenizer(folder: Path, portions: Portions) -> Any:  # Any: a trans
     portions.limit_memory(portions.limits.loading_memory_bytes)
     portions.about(folder)
     portions.begin("tokenizer-loading")
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder, template)
     portions.limit_memory(portions.limits.memory_bytes)
     portions.end()
     return tokenizer
 
 
-def check(_host: Host, spec: RunSpec) -> Answer:
+def check(host: Host, spec: RunSpec) -> Answer:
     """Train one real step on the longest batch; return what it took."""
     from tunesmith_engine.preparation import Preparation
 
-    with Preparation(spec) as preparation:
+    with Preparation(spec, lambda fields: host.phase("data", **fields)) as preparation:
         # PyTorch is loaded while the data is prepared.
         from tunesmith_engine.plan_check import plan_check
 
@@ -132,6 +254,49 @@ def import_gguf(_host: Host, spec: ImportSpec) -> Answer:
     from tunesmith_engine.gguf_import import import_gguf
 
     return import_gguf(Path(spec.source), Path(spec.target))
+
+
+def search_hub(_host: Host, spec: SearchSpec) -> list[Answer]:
+    """Return the facts of the models that the hub finds."""
+    from tunesmith_engine.hub.client import chosen_hub
+
+    found = chosen_hub().search(
+        spec.text,
+        family=spec.family,
+        licence=spec.licence,
+        smallest=spec.smallest,
+        largest=spec.largest,
+        limit=spec.limit,
+    )
+    return [model.to_dict() for model in found]
+
+
+def hub_facts(_host: Host, spec: HubSpec) -> Answer:
+    """Return what the hub says about a repository."""
+    from tunesmith_engine.hub.client import chosen_hub
+
+    return chosen_hub().facts(spec.id, spec.revision).to_dict()
+
+
+def hub_card(_host: Host, spec: HubSpec) -> str:
+    """Return the text of a model's card, "" where it has none."""
+    from tunesmith_engine.hub.client import chosen_hub
+
+    return chosen_hub().card(spec.id, spec.revision)
+
+
+def download(host: Host, spec: HubSpec) -> str:
+    """Download a model; return its folder."""
+    from tunesmith_engine.hub.download import download
+
+    return str(download(host, spec.id, spec.revision))
+
+
+def push(host: Host, spec: PushSpec) -> Answer:
+    """Upload an export; return where it is."""
+    from tunesmith_engine.hub.upload import upload
+
+    return upload(host, Path(spec.folder), spec.id, host.folder, public=spec.public)
 
 
 def export(host: Host, spec: ExportSpec) -> Answer:

@@ -93,7 +93,7 @@ def _make_ready(host: Host, kernels: bool, watch: StopWatch) -> tuple[Loop, Cond
     spec = host.run.load_spec()
     spec.hardware.kernels &= kernels
     # Beside the child that prepares the data, PyTorch is loaded here.
-    with Preparation(spec) as preparation:
+    with Preparation(spec, lambda fields: host.phase("data", **fields)) as preparation:
         return _assemble(host, spec, preparation, watch)
 
 
@@ -121,6 +121,7 @@ def _assemble(
         threads=compute.num_threads,
     )
     changes = check_resumable(manifest.spec, spec) if manifest else []
+    preparation.fingerprint = manifest.fingerprint if manifest else {}
     host.phase("model")
     # It misses an optional package by which it could download kernels; nobody need hear of that.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)

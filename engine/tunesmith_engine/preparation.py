@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,10 +26,15 @@ if TYPE_CHECKING:
     from tunesmith_engine.data import PreparedData
 
 WAIT_S = 0.05
+FIELDS = ("done", "total", "unit", "rows_per_s", "remaining_s")
 
 logger = logging.getLogger(__name__)
 
 ShouldStop = Callable[[], bool]
+
+OnRows = Callable[[dict[str, Any]], object]  # Any: JSON values
+"""Told how many rows are tokens as the fields of a phase event: done, total (about; 0 where that can't be told), unit,
+rows_per_s, remaining_s."""
 
 
 def _never() -> bool:
@@ -39,7 +44,14 @@ def _never() -> bool:
 class _Child:
     """An operation of the engine beside this process, from its start to its answer."""
 
-    def __init__(self, kind: Kind, spec: PrepareSpec, take: Callable[[Path, Any], Any]) -> None:  # Any: JSON values
+    def __init__(
+        self,
+        kind: Kind,
+        spec: PrepareSpec,
+        take: Callable[[Path, Any], Any],  # Any: JSON values
+        on_rows: OnRows = lambda _fields: None,
+    ) -> None:
+        self._on_rows = on_rows
         self._kind, self._spec, self._take = kind, spec, take
         self._outcome: Outcome | None = None
         self._error: TunesmithError | None = None
@@ -109,6 +121,8 @@ class _Child:
             self._logs.append(event)
         elif event.type == "phase" and event.data.get("name") == TOKENIZER_LOADED:
             self._has_loaded.set()
+            if event.data.get("done"):
+                self._on_rows({name: event.data.get(name) for name in FIELDS})
 
 
 def _own_engine(operation: Operation) -> list[str]:
@@ -121,11 +135,16 @@ class Preparation:
 
     Args:
         spec: the run. With a model folder on this computer the work begins at once.
+        on_rows: told how far it is, by another thread.
+
+    Attributes:
+        fingerprint: of the checkpoint behind which the run continues; its rows are split as there.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
-        self._spec = spec
+    def __init__(self, spec: RunSpec, on_rows: OnRows = lambda _fields: None) -> None:
+        self._spec, self._on_rows = spec, on_rows
         self._child: _Child | None = None
+        self.fingerprint: Mapping[str, Any] = {}  # Any: JSON values
         folder = Path(spec.model.path).expanduser()
         if folder.is_dir():
             self.begin(folder)
@@ -141,7 +160,9 @@ class Preparation:
 
     def begin(self, folder: Path) -> None:
         """Begin with a model folder, unless that was done."""
-        self._child = self._child or _Child(PREPARE, PrepareSpec(self._spec, str(folder)), _taken)
+        self._child = self._child or _Child(
+            PREPARE, PrepareSpec(self._spec, str(folder)), _taken, self._on_rows
+        )
 
     def wait_for_tokenizer(self, should_stop: ShouldStop = _never) -> bool:
         """Return True once the tokenizer was loaded within its limits, False after a stop.
@@ -160,7 +181,7 @@ class Preparation:
         """
         assert self._child, "it was begun"
         data: PreparedData | None = self._child.answer(should_stop)
-        return data
+        return data.as_in(self.fingerprint) if data else None
 
 
 def _taken(folder: Path, answer: dict[str, Any]) -> PreparedData:  # Any: JSON values

@@ -21,6 +21,7 @@ from tunesmith_gui import tr
 from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
 from tunesmith_gui.icons import app_icon
+from tunesmith_gui.services import hub_token
 from tunesmith_gui.services.desktop import raise_window
 from tunesmith_gui.services.preferences import Preferences
 from tunesmith_gui.shell.main_window import MainWindow
@@ -71,6 +72,7 @@ class App(QObject):
         self.context.setup.model.installed = installed
         if installed.problem is None:
             self.context.setup.check()
+            self.context.downloads.resume()
         else:
             self.window.offer_setup()
 
@@ -139,6 +141,7 @@ def main(arguments: list[str]) -> int:
     if not instance.claim():
         return 0 if hand_over(files) else _say_busy()
     _open_log()
+    hub_token.use_keyring()
     app = App(application)
     sys.excepthook = lambda kind, error, trace: _on_uncaught(app, kind, error, trace)
     instance.raised.connect(app.open_files)

@@ -19,20 +19,27 @@ from typing import TYPE_CHECKING
 from tunesmith_gui.services.preferences import Preferences
 
 if TYPE_CHECKING:
+    from tunesmith_core.spec import RunSpec
     from tunesmith_gui.chat.service import ChatService
     from tunesmith_gui.environment.setup_service import SetupService
     from tunesmith_gui.export.service import ExportService
     from tunesmith_gui.services.desktop import Desktop
+    from tunesmith_gui.services.downloads import DownloadService
     from tunesmith_gui.services.hardware import HardwareService
     from tunesmith_gui.services.library import Library
     from tunesmith_gui.services.run_service import RunService
 
 
 class Context:
-    """Services by name, each built when it is first asked for, so that start-up stays short."""
+    """Services by name, each built when it is first asked for, so that start-up stays short.
+
+    Attributes:
+        new_run_spec: what the form of the Train page holds; None before it was built.
+    """
 
     def __init__(self, preferences: Preferences) -> None:
         self.preferences = preferences
+        self.new_run_spec: RunSpec | None = None
 
     @cached_property
     def runs(self) -> RunService:
@@ -83,9 +90,16 @@ class Context:
 
         return ExportService()
 
+    @cached_property
+    def downloads(self) -> DownloadService:
+        """Models on their way from a hub, whatever page is shown."""
+        from tunesmith_gui.services.downloads import DownloadService
+
+        return DownloadService()
+
     def shutdown(self) -> None:
         """Ends the threads and commands of every service that was used; runs go on."""
-        for name in ("runs", "library", "hardware", "desktop", "setup", "chat", "exports"):
+        for name in ("runs", "library", "hardware", "desktop", "setup", "chat", "exports", "downloads"):
             service = self.__dict__.get(name)
             if service is not None:
                 service.shutdown()

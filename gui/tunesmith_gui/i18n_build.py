@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import PySide6
@@ -84,6 +84,11 @@ TEMPLATE_PLACES = {
 }
 """Which argument of a constructor is a text that a person reads."""
 
+ERROR_PLACES = {
+    name: TEMPLATE_PLACES[name] for name in ("TunesmithError", "UserError", "EnvironmentProblem", "Message")
+}
+"""The same in the window, where other words are inside `tr`."""
+
 TEXT_KEYWORDS = ("hint", "help", "description", "epilog")
 """Arguments that are such texts wherever one of them is called."""
 
@@ -100,7 +105,7 @@ def _core_literals() -> Iterator[str]:
     yield from (step.words for step in MEMORY_STEPS)
     for forms in repairs_of_all().values():
         yield from (form["words"] for form in forms.values())
-    yield from sorted(templates(CORE) | templates(ENGINE) | templates(SETUP))
+    yield from sorted(templates(CORE) | templates(ENGINE) | templates(SETUP) | templates(PACKAGE, ERROR_PLACES))
     yield from (state.value for state in RunState)
     for kind in all_kinds().values():
         yield from (kind.title, kind.help)
@@ -118,7 +123,7 @@ def _declaration_texts(declaration: Declaration) -> Iterator[str]:
     yield from (CHOICE_WORDS.get(choice, choice) for choice in declaration.choices)
 
 
-def templates(package: Path) -> set[str]:
+def templates(package: Path, places: Mapping[str, int] = TEMPLATE_PLACES) -> set[str]:
     """The templates of the messages of a package, wherever a constructor is called with a literal."""
     found: set[object] = set()
     for path in (path for path in package.rglob("*.py") if path.parent.name != "build"):
@@ -131,8 +136,8 @@ def templates(package: Path) -> set[str]:
                 found |= {node.value.value} if isinstance(node.value, ast.Constant) else set()
             elif isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-                if name in TEMPLATE_PLACES:
-                    texts = node.args[TEMPLATE_PLACES[name] :][:1]
+                if name in places:
+                    texts = node.args[places[name] :][:1]
                     texts += [each.value for each in node.keywords if each.arg in TEXT_KEYWORDS]
                     found |= {each.value for each in texts if isinstance(each, ast.Constant) and each.value}
     return {text for text in found if isinstance(text, str)}

@@ -4,9 +4,10 @@ A page is built the first time it is shown (`pages.PAGES` declares it), gets the
 and nothing else, and talks to the window by two signals:
 
 - `navigate(page, argument)`: go to another page. Pages: "train" (argument None, a `list[Path]` of dropped files and
-  folders, or a `RunSpec` to start from, e.g. Duplicate), "runs" (None), "dashboard", "chat" and "vote" (the run's id),
-  "environment" (None, or what to do there, see the page), "settings" (None); "setup" opens the first-run wizard
-  (argument: None or one of its steps).
+  folders, a `RunSpec` to start from, e.g. Duplicate, or a `SourceSpec` of data to train on), "data" (None, or a
+  `list[Path]` with a file to open), "runs" (None), "dashboard", "chat" and "vote" (the run's id), "environment" (None,
+  or what to do there, see the page), "models" (None, "here", "more", or the hub id of a model to look at), "settings"
+  (None, or the name of a setting); "setup" opens the first-run wizard (argument: None or one of its steps).
 - `notify(tone, text)`: one short line at the bottom of the window for some seconds; tone is ok, accent, warn or error.
   For what needs an answer use a `Banner` inside the page.
 
@@ -61,11 +62,20 @@ class Page(QWidget):
         """What the title bar says while this page is in front, where it is not the title that `pages` declares."""
         return ""
 
+    @property
+    def words_for_files(self) -> str:
+        """What happens to files that are dropped while this page is in front; "" sends them to the Train page."""
+        return ""
+
     def on_shown(self, argument: object = None) -> None:
         """The page came to the front."""
 
     def on_hidden(self) -> None:
         """The page left the front, or the window was minimised."""
+
+    def may_close(self) -> bool:
+        """Asks before the window is closed with something that is not saved; False keeps it open."""
+        return True
 
     def memory(self) -> object:
         """What a page that takes this one's place must know: the window is built again in another language."""

@@ -49,7 +49,11 @@ PAGES: dict[str, PageEntry] = {
     "train": PageEntry(
         "tunesmith_gui.new_run.page", "NewRunPage", str(QT_TRANSLATE_NOOP("Rail", "Train")), "train", "Ctrl+1"
     ),
-    "runs": PageEntry("tunesmith_gui.runs.page", "RunsPage", str(QT_TRANSLATE_NOOP("Rail", "Runs")), "runs", "Ctrl+2"),
+    "data": PageEntry("tunesmith_gui.data.page", "DataPage", str(QT_TRANSLATE_NOOP("Rail", "Data")), "data", "Ctrl+2"),
+    "models": PageEntry(
+        "tunesmith_gui.library.page", "LibraryPage", str(QT_TRANSLATE_NOOP("Rail", "Models")), "models", "Ctrl+3"
+    ),
+    "runs": PageEntry("tunesmith_gui.runs.page", "RunsPage", str(QT_TRANSLATE_NOOP("Rail", "Runs")), "runs", "Ctrl+4"),
     "dashboard": PageEntry(
         "tunesmith_gui.dashboard.page", "DashboardPage", str(QT_TRANSLATE_NOOP("Rail", "Run")), part_of="runs"
     ),
@@ -62,7 +66,7 @@ PAGES: dict[str, PageEntry] = {
         "EnvironmentPage",
         str(QT_TRANSLATE_NOOP("Rail", "Environment")),
         "environment",
-        "Ctrl+3",
+        "Ctrl+5",
     ),
     "settings": PageEntry(
         "tunesmith_gui.settings.page", "SettingsPage", str(QT_TRANSLATE_NOOP("Rail", "Settings")), "settings", "Ctrl+,"

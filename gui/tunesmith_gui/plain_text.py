@@ -14,13 +14,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from PySide6.QtCore import Qt, QUrl
-from PySide6.QtGui import QIcon, QTextCharFormat, QTextCursor
+from PySide6.QtGui import QAction, QIcon, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import (
     QComboBox,
     QGraphicsTextItem,
     QLabel,
     QListWidgetItem,
+    QMenu,
     QMessageBox,
+    QPlainTextEdit,
     QTableWidgetItem,
     QTextEdit,
     QTreeWidgetItem,
@@ -82,6 +84,12 @@ def _folded(text: str) -> Iterable[str]:
 def set_tip(widget: QWidget, text: str) -> None:
     """Gives a widget a tool tip; an empty text takes it away."""
     widget.setToolTip(tip(text))
+
+
+def set_entry_tip(menu: QMenu, entry: QAction, text: str) -> None:
+    """Give an entry of a menu a tool tip, which menus show only when told to."""
+    menu.setToolTipsVisible(True)
+    entry.setToolTip(tip(text))
 
 
 def without_shortcut(text: str) -> str:
@@ -155,13 +163,47 @@ class ColoredText(QTextEdit):
     def set_segments(self, segments: Iterable[tuple[str, QTextCharFormat]]) -> None:
         """Shows other text, piece by piece in its format, from its beginning."""
         self.clear()
+        self.add_segments(segments)
+        self.moveCursor(QTextCursor.MoveOperation.Start)
+
+    def add_segments(self, segments: Iterable[tuple[str, QTextCharFormat]]) -> None:
+        """Shows more text behind what is shown."""
         cursor = QTextCursor(self.document())
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        # Else everything is laid out again with each piece.
+        cursor.beginEditBlock()
         for text, look in segments:
             cursor.insertText(visible(text), look)
-        self.moveCursor(QTextCursor.MoveOperation.Start)
+        cursor.endEditBlock()
 
     def loadResource(self, _kind: int, _name: QUrl | str) -> None:
         """Loads nothing."""
+
+
+def mark_letters(box: QPlainTextEdit, marks: Iterable[tuple[tuple[int, int], QTextCharFormat]]) -> None:
+    """Marks parts of the text of a box, each from its first letter to the one behind its last, instead of others."""
+    text, selections = box.toPlainText(), []
+    for (begin, end), look in marks:
+        each = QTextEdit.ExtraSelection()
+        cursor = QTextCursor(box.document())
+        cursor.setPosition(_place_in_qt(text, begin))
+        cursor.setPosition(_place_in_qt(text, end), QTextCursor.MoveMode.KeepAnchor)
+        each.cursor, each.format = cursor, look
+        selections.append(each)
+    box.setExtraSelections(selections)
+
+
+def show_letter(box: QPlainTextEdit, letter: int) -> None:
+    """Brings a letter of the text of a box into sight."""
+    cursor = box.textCursor()
+    cursor.setPosition(_place_in_qt(box.toPlainText(), letter))
+    box.setTextCursor(cursor)
+    box.ensureCursorVisible()
+
+
+def _place_in_qt(text: str, letter: int) -> int:
+    """Where Qt counts a letter: those beyond the first plane are two of its own."""
+    return len(text[:letter].encode("utf-16-le", "surrogatepass")) // 2
 
 
 def message_box(title: str, text: str) -> QMessageBox:

@@ -96,6 +96,9 @@ QAbstractSpinBox::up-button { subcontrol-position: top right; margin: 2px 2px 0 
 QAbstractSpinBox::down-button { subcontrol-position: bottom right; margin: 0 2px 2px 0; }
 QAbstractSpinBox::up-arrow { image: url(controls:chevron-up-$ink.svg); width: 10px; height: 10px; }
 QAbstractSpinBox::down-arrow { image: url(controls:chevron-down-$ink.svg); width: 10px; height: 10px; }
+QFileDialog { backward-icon: url(controls:chevron-left-$ink.svg); forward-icon: url(controls:chevron-right-$ink.svg);
+  filedialog-parent-directory-icon: url(controls:chevron-up-$ink.svg); min-width: 760px; }
+QFileDialog QListView#sidebar { min-width: 130px; }
 
 QCheckBox, QRadioButton { spacing: 8px; padding: 3px; border: 2px solid transparent; border-radius: ${radius_small}px; }
 QCheckBox:focus, QRadioButton:focus { border-color: $focus; }
@@ -130,6 +133,8 @@ QTableView, QTreeView, QListView { background: $raised; color: $text; border: 1p
   alternate-background-color: $raised; gridline-color: $border; }
 QTableView:focus, QTreeView:focus, QListView:focus { border-color: $focus; }
 QTableView::item, QTreeView::item, QListView::item { padding: 6px 8px; border: none; }
+QFileDialog QTreeView { font-size: ${caption}pt; }
+QFileDialog QTreeView::item { padding: 6px 0 6px -4px; }
 QTableView::item:hover, QTreeView::item:hover, QListView::item:hover { background: $hover; }
 QTableView::item:selected, QTreeView::item:selected, QListView::item:selected { background: $accent_soft;
   color: $text; }

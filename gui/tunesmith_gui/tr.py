@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 
-from PySide6.QtCore import QCoreApplication, QLibraryInfo, QLocale, QTranslator
+from PySide6.QtCore import QT_TRANSLATE_NOOP, QCoreApplication, QLibraryInfo, QLocale, QTranslator
 
 from tunesmith_core import messages
 from tunesmith_gui.assets import asset_folder
@@ -25,6 +25,14 @@ LANGUAGES: dict[str, str] = {"system": "", "en": "English", "zh_CN": "简体中�
 """Setting value to the language's own name; `system` is named by the settings page."""
 
 CORE_CONTEXT = "Core"
+
+QT_TEXTS = (
+    QT_TRANSLATE_NOOP("QFileDialog", "&Look in:"),
+    QT_TRANSLATE_NOOP("QFileDialog", "Files of &type:"),
+    QT_TRANSLATE_NOOP("QAbstractFileIconProvider", "Folder"),
+    QT_TRANSLATE_NOOP("QAbstractFileIconProvider", "File Folder"),
+)
+"""Texts of Qt that its own Chinese catalogue has under other names, so ours has them."""
 
 _installed: list[QTranslator] = []
 

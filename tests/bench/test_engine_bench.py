@@ -110,6 +110,7 @@ def test_speed_counts_all_tokens_and_the_median_step() -> None:
     assert speed(steps[1:], 11.0)["step_ms"] == 5500.0
 
 
+@pytest.mark.long
 def test_answers_are_timed(tiny_model: Path, bench: Bench, tmp_path: Path) -> None:
     one, more, result = bench(tiny_model, "one:1:24", "more:3:16", rank=4, decode=True)
     assert (result["status"], result["exit_code"]) == ("finished", EXIT_DONE)

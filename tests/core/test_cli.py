@@ -438,6 +438,11 @@ def test_preview_marks_what_is_learned(spec_file: str, fake_engine: Script, caps
     out, err = capsys.readouterr()
     assert out == "--- line 1: 1 of 3 tokens are trained on\nQ: [[A]]\n"
     assert err == "joined\nline 2: bad\n"
+    skipped = {**row, "line": 3, "num_trained_tokens": 0, "num_lost_tokens": 9, "is_skipped": True}
+    fake_engine({"preview": {"rows": [skipped]}})
+    assert cli.main(["preview", spec_file]) == 0
+    assert "--- line 3: skipped, 9 tokens more than the context length\n" in capsys.readouterr().out
+    fake_engine({"preview": {"rows": [row]}})
     assert cli.main(["preview", spec_file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == [row]
 

@@ -49,9 +49,8 @@ def test_each_side_reads_its_own_answers() -> None:
     assert asked.messages("tuned")[2]["content"] == "Me."
     asked.turns.append(Turn("Really?"))
     asked.system = ""
-    assert [each["content"] for each in asked.messages("base")] == ["Who?", "You.", "Sure?", "Yes.", "Really?"]
-    asked.turns[1].answers.clear()
-    assert asked.messages("base")[3]["content"] == ""
+    found = [each["content"] for each in asked.messages("base")]
+    assert found == ["Who?", "You.", "Really?"], "what only the tuned model answered is not the base model's to read"
 
 
 def test_it_is_called_as_it_was_named_or_by_its_first_question() -> None:

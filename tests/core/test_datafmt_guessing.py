@@ -35,6 +35,18 @@ CHATS = [{"id": 7, "turns": [{"from": "human", "value": "Hi\nthere"}, {"from": "
             "prompt-completion",
             {"prompt": "Task", "completion": "Result"},
         ),
+        ([{"x": "Red is a warm colour.", "y": "Colours"}], "prompt-completion", {"prompt": "y", "completion": "x"}),
+        (
+            [{"a": "soil", "b": "Roses", "c": "Roses like sun and water."}],
+            "prompt-completion",
+            {"prompt": "b", "completion": "c"},
+        ),
+        (
+            [{"a": "soil", "b": "What do roses like? Say it.", "c": "Sun and a lot of water."}],
+            "prompt-completion",
+            {"prompt": "b", "completion": "c"},
+        ),
+        ([{"a": "12", "b": "13"}], "prompt-completion", {"prompt": "b", "completion": "a"}),
         (CHATS, "sharegpt", {"conversations": "turns"}),
         ([{"log": [{"role": "user", "content": "Hi"}]}], "messages", {"messages": "log"}),
         ([{"id": 3, "story": "Once"}], "text", {"text": "story"}),

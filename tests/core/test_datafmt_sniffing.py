@@ -105,6 +105,25 @@ def test_no_example_has_more_tokens_than_its_row_has_bytes(tmp_path: Path) -> No
     assert many.longest_row_bytes >= longest
 
 
+@pytest.mark.parametrize("num_rows", [10, 1])
+def test_columns_that_are_not_trained_do_not_make_a_row_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int
+) -> None:
+    row = {"question": "Who?", "answer": "Me.", "passage": "long " * 900}
+    trained = len(json.dumps({"question": "Who?", "answer": "Me."}))
+    path = write_lines(tmp_path / "a.jsonl", [json.dumps(row)] * 9)
+    assert datafmt.sniff(path, num_rows).longest_row_bytes == trained
+    chosen = datafmt.sniff(path, num_rows, columns={"prompt": "question", "completion": "passage"})
+    assert chosen.longest_row_bytes is not None
+    assert chosen.longest_row_bytes > 900 * 5
+    assert chosen.mapping == {"prompt": "question", "completion": "answer"}
+    pair = write_lines(tmp_path / "b.jsonl", [json.dumps({"prompt": "q", "chosen": "a", "rejected": "b" * 900})] * 9)
+    assert datafmt.sniff(pair, num_rows).longest_row_bytes == len('{"prompt": "q", "chosen": "a"}')
+    monkeypatch.setattr(sniffing, "PARSED_BYTES", 100)
+    measured = trained if num_rows > 1 else len(json.dumps(row)) + 1
+    assert datafmt.sniff(path, num_rows).longest_row_bytes == measured
+
+
 def test_the_longest_row_of_a_big_file_stays_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}'] * 60)
     monkeypatch.setattr(sniffing, "SCANNED_BYTES", 100)
@@ -136,6 +155,18 @@ def test_a_head_of_bad_rows_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert datafmt.check_head(SourceSpec(path=str(some_good)), skip_bad_rows=True) == (1, 20)
     with pytest.raises(UserError, match="line 1"):
         sniffing.head_rows(only_bad, 5)
+
+
+def test_rows_before_a_place_where_nothing_more_can_be_read_are_told(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.csv", ["question,answer", "a,b", "c,d", '"e,f', "g,h"])
+    assert datafmt.sniff(path).num_rows_estimate == 2
+    with pytest.raises(UserError, match="line 4, column 1: the quote that opens here has no closing quote"):
+        sniffing.head_rows(path, 5)
+    with pytest.raises(UserError, match="line 4, column 1: the quote that opens here has no closing quote"):
+        datafmt.check_head(SourceSpec(path=str(path)))
+    broken = write_lines(tmp_path / "b.csv", ["question,answer", '"e,f'])
+    with pytest.raises(UserError, match=r"line 2.*: the quote that opens here has no closing quote"):
+        datafmt.sniff(broken)
 
 
 def test_the_rows_of_a_wide_table_are_not_all_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

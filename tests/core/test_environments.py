@@ -34,8 +34,8 @@ KEPT = {
     "XDG_RUNTIME_DIR": "/run/user/1000",
 }
 NAMED_BY_US = """TMP TEMP TMPDIR TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR TORCHINDUCTOR_COMPILE_THREADS HF_HOME
-MPLCONFIGDIR HF_HUB_DISABLE_SYMLINKS_WARNING HF_HUB_DISABLE_TELEMETRY TOKENIZERS_PARALLELISM TORCH_COMPILE_DISABLE
-PYTHONDONTWRITEBYTECODE TUNESMITH_HOME""".split()
+MPLCONFIGDIR HF_HUB_DISABLE_SYMLINKS_WARNING HF_HUB_DISABLE_TELEMETRY TOKENIZERS_PARALLELISM RAYON_NUM_THREADS
+TORCH_COMPILE_DISABLE PYTHONDONTWRITEBYTECODE TUNESMITH_HOME""".split()
 LISTED = "distutils-precedence.pth"
 
 
@@ -44,6 +44,26 @@ def make_environment(folder: Path) -> Path:
     python.parent.mkdir(parents=True)
     python.touch()
     return python
+
+
+def test_hub_and_offline_switch_of_the_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "https://of-the-shell.example")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    found = environments.engine_environment(downloads=True)
+    assert (found["HF_ENDPOINT"], "HF_HUB_OFFLINE" in found) == ("https://of-the-shell.example", False)
+    file = SettingsFile()
+    file.change(hub_endpoint="https://mirror.example", offline=True)
+    file.save()
+    found = environments.engine_environment(downloads=True)
+    assert (found["HF_ENDPOINT"], found["HF_HUB_OFFLINE"]) == ("https://mirror.example", "1")
+    file.change(hub="modelscope")
+    file.save()
+    found = environments.engine_environment(downloads=True)
+    assert found[environments.MODELSCOPE_VARIABLE] == "https://mirror.example"
+    assert found["HF_ENDPOINT"] == "https://of-the-shell.example"
+    file.change(hub_endpoint="")
+    file.save()
+    assert environments.engine_environment()[environments.MODELSCOPE_VARIABLE] == environments.MODELSCOPE
 
 
 def test_a_pointer_names_a_folder_or_a_path(home: Path, tmp_path: Path) -> None:
@@ -103,7 +123,7 @@ def test_the_engine_sees_no_foreign_compilers_libraries_secrets_or_proxies(shell
 
 
 def test_a_variable_reaches_the_engine_only_when_it_is_named(shell: Path) -> None:
-    seen = {name.upper() for name in environments.engine_environment("someone/model")}
+    seen = {name.upper() for name in environments.engine_environment(downloads=True)}
     named = environments.ENGINE_VARIABLES | environments.PROXY_VARIABLES | set(NAMED_BY_US)
     assert [name for name in seen - named if not name.startswith(environments.ENGINE_PREFIXES)] == []
 
@@ -118,12 +138,20 @@ def test_temporary_files_and_caches_lie_where_we_want_them(shell: Path, monkeypa
     assert {name: seen[name] for name in caches} == {name: str(shell / "cache" / at) for name, at in caches.items()}
     wanted = {
         "HF_HUB_DISABLE_SYMLINKS_WARNING": "1",
-        "TOKENIZERS_PARALLELISM": "false",
+        "TOKENIZERS_PARALLELISM": "true",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCH_COMPILE_DISABLE": "1",
         "TUNESMITH_HOME": str(shell),
     }
     assert wanted.items() <= seen.items()
+
+
+@pytest.mark.parametrize(("num_cores", "threads"), [(None, "1"), (2, "2"), (64, "8")])
+def test_a_tokenizer_takes_the_cores_but_not_all_of_many(
+    shell: Path, monkeypatch: pytest.MonkeyPatch, num_cores: int | None, threads: str
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: num_cores)
+    assert environments.engine_environment()["RAYON_NUM_THREADS"] == threads
 
 
 def test_a_chosen_proxy_reaches_an_engine_that_downloads_and_no_other(shell: Path) -> None:
@@ -132,7 +160,7 @@ def test_a_chosen_proxy_reaches_an_engine_that_downloads_and_no_other(shell: Pat
     file.save()
     assert "http://proxy.example:8080" not in environments.engine_environment().values()
     assert "http://proxy.example:8080" in environments.engine_environment(downloads=True).values()
-    seen = environments.engine_environment("someone/model")
+    seen = environments.engine_environment(downloads=True)
     names = [f"{scheme}_proxy" for scheme in ("http", "https", "all")]
     # Windows knows a variable by its name in any letters.
     spelled = [*map(str.upper, names)] + ([] if os.name == "nt" else names)
@@ -140,18 +168,13 @@ def test_a_chosen_proxy_reaches_an_engine_that_downloads_and_no_other(shell: Pat
 
 
 def test_a_model_of_the_hub_comes_through_the_persons_own_proxy(shell: Path) -> None:
-    seen = environments.engine_environment("someone/model")
+    seen = environments.engine_environment(downloads=True)
     assert {name: seen.get(name.upper(), seen.get(name)) for name in PROXIES} == dict.fromkeys(PROXIES, "foreign")
     assert not set(SECRETS) & seen.keys()
 
 
-def test_a_folder_that_looks_like_a_model_of_the_hub_needs_no_proxy(
-    shell: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "someone" / "model").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    assert not set(PROXIES) & environments.engine_environment("someone/model").keys()
-    assert not set(PROXIES) & environments.engine_environment(str(tmp_path)).keys()
+def test_training_needs_no_proxy(shell: Path) -> None:
+    assert not set(PROXIES) & environments.engine_environment().keys()
 
 
 def test_inside_wsl_the_drivers_libraries_are_named(shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from tunesmith_core import cli, cli_evaluate, environments, evaluations
 from tunesmith_core.messages import Message
+from tunesmith_core.operations import command
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
+from tunesmith_core.operations.kinds.match import MATCH
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run, create_run
@@ -107,17 +109,34 @@ def test_the_command_shows_a_table(
         asked.append(spec)
         return outcome()
 
-    monkeypatch.setattr(cli_evaluate, "conduct", conduct)
+    matched = Outcome(OperationState.FINISHED, 0, [])  # type: ignore[arg-type]
+    monkeypatch.setattr(cli_evaluate, "conduct", lambda *_: matched)
+    monkeypatch.setattr(command, "conduct", conduct)
     assert cli.main(["evaluate", run.id, "--rows", "7", "--checkpoint", "10", "--matches", "^a+$"]) == 0
     shown = capsys.readouterr().out
     assert "right choice       25%     50%    +25 (-10 … +60)           0.031" in shown
     assert "Better than the base model: loss.\n" in shown
+    assert "0.7 less makes each of them twice as likely" in shown, "nats are explained"
     assert "evaluation: /runs/told/evaluations/e.json" in shown
     assert asked == [EvaluateSpec(str(run.path), 10, "", 7, "^a+$")]  # type: ignore[arg-type]
     assert cli.main(["evaluate", run.id, "--json"]) == 0
     assert cli.main(["evaluate", run.id, "--rows", "0"]) == 2
     assert "right choice" not in capsys.readouterr().out
     assert asked[1].answering().model.path == run.load_spec().model.path
+
+
+def test_a_pattern_that_can_not_be_read_is_refused_before_anything_is_loaded(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = cli_evaluate.conduct
+
+    def conduct(kind: object, spec: object, **_: object) -> Outcome:
+        assert kind is MATCH
+        return check(MATCH, spec)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cli_evaluate, "conduct", conduct)
+    assert cli.main(["evaluate", run.id, "--matches", "(a"]) == 2
+    assert "(a is not a regular expression" in capsys.readouterr().err
 
 
 def test_tasks_of_the_harness_are_run_once_it_is_installed(
@@ -130,7 +149,7 @@ def test_tasks_of_the_harness_are_run_once_it_is_installed(
         asked.append(spec)
         return Outcome(OperationState.FINISHED, 0, FOUND | {"metrics": [task], "path": "e.json"})
 
-    monkeypatch.setattr(cli_evaluate, "conduct", conduct)
+    monkeypatch.setattr(command, "conduct", conduct)
     codes = iter([5, -9, 0])
     words: list[list[str]] = []
     monkeypatch.setattr(cli_evaluate.subprocess, "call", lambda command: words.append(command) or next(codes))
@@ -144,9 +163,7 @@ def test_tasks_of_the_harness_are_run_once_it_is_installed(
 
 def test_only_an_evaluation_with_tasks_gets_the_proxy(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(
-        environments, "engine_environment", lambda _model, *, downloads: asked.append(downloads) or {}
-    )
+    monkeypatch.setattr(environments, "engine_environment", lambda *, downloads: asked.append(downloads) or {})
     for harness in ("", "hellaswag"):
         EVALUATE.environment(EvaluateSpec(str(run.path), harness=harness))  # type: ignore[arg-type]
     assert asked == [False, True]

@@ -142,14 +142,6 @@ def test_an_export_lies_beside_its_run_or_has_its_name(run: Run) -> None:
     assert exports.folder_name(run, early, ExportSpec(FOLDER).label) == "support-bot-step-10-merged"
 
 
-def test_answers_that_change_are_told_with_their_figures() -> None:
-    assert exports.changed_answers({"mean_kl": exports.TOLD_NATS, "agreement": 0.9}) is None
-    told = exports.changed_answers({"mean_kl": 0.54, "agreement": 0.69})
-    assert told is not None
-    assert "69% of the next tokens" in told
-    assert "0.54 nats" in told
-
-
 def test_programs_are_found_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_programs.Path, "home", lambda: tmp_path)
     monkeypatch.setattr(other_programs.shutil, "which", {"ollama": "/bin/ollama"}.get)

@@ -65,8 +65,8 @@ def test_a_file_of_any_size_is_not_read(tmp_path: Path, monkeypatch: pytest.Monk
         ({"version": [7] * 5000}, "version must be 2, not "),
         ({"data": {"sources": [{"path": "d"}] * (MOST_SOURCES + 1)}}, "data.sources must be at most 1000 files"),
         ({"evaluation": {"sample_prompts": ["Hi"] * 101}}, "evaluation.sample_prompts must be at most 100 prompts"),
-        ({"schedule": {"max_steps": 10**30}}, "schedule.max_steps must be at most 1e+07"),
-        ({"saving": {"every_steps": MOST_STEPS + 1}}, "saving.every_steps must be at most 1e+07"),
+        ({"schedule": {"max_steps": 10**30}}, "schedule.max_steps must be at most 10,000,000"),
+        ({"saving": {"every_steps": MOST_STEPS + 1}}, "saving.every_steps must be at most 10,000,000"),
     ],
 )
 def test_a_wrong_field_is_named_in_few_words(tmp_path: Path, change: dict[str, Any], words: str) -> None:

@@ -123,6 +123,7 @@ def test_experts_and_routers_are_no_linear_layers(tmp_path: Path) -> None:
 def test_the_list_holds_usable_models_only(tmp_path: Path) -> None:
     write_model(tmp_path / "b")
     write_model(tmp_path / "a")
+    write_model(tmp_path / ".incoming")
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
     assert [card.name for card in list_models(tmp_path)] == ["a", "b"]

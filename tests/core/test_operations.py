@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.core.test_supervisor import gone, wait_for
-from tunesmith_core import environments, files, paths
+from tunesmith_core import environments, files, paths, terminal
 from tunesmith_core.command_line import Parser
 from tunesmith_core.errors import EnvironmentProblem, RunFailure, TunesmithError, UserError
 from tunesmith_core.messages import said
@@ -417,7 +417,6 @@ def test_a_command_is_made_of_the_spec(monkeypatch: pytest.MonkeyPatch, capsys: 
 
     parser = ArgumentParser()
     command.add_arguments(parser, SELFTEST)
-    parser.add_argument("--json", action="store_true")
     asked: list[Any] = []
 
     def answer(_kind: Kind, spec: Any, **_options: Any) -> Outcome:
@@ -425,16 +424,17 @@ def test_a_command_is_made_of_the_spec(monkeypatch: pytest.MonkeyPatch, capsys: 
         return Outcome(OperationState.FINISHED, 0, {"state": "ok"})
 
     monkeypatch.setattr(command, "conduct", answer)
-    assert command.run(SELFTEST, parser.parse_args(["--device", "cpu"])) == 0
+    spec = command.spec_of(SELFTEST, parser.parse_args(["--device", "cpu"]))
+    assert command.run(SELFTEST, spec, terminal.say_json, as_json=False) == 0
     assert json.loads(capsys.readouterr().out) == {"state": "ok"}
-    assert command.run(SELFTEST, parser.parse_args(["--json"])) == 0
+    spec = command.spec_of(SELFTEST, parser.parse_args([]))
+    assert command.run(SELFTEST, spec, terminal.say_json, as_json=True) == 0
     assert capsys.readouterr().out == ""
     assert asked == [SelftestSpec("cpu"), SelftestSpec("auto")]
     parser = ArgumentParser()
     command.add_arguments(parser, BENCH)
-    parser.add_argument("--json", action="store_true")
-    assert command.run(BENCH, parser.parse_args(["MODEL", "a:1:64 b:2:64", "--fp8", "--rank", "4", "--json"])) == 0
-    assert asked[-1] == BenchSpec("MODEL", "a:1:64 b:2:64", rank=4, fp8=True)
+    spec = command.spec_of(BENCH, parser.parse_args(["MODEL", "a:1:64 b:2:64", "--fp8", "--rank", "4"]))
+    assert spec == BenchSpec("MODEL", "a:1:64 b:2:64", rank=4, fp8=True)
 
 
 @pytest.mark.parametrize("kind", [ASK, EVALUATE], ids=lambda kind: kind.name)

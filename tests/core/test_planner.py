@@ -204,6 +204,10 @@ def test_no_free_memory_exceeds() -> None:
     assert plan(make(), gpu(0), card=CARD).verdict == "exceeds"
 
 
+def test_without_a_number_of_steps_nothing_is_said_of_the_warm_up() -> None:
+    assert planner.warmup_note(make({"schedule.warmup_steps": 5}), None) is None
+
+
 def test_fixes_come_in_the_order_of_least_harm_and_say_what_they_save() -> None:
     spec = make()
     planned = plan(spec, gpu(8), card=CARD)

@@ -59,8 +59,12 @@ def test_a_gpu_that_is_not_there(spec: RunSpec, monkeypatch: pytest.MonkeyPatch)
     refused(spec, "driver-missing")
 
 
-def test_a_hub_id_is_left_to_the_engine(spec: RunSpec) -> None:
-    spec.model.path = "org/some-model_1.5"
+def test_a_hub_id_must_be_downloaded_before(spec: RunSpec, model_folder: Path) -> None:
+    spec.model.path, folder = "org/some-model_1.5", model_folder
+    refused(spec, "model-not-downloaded", "org/some-model_1.5 was not downloaded yet")
+    spec.model.revision = "refs/pr/1"
+    paths.models_dir().mkdir()
+    folder.rename(paths.models_dir() / "org--some-model_1.5@refs%2Fpr%2F1")
     preflight.check(spec)
     assert not is_hub_id("/abs/olute")
     assert not is_hub_id("./here/x")
@@ -177,6 +181,9 @@ def test_chats_need_a_template(spec: RunSpec, tmp_path: Path) -> None:
     refused(spec, "dataset-chat-template-missing", "contains chats")
     (folder / "chat_template.jinja").write_text("")
     refused(spec, "dataset-chat-template-missing")
+    spec.model.chat_template = "plain"
+    preflight.check(spec)
+    spec.model.chat_template = "own"
     (folder / "chat_template.jinja").write_text("{{ messages }}")
     preflight.check(spec)
     (folder / "chat_template.jinja").unlink()
@@ -209,6 +216,21 @@ def test_data_is_checked_with_its_line(spec: RunSpec) -> None:
     refused(spec, "dataset-parse-error", "line 4")
     spec.data.sources[0].path += ".gone"
     refused(spec, "dataset-parse-error", spec.data.sources[0].path)
+
+
+def test_a_group_column_that_no_row_has_is_told(spec: RunSpec, tmp_path: Path) -> None:
+    spec.evaluation.group_column = "nosuch"
+    refused(spec, "dataset-groups", f'{spec.data.sources[0].path}: there is no column "nosuch"')
+    spec.evaluation.percent = 0.0
+    preflight.check(spec)
+    spec.evaluation.percent = 5.0
+    both = tmp_path / "both.jsonl"
+    both.write_text('{"text": "a", "customer": 1}\n')
+    spec.data.sources[0].path, spec.evaluation.group_column = str(both), "customer"
+    preflight.check(spec)
+    spec.data.sources[0].path = str(tmp_path / "d.parquet")
+    Path(spec.data.sources[0].path).write_bytes(parquet_of(3))
+    preflight.check(spec)
 
 
 def test_an_empty_chat_file_cannot_be_judged(spec: RunSpec, tmp_path: Path) -> None:

@@ -216,3 +216,9 @@ def test_the_tail_of_a_file(tmp_path: Path) -> None:
     path.write_text("0123")
     assert tail_of(path, max_bytes=5) == "0123"
     assert tail_of(tmp_path / "none") == ""
+
+
+def test_an_access_token_is_redacted_and_a_short_word_is_not() -> None:
+    redact.note_secret("of")
+    redact.note_secret("wonderful-token")
+    assert redact.redact("a box of wonderful-token") == "a box of <secret>"

@@ -46,7 +46,7 @@ def run(make_spec: Make) -> Run:
     with closing(JournalWriter(run.journal_path)) as journal:
         journal.write("hello", version="0.1", python="3.11", torch="2.6.0", device_name="A card")
         journal.write(
-            "setup", total_steps=20, num_train_rows=95, num_eval_rows=5, num_skipped_rows=2, dtype="bfloat16",
+            "setup", total_steps=20, num_train_rows=95, num_eval_rows=50, num_skipped_rows=2, dtype="bfloat16",
             num_trainable_parameters=1234, kernels=[Message("RMSNorm runs fused.")],
         )  # fmt: skip
         journal.write("eval", step=0, loss=3.0)
@@ -81,7 +81,7 @@ def test_the_page_tells_what_happened(run: Run, capsys: pytest.CaptureFixture[st
     for words in (
         "Improved a lot: the held-out loss fell from 3.000 to 1.500.",
         "<td>10</td><td>2.0000</td><td>7.39</td>",
-        "<th>held-out rows</th><td>5</td>",
+        "<th>held-out rows</th><td>50</td>",
         "<th>training rows</th><td>95</td>",
         "<th>skipped rows</th><td>2</td>",
         "<th>steps</th><td>20 / 20</td>",
@@ -99,6 +99,20 @@ def test_the_page_tells_what_happened(run: Run, capsys: pytest.CaptureFixture[st
         assert words in text
     assert text.count("Step 3: odd.") == 1
     assert "on the way" not in text, "before and after are told"
+
+
+def test_the_page_tells_which_rows_came_from_which_file(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = {"num_train_rows": 80, "num_eval_rows": 5, "num_epoch_rows": 1200}
+    sources = [{"path": "/data/one.jsonl", **counts}, {"path": "/data/<b>.csv", **counts, "num_epoch_rows": 7}]
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("setup", total_steps=20, num_train_rows=95, sources=sources)
+    text = report_of(run, capsys)
+    assert "<th>one.jsonl</th><td>80 training rows, 5 held out, 1,200 examples in each epoch</td>" in text
+    assert "<th>&lt;b&gt;.csv</th><td>80 training rows, 5 held out, 7 examples in each epoch</td>" in text
+    for wrong in ([sources[0]], [sources[0], {"path": "x"}], [sources[0], {**sources[1], "path": 3}], 3, [3, 4]):
+        with closing(JournalWriter(run.journal_path)) as journal:
+            journal.write("setup", total_steps=20, sources=wrong)
+        assert "examples in each epoch" not in report_of(run, capsys)
 
 
 def test_foreign_text_is_shown_and_does_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

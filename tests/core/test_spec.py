@@ -127,9 +127,30 @@ def test_a_short_spec_takes_the_defaults() -> None:
         ("hardware", "devices", ["cuda:0", "cuda:1"], "hardware.devices must name one device. Several are not"),
         ("hardware", "devices", ["cuda:64"], "hardware.devices must be auto, cpu, cuda or cuda:1"),
         ("objective", "kind", "guess", "objective.kind must be one of sft"),
-        ("data", "surprise", 1, "data.surprise is not a setting of this version"),
+        (
+            "saving",
+            "surprise",
+            1,
+            "saving.surprise is not a setting of this version. The settings here are: every_minutes, every_steps, keep",
+        ),
+        ("schedule", "batch_size", 4, "is not a setting of this version. Did you mean micro_batch_size?"),
         ("model", "path", " ", "model.path is missing"),
         ("data", "sources", [{"path": ""}], "data.sources[0].path is missing"),
+        ("data", "sources", [{"path": "a", "weight": -1}], "data.sources[0].weight must be at least 0"),
+        (
+            "data",
+            "sources",
+            [{"path": "a", "weight": 2}, {"path": "b"}],
+            "data.sources[0].weight has no effect: a is the only file with a weight",
+        ),
+        (
+            "data",
+            "sources",
+            [{"path": "a"}, {"path": "b", "most_rows": 0}],
+            "data.sources[1].most_rows must be at least 1, or empty for all rows of b",
+        ),
+        ("data", "sources", [{"path": "a", "most_rows": "x"}], "data.sources[0].most_rows must be a whole number or"),
+        ("evaluation", "group_column", 3, "evaluation.group_column must be a text"),
     ],
 )
 def test_a_wrong_value_is_named(section: str, name: str, value: object, words: str) -> None:
@@ -203,6 +224,51 @@ def test_relative_paths_are_taken_from_the_file(tmp_path: Path) -> None:
     values["model"]["path"] = "org/name"
     (tmp_path / "spec.json").write_text(json.dumps(values))
     assert RunSpec.load(tmp_path / "spec.json").model.path == "org/name"
+
+
+def test_a_model_of_the_library_is_meant_by_its_name(tmp_path: Path, home: Path) -> None:
+    (home / "models" / "tiny-chat").mkdir(parents=True)
+    values, path = good(), tmp_path / "spec.json"
+
+    def model(name: str) -> str:
+        values["model"]["path"] = name
+        path.write_text(json.dumps(values))
+        return RunSpec.load(path).model.path
+
+    assert model("tiny-chat") == str(home / "models" / "tiny-chat")
+    assert model("other") == "other"
+    assert model("n" * 300) == "n" * 300
+    (tmp_path / "tiny-chat").mkdir()
+    assert model("tiny-chat") == str(tmp_path / "tiny-chat"), "a folder beside the spec comes first"
+
+
+def test_a_spec_from_before_weights_takes_every_row_once() -> None:
+    values = good()
+    for name in ("weight", "most_rows"):
+        del values["data"]["sources"][0][name]
+    del values["evaluation"]["group_column"]
+    spec = RunSpec.from_dict(values)
+    (source,) = spec.data.sources
+    assert (source.weight, source.most_rows, spec.evaluation.group_column) == (0.0, None, "")
+    assert source.num_used(7) == 7
+    assert spec == RunSpec.from_dict(good())
+
+
+def test_a_file_of_held_out_rows_has_no_weight_and_no_cap() -> None:
+    values = good()
+    values["data"]["sources"] = [{"path": "a", "weight": 2, "most_rows": 5}, {"path": "b", "weight": 1}]
+    values["evaluation"]["path"] = "c"
+    first, _, held_out = RunSpec.from_dict(values).all_sources()
+    assert (first.num_used(4), first.num_used(9)) == (4, 5)
+    assert (held_out.path, held_out.weight, held_out.most_rows) == ("c", 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("percent", "path", "column"), [(5.0, "", "customer"), (0.0, "", ""), (5.0, "held.jsonl", "")]
+)
+def test_groups_count_where_a_share_is_held_out(percent: float, path: str, column: str) -> None:
+    evaluation = spec_sections.EvaluationSpec(percent=percent, path=path, group_column="customer")
+    assert evaluation.groups_by == column
 
 
 def test_every_setting_is_declared_valid_by_default_and_can_be_set() -> None:

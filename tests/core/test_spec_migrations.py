@@ -48,7 +48,9 @@ def test_a_spec_of_an_earlier_release_means_the_same(path: Path, tmp_path: Path)
     assert new["objective"] == {"kind": "sft"}
     hardware = {name: value for name, value in old["hardware"].items() if name not in ("device", "gpu_index")}
     assert new["hardware"] == ADDED | hardware | {"devices": ["cuda:1"]}
-    for section in ("name", "model", "optimizer", "schedule", "evaluation", "saving"):
+    assert new["model"] == {"chat_template": "own"} | old["model"]
+    assert new["evaluation"] == {"group_column": ""} | old["evaluation"]
+    for section in ("name", "optimizer", "schedule", "saving"):
         assert new[section] == old[section]
     assert RunSpec.from_dict(new) == spec
 

@@ -148,6 +148,21 @@ def test_a_run_that_can_not_be_moved_leaves_nothing_in_the_trash(
     assert run.spec_path.is_file()
 
 
+def test_a_run_that_the_index_can_not_forget_is_in_the_trash_all_the_same(
+    home: Path, make_spec: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create_run(make_spec("d"))
+
+    def refuse(_library: Library, _run: Run) -> None:
+        raise PermissionError(errno.EACCES, "in use")
+
+    monkeypatch.setattr(Library, "delete", refuse)
+    with pytest.raises(EnvironmentProblem):
+        trash.delete(run)
+    assert not run.path.exists()
+    assert [path.name for path in paths.trash_dir().iterdir()]
+
+
 def test_a_place_that_is_taken_stays_so(home: Path, make_spec: Make) -> None:
     run = create_run(make_spec("d"))
     deleted = trash.delete(run)

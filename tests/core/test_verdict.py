@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from tunesmith_core.evaluations import FEWEST_ROWS, MOST_CHANCE
 from tunesmith_core.next_steps import NextStep
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
-from tunesmith_core.verdict import Measured, Outcome, Verdict, judge
+from tunesmith_core.verdict import DISAPPOINTING, Measured, Outcome, Verdict, judge
 
 SETUP = {"num_train_rows": 1000, "num_distinct_rows": 990, "num_eval_rows": 50, "steps_per_epoch": 10}
 
@@ -59,6 +60,19 @@ def test_what_overfits_is_told_where_to_end() -> None:
     assert verdict.next_steps[0] == NextStep("until-step", 10)
 
 
+@pytest.mark.parametrize("losses", [{0: 2.0, 20: 1.0}, {0: 2.0, 20: 3.0}, {0: 2.0, 10: 1.0, 20: 1.5}])
+def test_two_rows_are_too_few_to_tell_anything(losses: dict[int, float]) -> None:
+    verdict = judge(Measured(losses, falling(2.0, 1.0), SETUP | {"num_eval_rows": 2}))
+    assert verdict.sentence.startswith("Too few held-out rows to tell whether the model improved: over 2 of them")
+    assert verdict.advice == "Hold out more rows, at least 6, and train again."
+    assert verdict.outcome not in DISAPPOINTING
+
+
+def test_so_few_rows_show_nothing_even_where_all_became_better() -> None:
+    """The chance that all signs agree, on either side."""
+    assert 2 / 2 ** (FEWEST_ROWS - 1) > MOST_CHANCE >= 2 / 2**FEWEST_ROWS
+
+
 def told(verdict: Verdict) -> tuple[Outcome, str]:
     return verdict.outcome, verdict.next_steps[0].name if verdict.next_steps else ""
 
@@ -75,6 +89,9 @@ GOOD = {0: 2.0, 20: 1.0}
         ({"num_train_rows": 1, "num_distinct_rows": 1}, Outcome.MUCH, ""),
         ({"num_leaked_rows": 4}, Outcome.MUCH, ""),
         ({"num_leaked_rows": 5}, Outcome.LEAKED, "look-at-rows"),
+        ({"num_eval_rows": 2}, Outcome.TOO_FEW, "hold-out"),
+        ({"num_eval_rows": FEWEST_ROWS - 1}, Outcome.TOO_FEW, "hold-out"),
+        ({"num_eval_rows": FEWEST_ROWS}, Outcome.MUCH, ""),
         ({"num_leaked_rows": 1, "num_eval_rows": 1}, Outcome.LEAKED, "look-at-rows"),
     ],
 )

@@ -15,6 +15,7 @@ import pytest
 
 from tests.disk_faults import FaultyDisk, install
 from tests.wsl_stub import add_distribution, install_stub
+from tunesmith_core import paths
 from tunesmith_core.protocol import JournalWriter, post_command, read_journal
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
@@ -56,9 +57,12 @@ def test_evaluation_data_are_mapped_too(drives: Path, make_spec: Callable[..., R
     spec = make_spec("a")
     spec.evaluation.path = r"C:\data\held out.jsonl"
     spec.model.path = "org/model"
-    mapped = relay.guest_spec(spec)
+    models = paths.models_dir()
+    mapped = relay.guest_spec(spec, models)
     assert mapped.evaluation.path == f"{drives}/data/held out.jsonl"
     assert mapped.model.path == "org/model"
+    (models / "org--model").mkdir(parents=True)
+    assert relay.guest_spec(spec, models).model.path == str(models / "org--model")
 
 
 def test_a_resumed_run_brings_journal_and_checkpoints(drives: Path, make_spec: Callable[..., RunSpec]) -> None:

@@ -5,18 +5,15 @@ Counts the clicks and takes pictures.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QPushButton
+from PySide6.QtWidgets import QPushButton
 
-from tests.e2e.drive_window import Driver, click, rest, wait_for
-from tunesmith_gui.app import App
+from tests.e2e.drive_window import Driver, click, drive, rest, wait_for
 from tunesmith_gui.export.outcome import Outcome
 from tunesmith_gui.export.sheet import ExportSheet
 from tunesmith_gui.theme import Scheme, theme
@@ -78,19 +75,8 @@ class ExportDriver(Driver):
 
 
 def main(run: str, shots: str, report: str) -> int:
-    """Drive and report; the exit code is 0 when every station was reached."""
-    application = QApplication(["tunesmith"])
-    app = App(application)
-    app.window.show()
-    driver = ExportDriver(app, Path(shots))
-    try:
-        driver.export(run)
-    finally:
-        driver.shoot("last")
-        Path(report).write_text(json.dumps(driver.seen), encoding="utf-8")
-        app.window.close_without_asking()
-        app.shutdown()
-    return 0
+    """Drive one export."""
+    return drive(ExportDriver, shots, report, lambda driver: driver.export(run))
 
 
 if __name__ == "__main__":

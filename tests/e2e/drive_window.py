@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from PySide6.QtCore import QEventLoop, QMimeData, QPoint, QPointF, Qt, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -22,6 +22,7 @@ from tunesmith_gui.app import App
 from tunesmith_gui.dashboard.stop_run import StopRunDialog
 from tunesmith_gui.theme import Scheme, theme
 
+OneDriver = TypeVar("OneDriver", bound="Driver")
 LIMIT_S = 300.0
 NUM_STEPS = 400
 
@@ -194,13 +195,25 @@ class Driver:
                 self.shoot(f"{name}-{scheme}-{size[0]}-{round(scale * 100)}")
 
 
-def main(model: str, data: str, shots: str, report: str, objective: str = "") -> int:
-    """Drive and report; the exit code is 0 when every station was reached. With an objective only the main job."""
-    application = QApplication(["tunesmith"])
-    app = App(application)
+def drive(kind: type[OneDriver], shots: str, report: str, stations: Callable[[OneDriver], object]) -> int:
+    """Open the window, visit the stations, and write what was seen; the exit code is 0 when all were reached."""
+    app = App(QApplication(["tunesmith"]))
     app.window.show()
-    driver = Driver(app, Path(shots))
+    driver = kind(app, Path(shots))
     try:
+        stations(driver)
+    finally:
+        driver.shoot("last")
+        Path(report).write_text(json.dumps(driver.seen), encoding="utf-8")
+        app.window.close_without_asking()
+        app.shutdown()
+    return 0
+
+
+def main(model: str, data: str, shots: str, report: str, objective: str = "") -> int:
+    """Drive the whole way of a run; with an objective only the main job."""
+
+    def stations(driver: Driver) -> None:
         driver.fill_form(Path(model), Path(data))
         if objective:
             driver.choose("objective.kind", objective)
@@ -211,12 +224,8 @@ def main(model: str, data: str, shots: str, report: str, objective: str = "") ->
         driver.resume_and_finish()
         if not objective:
             driver.look_around()
-    finally:
-        driver.shoot("last")
-        Path(report).write_text(json.dumps(driver.seen), encoding="utf-8")
-        app.window.close_without_asking()
-        app.shutdown()
-    return 0
+
+    return drive(Driver, shots, report, stations)
 
 
 if __name__ == "__main__":

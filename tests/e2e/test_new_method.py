@@ -138,6 +138,7 @@ def test_through_the_command_line(program: Path, training_home: Path, tiny_model
     assert json.loads(tunesmith(program, "show", run.id, "--json"))["state"] == "finished"
 
 
+@pytest.mark.long
 def test_through_the_window(program: Path, training_home: Path, tiny_model: Path, tmp_path: Path) -> None:
     assert training_home.is_dir()
     shots, report = tmp_path / "shots", tmp_path / "seen.json"

@@ -18,6 +18,7 @@ from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine import phases, preparation
+from tunesmith_engine.data import token_cache
 from tunesmith_engine.export import proof, verifying
 from tunesmith_engine.host import Host
 
@@ -38,6 +39,18 @@ def transformers_as_it_is() -> Iterator[None]:
     yield
     for module, name, function in UNPATCHED:
         setattr(module, name, function)
+
+
+@pytest.fixture
+def token_cache_in_use() -> None:
+    """Ask for tokens that are kept from one preparation to the next."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept_between_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise a test that changes how rows become tokens could get those of another test.
+    if "token_cache_in_use" not in request.fixturenames:
+        monkeypatch.setattr(token_cache, "key_of", lambda *_: "")
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import sys
 import threading
 import time
@@ -27,6 +29,7 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_engine.chat import serve
 from tunesmith_engine.chat.prompting import Prompt
 from tunesmith_engine.chat.session import Session
+from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.lora import trainable
 
 PATIENCE_S = 60.0
@@ -134,6 +137,7 @@ def test_a_chat_answers_stops_switches_and_ends(training_home: Path, tiny_model:
     talk = Talk(run, STEP)
     ready = talk.until(lambda each: each.type == "ready").data
     assert (ready["step"], ready["device"], ready["most_tokens"]) == (STEP, "cpu", 512)
+    assert ready["has_template"] is bool(load_tokenizer(tiny_model).chat_template)
     assert talk.done(talk.ask(TUNED), TUNED)[1] == first
 
     # A stop ends the answer under way and the next side, not the chat.
@@ -288,3 +292,28 @@ def test_a_chat_without_4_bits_does_not_load_the_compiler(home: Path, tiny_model
     names = loaded.read_text(encoding="utf-8")
     assert "'peft'" in names
     assert "'bitsandbytes'" not in names
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_loading_looks_for_no_garbage(
+    works: bool, home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunesmith_core.operations.host import Host
+
+    run, _ = trained_run(tiny_model)
+    collects: list[bool] = []
+    load = serve._open
+
+    def noted(*given: Any) -> Any:
+        collects.append(gc.isenabled())
+        if not works:
+            raise TunesmithError("checkpoint-missing", "None.")
+        return load(*given)
+
+    monkeypatch.setattr(serve, "_open", noted)
+    monkeypatch.setattr(serve, "IDLE_S", 0.0)
+    (home / "operation").mkdir()
+    with Host(Run(home / "operation")) as host, contextlib.suppress(TunesmithError):
+        serve.chat(host, ChatSpec(RunFolder(str(run.path)), 0, "cpu"))
+    assert collects == [False]
+    assert gc.isenabled(), "what answers make is collected"

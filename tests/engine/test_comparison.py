@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from tests.engine.fused.test_model import CPU
+from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_engine.data import IGNORED_LABEL, Example
-from tunesmith_engine.train.comparison import LEAST_ROWS, MOST_ROWS, compare, interval
+from tunesmith_engine.train.comparison import MOST_ROWS, compare, interval
 
 
 def row(prompt: int, answer: int, num_prompt: int = 3, num_answer: int = 2) -> Example:
@@ -54,7 +55,7 @@ def test_rows_that_ask_the_same_tell_nothing_of_dependence() -> None:
 
 def test_few_rows_and_little_time() -> None:
     assert measured([]) is None
-    assert measured([row(prompt, 100 + prompt) for prompt in range(LEAST_ROWS - 1)]) is None
+    assert measured([row(prompt, 100 + prompt) for prompt in range(FEWEST_ROWS - 1)]) is None
     many = [row(prompt, 100 + prompt) for prompt in range(MOST_ROWS * 2)]
     found = measured(many)
     assert found is not None

@@ -55,7 +55,7 @@ class World:
         self.run, self.plan = self, SimpleNamespace(total_steps=total_steps)
         spec = RunSpec.from_dict({"version": 1, "name": "r", "model": {"path": "/models/base"}, **sections})
         data = SimpleNamespace(train=[1, 2], eval=[3], notes={}, pairs="chat", questions={})
-        data.tokens_hash, data.held_out_hash = lambda: "t" * 16, lambda: "h" * 16
+        data.hashes = lambda: {"tokens": "t" * 16, "held_out": "h" * 16}
         self.parts = SimpleNamespace(
             spec=spec, data=data, compute=SimpleNamespace(device=torch.device("cpu")), method=self, folder=folder
         )
@@ -467,7 +467,7 @@ def test_what_differs_from_the_checkpoint_is_told(make: Make) -> None:
 
 def test_the_end_says_what_came_of_the_run(make: Make) -> None:
     results: dict[str, tuple[Any, ...]] = {}
-    for stop_mode, steps in ((None, 2), ("save", 1), ("discard", 1), ("save", 0)):
+    for stop_mode, steps in ((None, 2), ("save", 2), ("discard", 2), ("save", 1), ("discard", 1), ("save", 0)):
         world = make(2, evaluation={"every_steps": 2})
         world.export_notes = {"adapter-class-differs": "Another class."}
         conductor = world.conductor()
@@ -486,6 +486,8 @@ def test_the_end_says_what_came_of_the_run(make: Make) -> None:
     made = {"adapter": "adapter"}
     assert results == {
         "None 2": ("finished", None, 2, made),
+        "save 2": ("finished", None, 2, made),
+        "discard 2": ("stopped", None, 2, {}),
         "save 1": ("stopped", None, 1, made),
         "discard 1": ("stopped", None, 1, {}),
         "save 0": ("stopped", None, 0, {}),

@@ -61,6 +61,21 @@ def test_the_person_is_told_how_many_and_what_would_keep_them() -> None:
     assert "3 of 4. In 1 of them, the end of an answer is lost" in cuts.notes()["dataset-rows-cut"]
 
 
+def test_of_texts_splitting_is_named_first() -> None:
+    cuts = Cuts(4)
+    cuts.cut(example(3, range(3)), is_text=True)
+    cuts.cut(example(6, range(6)), is_text=True)
+    (words,) = cuts.notes().values()
+    assert words.startswith("Texts cut at the context length of 4 tokens: 1 of 2. In 1 of them, the end of the text is")
+    assert words.index("Longer examples: Split") < words.index("raise the context length to 6 tokens")
+    assert "answer" not in words
+    cuts.cut(example(7, range(7)))
+    (words,) = cuts.notes().values()
+    assert words.startswith("Rows cut at the context length of 4 tokens: 2 of 3. In 1 of them, the end of an answer")
+    assert "In 1 of them, the end of the text" in words
+    assert "Longer texts can be split" in words
+
+
 def test_the_first_token_is_never_learned() -> None:
     assert [example(4, learned).num_trained_tokens for learned in (range(1), range(2), range(1, 4), range(4))] == [
         0,

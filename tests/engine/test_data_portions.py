@@ -14,7 +14,8 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_engine.data.read import Source
-from tunesmith_engine.data.render import Rendered, Renderer
+from tunesmith_engine.data.render import Renderer
+from tunesmith_engine.data.tokenising import Rendered
 
 
 class Told(Portions):
@@ -155,19 +156,21 @@ def test_up_to_16_rows_and_20_000_characters_are_tokenised_together(
     assert told.told == groups
 
 
-def test_256_rows_are_rendered_before_they_are_tokenised(tokenizer: PreTrainedTokenizerBase, told: Told) -> None:
+def test_two_batches_of_256_rows_are_rendered_before_the_first_is_tokenised(
+    tokenizer: PreTrainedTokenizerBase, told: Told
+) -> None:
     renderer = Renderer(tokenizer, DataSpec(), told)
     taken: list[Rendered] = []
 
     def rows() -> Iterator[Rendered]:
-        for row in rendered(renderer, told, *[20] * 300):
+        for row in rendered(renderer, told, *[20] * 600):
             taken.append(row)
             yield row
 
     tokens = renderer.tokenise(rows())
     next(tokens)
-    assert len(taken) == 256, "the others are not in memory yet"
-    assert len(list(tokens)) == 299
+    assert len(taken) == 512, "the others are not in memory yet"
+    assert len(list(tokens)) == 599
 
 
 def test_rows_longer_than_the_model_knows_are_no_warning(

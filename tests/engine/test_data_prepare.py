@@ -97,7 +97,9 @@ def test_a_cut_through_an_answer_is_a_warning_with_what_to_do(
     assert not prepare(tiny_spec(data={"path": path, "context_length": longest}), tokenizer).notes
     skipping = tiny_spec(data={"path": path, "context_length": 24, "overlong": "skip"})
     assert not prepare(skipping, tokenizer).notes
-    assert not preview(skipping, tokenizer, 1)["notes"]
+    (note,) = preview(skipping, tokenizer, 1)["notes"]
+    assert "24 tokens are skipped: 2 of 3" in note
+    assert "No row is left" not in note
 
 
 def test_rows_whose_answer_is_cut_off_are_dropped_and_counted(
@@ -216,6 +218,29 @@ def test_the_split_keeps_rows_on_both_sides(num_rows: int, percent: float, num_e
     assert (train, held_out) == split_rows(num_rows, percent, 42)
 
 
+def test_copies_stay_on_one_side_and_nothing_else_changes() -> None:
+    for seed in range(30):
+        assert split_rows(100, 10.0, seed, range(100)) == split_rows(100, 10.0, seed)
+        contents = [row % 60 for row in range(100)]
+        train, held_out = split_rows(100, 10.0, seed, contents)
+        assert not {contents[row] for row in train} & {contents[row] for row in held_out}
+        assert (len(held_out), sorted(train + held_out)) == (10, list(range(100)))
+        assert split_rows(100, 10.0, seed, contents) == (train, held_out)
+    # Groups that are larger than the share: the smallest is kept out.
+    assert split_rows(7, 10.0, 42, [5, 5, 5, 5, 9, 9, 9])[1] == [4, 5, 6]
+    assert split_rows(6, 10.0, 42, [5] * 6) == split_rows(6, 10.0, 42)
+
+
+def test_a_run_holds_out_no_row_that_it_trains(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:
+    spec = tiny_spec(evaluation={"percent": 25.0})
+    path = Path(spec.data.sources[0].path)
+    path.write_text(path.read_text() * 2)
+    data = prepare(spec, tokenizer)
+    train, held_out = ({tuple(each.input_ids.tolist()) for each in rows} for rows in (data.train, data.eval))
+    assert held_out
+    assert not train & held_out
+
+
 def test_batches_are_padded_on_the_right(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:
     short, *_, long = sorted(prepare(tiny_spec(), tokenizer).train, key=lambda example: len(example.input_ids))
     batch = collate([short, long], 0)
@@ -261,6 +286,26 @@ def test_the_preview_shows_the_cut_and_whole_characters(
     assert (row["num_tokens"], row["is_cut"], shown["num_cut"]) == (16, True, 1)
     assert row["segments"][0] == {"text": "ü😀", "trained": False}
     assert row["segments"][1]["text"].startswith("😀é")
+
+
+def test_the_preview_shows_which_rows_are_skipped_and_that_none_is_left(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    path = write_rows(tmp_path / "texts.jsonl", [{"text": "word " * 40}, {"text": "word"}, {"text": "word " * 50}])
+    spec = tiny_spec(data={"path": path, "context_length": 16, "overlong": "skip"})
+    shown = preview(spec, tokenizer, 3)
+    assert [row["is_skipped"] for row in shown["rows"]] == [True, False, True]
+    assert shown["rows"][0]["num_trained_tokens"] == 0 < shown["rows"][1]["num_trained_tokens"]
+    assert {part["trained"] for part in shown["rows"][0]["segments"]} == {False}
+    assert (shown["num_rows"], shown["num_skipped"], shown["num_cut"], shown["num_untrained"]) == (1, 2, 0, 0)
+    assert shown["num_trained_tokens"] == shown["rows"][1]["num_trained_tokens"]
+    write_rows(Path(path), [{"text": "word " * 40}])
+    (note,) = preview(spec, tokenizer, 3)["notes"]
+    assert "skipped: 1 of 1. No row is left to train on" in note
+    with pytest.raises(UserError, match="all 1 rows are longer") as raised:
+        prepare(spec, tokenizer)
+    assert "split" in raised.value.hint
+    assert raised.value.hint in note
 
 
 def test_the_preview_lists_a_hundred_problems_and_counts_what_is_not_learned(
@@ -368,3 +413,17 @@ def test_an_error_in_the_second_file_names_that_file(
     with pytest.raises(UserError, match=r"pairs\.csv, line 3") as caught:
         prepare(spec, tokenizer)
     assert "chats.jsonl" not in caught.value.message
+
+
+def test_rows_of_a_model_that_nobody_reviewed_are_told(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    def row(**more: object) -> dict[str, object]:
+        return {"question": "Who?", "answer": "Me.", **more}
+
+    rows = [row(), row(synthetic=True), row(synthetic=True, reviewed=True), row(synthetic="True"), row(synthetic=False)]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    notes = prepare(tiny_spec(data={"path": path}), tokenizer).notes
+    assert notes["dataset-not-reviewed"] == f"{path}: rows that a model wrote and nobody has reviewed (2)."
+    path = write_rows(tmp_path / "reviewed.jsonl", [row(), rows[2]])
+    assert "dataset-not-reviewed" not in prepare(tiny_spec(data={"path": path}), tokenizer).notes

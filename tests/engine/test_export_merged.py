@@ -18,7 +18,7 @@ from tests.engine import causal_types
 from tests.engine.exports import LiveBytes, export, finished_run, trained_run
 from tests.engine.test_causal_types import AGREE
 from tunesmith_core.errors import TunesmithError
-from tunesmith_engine.export import export_run, proof
+from tunesmith_engine.export import export_run, merging, proof
 from tunesmith_engine.export.adapter import write_adapter
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.trained import find_trained
@@ -285,3 +285,67 @@ def test_trained_weights_that_are_missing_are_named(tiny_model: Path, tmp_path: 
     with pytest.raises(TunesmithError, match="v_proj") as refusal:
         find_trained(run, 0).load(folder)
     assert refusal.value.code == "adapter-not-restored"
+
+
+LARGE_VOCABULARY = 20_000
+
+
+def with_large_vocabulary(tiny_model: Path, folder: Path, **sizes: Any) -> Path:
+    """A model whose embedding and head are a file each, and most of it."""
+    whole = causal_types.write_model("llama", folder / "whole", tiny_model, vocab_size=LARGE_VOCABULARY, **sizes)
+    model = AutoModelForCausalLM.from_pretrained(whole).bfloat16()
+    model.save_pretrained(folder / "model", max_shard_size=model.get_input_embeddings().weight.numel() * 2 + 20_000)
+    for path in whole.iterdir():
+        if "token" in path.name or path.suffix == ".jinja":
+            (folder / "model" / path.name).write_bytes(path.read_bytes())
+    return folder / "model"
+
+
+@pytest.mark.usefixtures("unproven")
+@pytest.mark.parametrize("settings", [{}, {"tie_word_embeddings": True}], ids=["apart", "tied"])
+@pytest.mark.parametrize("targets", [["embed_tokens", "q_proj"], ["lm_head", "q_proj"]], ids=lambda names: names[0])
+def test_an_adapter_of_embedding_or_head_is_merged_in_less_memory_than_two_files(
+    targets: list[str], settings: dict[str, Any], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = with_large_vocabulary(tiny_model, tmp_path, **settings)
+    largest = max(path.stat().st_size for path in folder.glob("*.safetensors"))
+    monkeypatch.setattr(merging, "PORTION_BYTES", largest // 8)
+    run, model = trained_run(folder, target_modules=targets)
+    expected = copy.deepcopy(model)
+    adapter = (run.checkpoints_path / "step-000006" / "adapter.safetensors").stat().st_size
+    del model
+    with LiveBytes() as memory:
+        export(run, tmp_path / "merged")
+    assert memory.most - adapter < 2 * largest
+    check_close(tmp_path / "merged", expected)
+
+
+@pytest.mark.usefixtures("unproven")
+def test_an_embedding_that_was_trained_whole_is_merged_in_less_memory_than_two_files(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = with_large_vocabulary(tiny_model, tmp_path)
+    largest = max(path.stat().st_size for path in folder.glob("*.safetensors"))
+    monkeypatch.setattr(merging, "PORTION_BYTES", largest // 8)
+    config = LoraConfig(target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])
+    run, model = finished_run(folder, config)
+    adapter = (run.adapter_path / "adapter_model.safetensors").stat().st_size
+    with LiveBytes() as memory:
+        export(run, tmp_path / "merged")
+    # The trained weights are read into a model that has room for them.
+    assert memory.most - 2 * adapter < 2 * largest
+    check_close(tmp_path / "merged", model)
+
+
+def check_close(folder: Path, model: PeftModel) -> None:
+    """A merged folder holds what PEFT merges, but for the last bit of what was computed some rows at a time."""
+    loaded, expected = AutoModelForCausalLM.from_pretrained(folder, dtype="auto"), copy.deepcopy(model)
+    for name in ("get_input_embeddings", "get_output_embeddings"):
+        weight = getattr(expected.get_base_model(), name)()
+        inner = getattr(weight, "base_layer", None)
+        if inner is not None:
+            value = inner.weight.detach() + weight.get_delta_weight("default").detach()
+        else:
+            wrapper = getattr(weight, "modules_to_save", None)
+            value = (wrapper["default"] if wrapper else weight).weight.detach()
+        torch.testing.assert_close(getattr(loaded, name)().weight.float(), value.float(), rtol=0.01, atol=1e-4)

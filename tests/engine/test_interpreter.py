@@ -1,4 +1,4 @@
-"""The tests of kernels once more, with every kernel run by Triton's interpreter, in child processes."""
+"""The tests of kernels once more, with every kernel run by Triton's interpreter, in a child process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tunesmith_engine.kernels.triton_import import triton_problem
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STARTS_CHILDREN = {"test_compile.py", "test_proof.py"}
-NUM_PROCESSES = 4
-"""Each imports PyTorch and Triton, which takes as long as the tests of a file."""
 FILES = sorted({path.name for path in (Path(__file__).parent / "kernels").glob("test_*.py")} - STARTS_CHILDREN)
 
 pytestmark = pytest.mark.skipif(
@@ -23,10 +21,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("first", range(NUM_PROCESSES))
-def test_kernels_in_interpreter(first: int) -> None:
-    files = [f"tests/engine/kernels/{file}" for file in FILES[first::NUM_PROCESSES]]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+def test_kernels_in_interpreter() -> None:
+    files = [f"tests/engine/kernels/{file}" for file in FILES]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *files]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=900, check=False

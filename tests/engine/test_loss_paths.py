@@ -195,11 +195,11 @@ def test_activation_checkpointing_by_wish_keeps_the_least(tiny_spec: MakeSpec) -
 @pytest.mark.parametrize(
     ("sections", "names"),
     [
-        ({}, "rms_norm, rope, glu, embedding, copy_rows, matvec, cached_attention, cross_entropy, adamw"),
+        ({}, "rms_norm, rope, glu, embedding, copy_rows, matvec, argmax, cached_attention, cross_entropy, adamw"),
         (
             {"method": {"kind": "qlora"}, "optimizer": {"name": "adamw_8bit"}},
-            "rms_norm, rope, glu, embedding, copy_rows, nf4, matvec, nf4_matvec, cached_attention, cross_entropy, "
-            "adamw_8bit",
+            "rms_norm, rope, glu, embedding, copy_rows, nf4, matvec, nf4_matvec, argmax, cached_attention, "
+            "cross_entropy, adamw_8bit",
         ),
     ],
 )

@@ -104,6 +104,7 @@ def steps_of(verdict: Verdict) -> list[str]:
     return [step.name for step in verdict.next_steps]
 
 
+@pytest.mark.long
 def test_right_rows_improve(outcome: Told) -> None:
     verdict = outcome(good_rows(160))
     assert verdict.outcome is Outcome.MUCH

@@ -14,17 +14,24 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.engine.desk.checking import host_in
+from tests.engine.prepared import prepare
 from tests.processes import KILLED
 from tunesmith_core import files
-from tunesmith_core.checkpoint_manifest import sealed
+from tunesmith_core.checkpoint_manifest import read_manifest, sealed
 from tunesmith_core.environments import module_command
+from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_core.protocol import post_command
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.data import order
+from tunesmith_engine.evaluation.evaluate import evaluate
 from tunesmith_engine.host import Host
+from tunesmith_engine.train.schedule import StepPlan
 
 NewRun = Callable[[RunSpec], Run]
 MakeSpec = Callable[..., RunSpec]
@@ -73,6 +80,41 @@ def test_stopped_and_resumed_run_is_bit_exact(new_run: NewRun, whole: Run, stop_
     assert result_of(run)["eval_loss_before"] == result_of(whole)["eval_loss_before"]
     assert result_of(run)["eval_loss_after"] == result_of(whole)["eval_loss_after"]
     assert {e.data["code"] for e in events(run, "warning")} <= {"not-fused"}
+
+
+def write_copies(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[number % 6] for number in range(16)), encoding="utf-8")
+
+
+@pytest.mark.parametrize("stops", [[4], pytest.param([3, 7], marks=pytest.mark.long)], ids=str)
+def test_a_run_of_a_version_that_split_copies_of_rows_continues_with_its_own_split(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, stops: list[int]
+) -> None:
+    spec = tiny_spec(**HARD)
+    write_copies(Path(spec.data.sources[0].path))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(order, "_with_copies", lambda sampled, *_: set(sampled))
+        whole, run = new_run(spec), new_run(spec)
+        assert train(whole) == 0
+        assert train(run, lambda host: after_step(host, stops[0], host.on_signal)) == 5
+    for stop in stops[1:]:
+        assert train(run, lambda host, at=stop: after_step(host, at, host.on_signal)) == 5
+    assert train(run) == 0
+    assert step_losses(run) == step_losses(whole)
+    assert _adapter(run) == _adapter(whole)
+    assert result_of(run)["eval_loss_after"] == result_of(whole)["eval_loss_after"]
+    asked = [[event.data["answers"] for event in events(each, "answers")][-1:] for each in (run, whole)]
+    assert asked[0] == asked[1]
+    assert {event.data["code"] for event in events(run, "warning")} <= {"not-fused"}
+    with host_in(run.path / "tmp" / "evaluation") as host:
+        measured = evaluate(host, EvaluateSpec(str(run.path), rows=2))
+    (*_, newest) = sorted(run.checkpoints_path.glob("step-*"))
+    assert measured["data"]["held_out"] == read_manifest(newest).fingerprint["held_out"]
+    # Whoever begins now has the copies of a row on one side.
+    now = new_run(spec)
+    assert train(now) == 0
+    assert step_losses(now) != step_losses(whole)
 
 
 def test_killed_run_goes_on_from_its_last_checkpoint(tiny_spec: MakeSpec, new_run: NewRun, whole: Run) -> None:
@@ -252,8 +294,15 @@ def test_evaluate_without_data_is_refused_and_training_goes_on(tiny_spec: MakeSp
     assert result_of(run)["status"] == "finished"
 
 
-@pytest.mark.parametrize("kernels", [True, False])
-@pytest.mark.parametrize("kind", ["lora", "qlora"])
+@pytest.mark.parametrize(
+    ("kind", "kernels"),
+    [
+        ("qlora", True),
+        ("lora", False),
+        pytest.param("lora", True, marks=pytest.mark.long),
+        pytest.param("qlora", False, marks=pytest.mark.long),
+    ],
+)
 def test_asking_for_things_changes_no_loss(tiny_spec: MakeSpec, new_run: NewRun, kind: str, kernels: bool) -> None:
     """Evaluation, samples and checkpoints leave random states, mode, weights and gradients as they were."""
     method, hardware = {**HARD["method"], "kind": kind}, {"kernels": kernels}
@@ -324,7 +373,7 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(tiny_spec: MakeSpec, new_run
     files.atomic_write_json(manifest, values | {"config_hash": "0" * 64})
     spec = files.read_json(run.path / "spec.json")
     (source,) = spec["data"].pop("sources")
-    del source["encoding"]
+    source = {name: source[name] for name in ("path", "format", "columns")}
     hardware = {"device": "cpu", "gpu_index": 0, "cpu_threads": 1}
     sections = {"data": spec["data"] | source, "method": {"kind": "lora"} | spec["adapter"], "hardware": hardware}
     kept = ("name", "model", "optimizer", "schedule", "evaluation", "saving")
@@ -396,6 +445,48 @@ def test_a_run_of_two_files_is_bit_exact_after_a_stop(tiny_spec: MakeSpec, new_r
     assert train(run) == 0
     assert step_losses(run) == step_losses(whole)
     assert _adapter(run) == _adapter(whole)
+
+
+def test_a_run_by_weight_and_cap_is_bit_exact_after_a_stop(
+    tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path
+) -> None:
+    (tmp_path / "texts.jsonl").write_text("".join(f'{{"text": "Row {n} of many.", "g": {n % 9}}}\n' for n in range(40)))
+    more = SourceSpec(path=str(tmp_path / "texts.jsonl"), weight=1.0, most_rows=20)
+    schedule = {"max_steps": 12, "micro_batch_size": 2, "gradient_accumulation_steps": 2}
+    spec = tiny_spec(schedule=schedule, evaluation={"percent": 0.0})
+    spec.data.sources[0].weight = 3.0
+    spec.data.sources.append(more)
+    whole = new_run(spec)
+    assert train(whole) == 0
+    (setup,) = events(whole, "setup")
+    assert [each["num_epoch_rows"] for each in setup.data["sources"]] == [27, 9]
+    assert (setup.data["steps_per_epoch"], setup.data["num_train_rows"]) == (9, 36)
+    data = prepare(spec, AutoTokenizer.from_pretrained(spec.model.path))
+    plan = StepPlan.of(spec.schedule, data)
+    tokens = sum(len(data.train[row].input_ids) for step in range(plan.total_steps) for row in plan.rows(step))
+    assert events(whole, "step")[-1].data["tokens"] == tokens
+    codes = {event.data["code"] for event in events(whole, "warning")}
+    assert {"dataset-mixture", "dataset-rows-capped"} <= codes
+    run = new_run(spec)
+    assert train(run, lambda host: after_step(host, 3, host.on_signal)) == 5
+    assert train(run) == 0
+    assert step_losses(run) == step_losses(whole)
+    assert _adapter(run) == _adapter(whole)
+
+
+def test_a_changed_weight_is_told_at_the_resume(tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "Another row."}\n' * 8)
+    spec = tiny_spec(evaluation={"percent": 0.0})
+    spec.data.sources.append(SourceSpec(path=str(tmp_path / "texts.jsonl"), weight=1.0))
+    spec.data.sources[0].weight = 1.0
+    run = new_run(spec)
+    assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
+    spec.data.sources[0].weight = 2.0
+    files.atomic_write_json(run.spec_path, spec.to_dict())
+    assert train(run) == 0
+    (warning,) = (event for event in events(run, "warning") if event.data["code"] == "resume-differs")
+    assert "data.sources: " in warning.data["message"]
+    assert "The remaining steps train on other rows." in warning.data["message"]
 
 
 def test_a_run_that_lost_its_checkpoints_does_not_begin_again(tiny_spec: MakeSpec, new_run: NewRun) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +46,35 @@ def test_the_first_sheet_with_rows_is_read_and_the_others_are_told(tmp_path: Pat
     ((number, conversation),) = source.conversations()
     assert (number, source.row_format) == (2, "prompt-completion")
     assert getattr(conversation, "completion", "") == "So it is."
-    assert list(source.notes) == ["dataset-fields-unused"]
-    assert source.notes["dataset-fields-unused"].endswith('which are not read: "More".')
+    assert list(source.notes) == ["dataset-parts-unread"]
+    assert source.notes["dataset-parts-unread"].endswith('a.xlsx: the sheet "Data" is read. These are not: "More".')
     assert source.place(2) == f"{source.path}, row 2"
+
+
+def test_the_sheet_of_a_workbook_in_an_archive_is_told_and_can_be_chosen(tmp_path: Path) -> None:
+    sheets = {name: [["text"], [f"Of {name}."]] for name in ("Data", "More")}
+    book = write_workbook(tmp_path / "a.xlsx", sheets)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.write(book, "a.xlsx")
+    for chosen, read, other in (("", "Data", "More"), ("More", "More", "Data")):
+        source = Source(SourceSpec(path=str(tmp_path / "a.zip"), sheet=chosen), False)
+        assert [row for _, row in source.rows()] == [{"text": f"Of {read}."}]
+        said = source.notes["dataset-parts-unread"]
+        assert said.endswith(f'a.xlsx: the sheet "{read}" is read. These are not: "{other}".')
+
+
+def test_lines_above_the_heading_are_no_rows_and_are_told(tmp_path: Path) -> None:
+    rows = [["Questions of 2025"], [], [None, "by Ann"], ["question", "answer"], ["Why?", "So it is."], ["Only one"]]
+    source = Source(SourceSpec(path=str(write_workbook(tmp_path / "a.xlsx", {"A": rows}))), False)
+    read = list(source.rows())
+    assert read[0] == (5, {"question": "Why?", "answer": "So it is."})
+    assert len(read) == 2
+    said = source.notes["dataset-parts-unread"]
+    assert said.endswith('lines above the heading of the sheet are not read: "Questions of 2025", "by Ann".')
+    single = write_workbook(tmp_path / "b.xlsx", {"A": [["text"], ["one"], ["two"]]})
+    assert [row for _, row in rows_of(single)] == [{"text": "one"}, {"text": "two"}]
+    late = write_workbook(tmp_path / "c.xlsx", {"A": [["text"], ["one"], ["two"], ["three"], ["four", "odd"]]})
+    assert [row["text"] for _, row in rows_of(late)] == ["one", "two", "three", "four"]
 
 
 @pytest.mark.parametrize(
@@ -73,22 +101,52 @@ def test_a_damaged_workbook_is_named(name: str, tmp_path: Path) -> None:
     whole = write_workbook(tmp_path / "whole.xlsx", {"A": [["text"], ["one"]]}).read_bytes()
     path = tmp_path / name
     path.write_bytes((b"\xd0\xcf\x11\xe0" if name == "a.xls" else b"") + whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="the workbook can't be read") as refusal:
+    with pytest.raises(UserError, match="the workbook is damaged, or only a part of it was copied") as refusal:
         rows_of(path)
     assert refusal.value.code == "dataset-parse-error"
 
 
-def test_the_window_gets_the_first_rows_and_their_number(tmp_path: Path, home: Path) -> None:
+def head(folder: Path, path: Path, sheet: str = "", encoding: str = "utf-8") -> dict[str, Any]:
+    folder.mkdir()
+    with Host(Run(folder)) as host:
+        found = workbook_head(host, HeadSpec(AbsolutePath(str(path)), 20, sheet, encoding))
+    assert "error" not in found  # by that key a child process says that the operation failed
+    return found
+
+
+def test_the_window_gets_the_first_rows_their_number_and_the_longest(tmp_path: Path, home: Path) -> None:
     assert home.exists()
     rows = [["Task", "Result"], *([f"Add {n}.", n] for n in range(30))]
     path = write_workbook(tmp_path / "a.xlsx", {"A": rows})
-    folder = tmp_path / "operation"
-    folder.mkdir()
-    with Host(Run(folder)) as host:
-        found = workbook_head(host, HeadSpec(AbsolutePath(str(path)), 20))
-    assert found["num_rows"] == 30
+    found = head(tmp_path / "operation", path)
+    assert (found["num_rows"], found["sheet"], found["sheets"]) == (30, "A", ["A"])
     assert len(found["rows"]) == 20
     assert found["rows"][0] == {"Task": "Add 0.", "Result": "0"}
+    assert found["longest_row_bytes"] == len('{"Task": "Add 29.", "Result": "29"}')
+
+
+def test_the_window_gets_the_sheet_that_it_asks_for_or_one_that_is_recognized(tmp_path: Path, home: Path) -> None:
+    assert home.exists()
+    pair = [["question", "answer"], ["Why?", "So it is."]]
+    twice, odd = [["a", "a"], ["1", "2"]], [["a", "b"], ["1", "2"]]
+    sheets: dict[str, Any] = {"Cover": twice, "Odd": odd, "Pairs": pair, "Gone": pair, "Empty": []}
+    path = write_workbook(tmp_path / "a.xlsx", sheets, hidden=["Gone"])
+    proposed = head(tmp_path / "first", path)
+    assert (proposed["sheet"], proposed["num_rows"], proposed["problem"]) == ("Pairs", 1, None)
+    assert proposed["sheets"] == ["Cover", "Odd", "Pairs"]
+    asked = head(tmp_path / "second", path, "Odd")
+    assert (asked["sheet"], asked["rows"]) == ("Odd", [{"a": "1", "b": "2"}])
+    broken = head(tmp_path / "third", path, "Cover")
+    assert (broken["problem"]["code"], broken["sheets"]) == ("dataset-parse-error", ["Cover", "Odd", "Pairs"])
+    unknown = write_workbook(tmp_path / "b.xlsx", {"Cover": twice, "Odd": odd})
+    assert head(tmp_path / "fourth", unknown)["sheet"] == "Cover"
+
+
+def test_text_in_an_archive_is_read_in_the_encoding_that_was_said(tmp_path: Path, home: Path) -> None:
+    assert home.exists()
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress("question,answer\nWer?,M\u00fcller\n".encode("cp1252")))
+    assert head(tmp_path / "operation", path, encoding="windows-1252")["rows"][0]["answer"] == "M\u00fcller"
 
 
 def test_a_workbook_is_recognized_by_its_content(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QLocale, QTranslator
-from PySide6.QtWidgets import QLabel
+from PySide6.QtCore import QCoreApplication, QFileInfo, QLocale, QTranslator
+from PySide6.QtWidgets import QFileDialog, QFileIconProvider, QLabel
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -21,6 +21,7 @@ from tests.gui.layout_checks import clipped, shown_widgets
 from tunesmith_core import environments
 from tunesmith_core import messages as core_messages
 from tunesmith_core.error_codes import CODES
+from tunesmith_core.errors import TunesmithError
 from tunesmith_gui import core_texts, i18n_build, tr
 from tunesmith_gui.assets import asset_folder
 from tunesmith_gui.context import Context
@@ -133,6 +134,25 @@ def test_chinese_reaches_widgets_core_texts_and_plurals(english_again: None) -> 
     assert tr.translate("Rail", "Train") == "Train"
     assert QCoreApplication.translate("MainWindow", "%n active run(s)", "", 1) == "1 active run"
     assert QCoreApplication.translate("MainWindow", "%n active run(s)", "", 2) == "2 active runs"
+
+
+def test_errors_of_the_window_are_translated(english_again: None) -> None:
+    tr.install_language("zh_CN")
+    error = TunesmithError("keyring-missing", "The keyring refused the token ({reason}).", reason="NoKeyringError")
+    assert tr.core_text(error.message) == "密钥环拒绝保存令牌（NoKeyringError）。"
+
+
+def test_a_dialog_of_qt_is_in_chinese(qtbot: QtBot, english_again: None) -> None:
+    tr.install_language("zh_CN")
+    dialog = QFileDialog()
+    qtbot.addWidget(dialog)
+    dialog.setOption(QFileDialog.Option.DontUseNativeDialog)
+    told = [each.text() for each in dialog.findChildren(QLabel) if each.text()]
+    told += [dialog.labelText(each) for each in QFileDialog.DialogLabel]
+    dialog.setFileMode(QFileDialog.FileMode.Directory)
+    told += [dialog.labelText(each) for each in QFileDialog.DialogLabel]
+    told.append(QFileIconProvider().type(QFileInfo(str(Path(__file__).parent))))
+    assert [each for each in told if re.search("[a-z]{2}", each)] == []
 
 
 @pytest.mark.parametrize(
@@ -264,3 +284,31 @@ def test_a_message_of_the_core_reaches_a_label_in_chinese(qtbot: QtBot, english_
     qtbot.addWidget(label)
     label.setText(core_messages.Message("The run {run} is still in progress.", run="r-1"))
     assert label.text() == "运行 r-1 仍在进行。"
+
+
+ONE_WORD = {
+    r"\bprompts?\b": "提示词",
+    r"\bresponses?\b": "回答",
+    r"\bmap columns\b": "指定各列",
+    r"\bmodel hub\b": "模型站",
+}
+"""What a word of the field is called in Chinese, everywhere."""
+
+OTHERWISE = re.compile(r"\{prompt|prompt=Question|prompt and completion, or text|no response in time", re.IGNORECASE)
+"""Names of columns and of values, and what a machine does not give."""
+
+NOT_THESE = re.compile("回复|答复|提示语|模型中心|映射列|聊天模板|[个殊制] ?token")
+"""Other words for the same."""
+
+
+def test_words_of_the_field_have_one_word_each_in_chinese() -> None:
+    told = messages("tunesmith_zh_CN.ts")
+    pairs = [(source, form) for _, source, forms in told for form in forms if not OTHERWISE.search(source)]
+    wrong = [
+        (source, text)
+        for pattern, word in ONE_WORD.items()
+        for source, text in pairs
+        if re.search(pattern, source, re.IGNORECASE) and word not in text
+    ]
+    assert wrong == []
+    assert [text for _, text in pairs if NOT_THESE.search(text)] == []

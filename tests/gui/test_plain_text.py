@@ -46,16 +46,16 @@ from tunesmith_gui.dashboard.report import command_line
 from tunesmith_gui.dashboard.stop_run import StopRunDialog
 from tunesmith_gui.models.run_row import contents_of
 from tunesmith_gui.models.run_spec import duplicate_spec
-from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo
 from tunesmith_gui.runs.compare import CompareDialog, load_compared
 from tunesmith_gui.runs.trash_dialog import TrashDialog
 from tunesmith_gui.services.desktop import Desktop
 from tunesmith_gui.shell.main_window import MainWindow
+from tunesmith_gui.widgets.column_mapping import ColumnMappingDialog
 from tunesmith_gui.widgets.delete_run import DeleteRunDialog
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 
 SHORT = " ".join(text for text in HOSTILE.values() if len(text) < 200)
@@ -172,7 +172,7 @@ class TestWalk:
         window.show_page("dashboard", run.id)
         page = window.pages.currentWidget()
         assert isinstance(page, DashboardPage)
-        qtbot.waitUntil(lambda: page.charts is not None and page._spec is not None, timeout=20_000)
+        qtbot.waitUntil(lambda: page.charts is not None and page.spec is not None, timeout=20_000)
         qtbot.waitUntil(lambda: page._follow is None or page._follow.caught_up, timeout=5000)
         for key in PANES:
             page.panes.show_pane(key)

@@ -19,8 +19,8 @@ from tunesmith_core.declared import read_section
 from tunesmith_core.settings import Settings, SettingsFile
 from tunesmith_gui.context import Context
 from tunesmith_gui.environment.setup_service import SetupService
-from tunesmith_gui.new_run.form_memory import FormMemory
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.services.form_memory import FormMemory
 from tunesmith_gui.services.preferences import Preferences
 from tunesmith_gui.settings.page import SettingsPage
 from tunesmith_gui.shell.main_window import MainWindow

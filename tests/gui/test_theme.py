@@ -18,7 +18,7 @@ from PySide6.QtGui import (
     QPalette,
     QPixmap,
 )
-from PySide6.QtWidgets import QApplication, QComboBox, QLabel
+from PySide6.QtWidgets import QApplication, QComboBox, QFileDialog, QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
 from tunesmith_gui import stylesheet
@@ -191,3 +191,16 @@ def opaque_colours(
 def darkest(tinted: QIcon, mode: QIcon.Mode = QIcon.Mode.Normal, state: QIcon.State = QIcon.State.Off) -> QColor:
     (name,) = opaque_colours(tinted, mode, state)
     return QColor(name)
+
+
+def test_the_arrows_of_a_file_dialog_are_seen_on_dark(qtbot: QtBot) -> None:
+    theme().set_appearance(Scheme.DARK, 1.0)
+    dialog = QFileDialog()
+    qtbot.addWidget(dialog)
+    dialog.setOption(QFileDialog.Option.DontUseNativeDialog)
+    for name in ("backButton", "forwardButton", "toParentButton"):
+        arrow = dialog.findChild(QToolButton, name)
+        assert arrow is not None
+        image = arrow.icon().pixmap(16, 16).toImage()
+        drawn = [image.pixelColor(x, y) for x in range(image.width()) for y in range(image.height())]
+        assert max(each.lightness() for each in drawn if each.alpha() > 200) > 128

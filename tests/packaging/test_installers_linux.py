@@ -189,6 +189,7 @@ def test_the_run_refuses_a_folder_that_is_not_its_own(archive: Path, person: Pat
     assert os.listdir(person / "diary") == ["today.txt"]
 
 
+@pytest.mark.long
 def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
     """Assembled twice, in other folders and at another time."""
     folders = [tmp_path / "first", tmp_path / "and the second"]

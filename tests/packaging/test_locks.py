@@ -207,6 +207,7 @@ def index_environment(tmp_path: Path) -> dict[str, str]:
     return Sources().uv_variables(ours | mirrors | {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_NO_CONFIG": "1"})
 
 
+@pytest.mark.long
 def test_every_lock_resolves_and_every_wheel_exists_with_its_hash(locks: list[Lock], tmp_path: Path) -> None:
     environment = index_environment(tmp_path)
     locks = [*locks, *(Lock("uv", system, "3.11", read(LOCKS / "uv.txt")) for system in PLATFORMS)]

@@ -58,3 +58,13 @@ def test_wrong_changes_are_refused(home: Path, capsys: pytest.CaptureFixture[str
     assert words in told
     assert "hunter2" not in told
     assert not SettingsFile().path.exists()
+
+
+def test_where_the_token_of_the_hub_is(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret-of-a-person")
+    assert main(["settings"]) == 0
+    shown = capsys.readouterr().out
+    assert "Access token of the model hub: It is in the variable HF_TOKEN." in shown
+    assert "secret" not in shown

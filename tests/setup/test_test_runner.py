@@ -166,6 +166,23 @@ def test_long_runs_all_tests_and_the_quick_ones_again_on_python_3_12(machine: Ma
     assert ["not long" in line for line in lines] == [False, True]
 
 
+def test_long_takes_every_file_with_long_tests_in_one_part(machine: Machine) -> None:
+    assert test_runner.run([], long=True) == 0
+    parts = [line.split(" | ")[0].split() for line in machine.calls_file.read_text().splitlines()]
+    parts = [words for words in parts if "pytest" in words and "not long" not in " ".join(words)]
+    tests = test_runner.REPOSITORY / "tests"
+    for path in (each for each in tests.rglob("test_*.py") if "pytest.mark.long" in each.read_text(encoding="utf-8")):
+        place = "/".join(path.relative_to(test_runner.REPOSITORY).parts[:2])
+        taking = [words for words in parts if _takes(words, place)]
+        assert len(taking) == 1, place
+
+
+def _takes(words: list[str], place: str) -> bool:
+    """Whether a call of pytest runs the tests of a folder."""
+    named = [word for word in words if word.startswith("tests")]
+    return place in named if named else f"--ignore={place}" not in words
+
+
 def test_long_on_python_3_12_runs_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreters, "choose", lambda: SECOND)
     test_runner.run([], long=True)

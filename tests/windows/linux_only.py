@@ -13,6 +13,9 @@ VALUES = "works on values alone, which are the same everywhere; under Wine every
 SLOW = "takes minutes under Wine; the crash points are tried one by one in tests/core and test_repair.py"
 
 REASONS = {
+    "tests/core/test_data_library.py::test_a_file_that_was_given_its_old_time_back_is_hashed_again": (
+        "counts on the time of the last change of a file's facts, which Windows does not tell"
+    ),
     "tests/core/test_index_faults.py::test_a_run_of_any_name_is_listed": "names a folder as Linux does",
     "tests/core/test_journal_faults.py": "reads where open files are as Linux tells",
     "tests/core/test_one_home.py": SOURCES,
@@ -67,6 +70,9 @@ REASONS = {
     "tests/setup/test_test_runner.py": "the runner needs the developer tools, which are locked for Linux",
     "tests/setup/test_uvtool.py": BASH,
     "tests/setup/test_wsl_install.py": BASH,
+    "tests/core/test_datafmt_formats.py": VALUES,
+    "tests/core/test_datafmt_guessing.py": VALUES,
+    "tests/core/test_datafmt_shapes.py": VALUES,
     "tests/core/test_errors.py": VALUES,
     "tests/core/test_explain.py": VALUES,
     "tests/core/test_explain_forms.py": VALUES,

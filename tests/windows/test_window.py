@@ -64,5 +64,15 @@ def test_the_window_opens_and_looks_right(rig: Rig, python: str, windows_tmp: Pa
     assert " ERROR " not in log.read_text(errors="replace")
 
 
+@pytest.mark.timeout(1600)
 def test_the_window_works(run_tests: RunTests, python: str) -> None:
+    """The rooms that meet the operating system: files, processes, fonts, the desktop around the window."""
+    rooms = [f"tests/gui/{room}" for room in ("environment", "export", "services", "shell")]
+    files = sorted(path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "tests/gui").glob("test_*.py"))
+    run_tests(*rooms, *files, "-m", "not long", timeout_s=1500, python=python)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1600)
+def test_every_page_works(run_tests: RunTests, python: str) -> None:
     run_tests("tests/gui", "-m", "not long", timeout_s=1500, python=python)

@@ -32,23 +32,6 @@
     </message>
 </context>
 <context>
-    <name>DataPicker</name>
-    <message numerus="yes">
-        <source>%n skipped</source>
-        <translation>
-            <numerusform>%n skipped</numerusform>
-            <numerusform>%n skipped</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <source>at least %n bad rows, skipped</source>
-        <translation>
-            <numerusform>at least %n bad row, skipped</numerusform>
-            <numerusform>at least %n bad rows, skipped</numerusform>
-        </translation>
-    </message>
-</context>
-<context>
     <name>DeleteRunDialog</name>
     <message numerus="yes">
         <source>Delete %n run(s)?</source>
@@ -87,6 +70,67 @@
     </message>
 </context>
 <context>
+    <name>FindBar</name>
+    <message numerus="yes">
+        <source>%Ln match(es)</source>
+        <translation>
+            <numerusform>%Ln match</numerusform>
+            <numerusform>%Ln matches</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>Grid</name>
+    <message numerus="yes">
+        <source>%Ln row(s)</source>
+        <translation>
+            <numerusform>%Ln row</numerusform>
+            <numerusform>%Ln rows</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln kept</source>
+        <translation>
+            <numerusform>%Ln kept</numerusform>
+            <numerusform>%Ln kept</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln edited</source>
+        <translation>
+            <numerusform>%Ln edited</numerusform>
+            <numerusform>%Ln edited</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln deleted</source>
+        <translation>
+            <numerusform>%Ln deleted</numerusform>
+            <numerusform>%Ln deleted</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>LearnsPane</name>
+    <message numerus="yes">
+        <source>%Ln row(s)</source>
+        <translation>
+            <numerusform>%Ln row</numerusform>
+            <numerusform>%Ln rows</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>LibraryCard</name>
+    <message numerus="yes">
+        <source>used by %n run(s)</source>
+        <translation>
+            <numerusform>used by %n run</numerusform>
+            <numerusform>used by %n runs</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>MainWindow</name>
     <message numerus="yes">
         <source>%n active run(s)</source>
@@ -97,12 +141,80 @@
     </message>
 </context>
 <context>
+    <name>OnComputer</name>
+    <message numerus="yes">
+        <source>%1 and %n more</source>
+        <translation>
+            <numerusform>%1 and %n more</numerusform>
+            <numerusform>%1 and %n more</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%n run(s) use it and can&apos;t be resumed, asked or exported without it:</source>
+        <translation>
+            <numerusform>%n run uses it and can&apos;t be resumed, asked or exported without it:</numerusform>
+            <numerusform>%n runs use it and can&apos;t be resumed, asked or exported without it:</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>PresetBar</name>
     <message numerus="yes">
         <source>%n changed</source>
         <translation>
             <numerusform>%n changed</numerusform>
             <numerusform>%n changed</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>ProblemsPane</name>
+    <message numerus="yes">
+        <source>%Ln row(s) checked</source>
+        <translation>
+            <numerusform>%Ln row checked</numerusform>
+            <numerusform>%Ln rows checked</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>QuestionDialog</name>
+    <message numerus="yes">
+        <source>%Ln question(s) so far, from %1 of %2 passages</source>
+        <translation>
+            <numerusform>%Ln question so far, from %1 of %2 passages</numerusform>
+            <numerusform>%Ln questions so far, from %1 of %2 passages</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln question(s) from %1 passages.</source>
+        <translation>
+            <numerusform>%Ln question from %1 passages.</numerusform>
+            <numerusform>%Ln questions from %1 passages.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln of them gave none.</source>
+        <translation>
+            <numerusform>%Ln of them gave none.</numerusform>
+            <numerusform>%Ln of them gave none.</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>RowPane</name>
+    <message numerus="yes">
+        <source>Delete %Ln row(s)</source>
+        <translation>
+            <numerusform>Delete %Ln row</numerusform>
+            <numerusform>Delete %Ln rows</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>Restore %Ln row(s)</source>
+        <translation>
+            <numerusform>Restore %Ln row</numerusform>
+            <numerusform>Restore %Ln rows</numerusform>
         </translation>
     </message>
 </context>

@@ -127,6 +127,13 @@
     </message>
 </context>
 <context>
+    <name>Beginning</name>
+    <message>
+        <source>The beginning of the file</source>
+        <translation>文件开头</translation>
+    </message>
+</context>
+<context>
     <name>ChartCard</name>
     <message>
         <source>Step</source>
@@ -196,6 +203,29 @@ Click a symbol in the legend to hide its line.</source>
     </message>
 </context>
 <context>
+    <name>Chat</name>
+    <message>
+        <source>Blind vote on %1</source>
+        <translation>盲测投票：%1</translation>
+    </message>
+    <message>
+        <source>Chat with %1, answering</source>
+        <translation>与 %1 对话，正在回答</translation>
+    </message>
+    <message>
+        <source>Chat with %1, ready</source>
+        <translation>与 %1 对话，已就绪</translation>
+    </message>
+    <message>
+        <source>Model of %1, ready</source>
+        <translation>%1 的模型已就绪</translation>
+    </message>
+    <message>
+        <source>Chat with %1, loading</source>
+        <translation>与 %1 对话，正在加载</translation>
+    </message>
+</context>
+<context>
     <name>ChatPage</name>
     <message>
         <source>Ask what you trained it for</source>
@@ -228,6 +258,18 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>Try %1</source>
         <translation>试用 %1</translation>
+    </message>
+    <message>
+        <source>Ask this question again?</source>
+        <translation>重新提出这个问题？</translation>
+    </message>
+    <message>
+        <source>Questions after it that will be removed, with their answers: %1.</source>
+        <translation>其后的问题及回答将被移除，问题数：%1。</translation>
+    </message>
+    <message>
+        <source>Ask and remove them</source>
+        <translation>提问并移除</translation>
     </message>
     <message>
         <source>The model answered: %1</source>
@@ -444,7 +486,7 @@ Click a symbol in the legend to hide its line.</source>
     <name>ColumnMappingDialog</name>
     <message>
         <source>Map columns</source>
-        <translation>映射列</translation>
+        <translation>指定各列</translation>
     </message>
     <message>
         <source>Cancel</source>
@@ -483,7 +525,7 @@ Click a symbol in the legend to hide its line.</source>
     <name>ColumnQuestion</name>
     <message>
         <source>Which column is the prompt, and which the response?</source>
-        <translation>哪一列是提示，哪一列是回答？</translation>
+        <translation>哪一列是提示词，哪一列是回答？</translation>
     </message>
     <message>
         <source>Choose a column</source>
@@ -630,6 +672,29 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>Rename this conversation</source>
         <translation>重命名此对话</translation>
+    </message>
+</context>
+<context>
+    <name>CopyName</name>
+    <message>
+        <source>JSON Lines (*.jsonl)</source>
+        <translation>JSON Lines (*.jsonl)</translation>
+    </message>
+    <message>
+        <source>The copy contains JSON Lines, so it is saved as %1.</source>
+        <translation>副本的内容是 JSON Lines，因此将保存为 %1。</translation>
+    </message>
+    <message>
+        <source>A file with this name exists and will be replaced.</source>
+        <translation>同名文件已存在，将被替换。</translation>
+    </message>
+    <message>
+        <source>Save as JSON Lines?</source>
+        <translation>保存为 JSON Lines？</translation>
+    </message>
+    <message>
+        <source>Save as %1</source>
+        <translation>保存为 %1</translation>
     </message>
 </context>
 <context>
@@ -920,7 +985,7 @@ Click a symbol in the legend to hide its line.</source>
     </message>
     <message>
         <source>Map the columns again, or correct the row.</source>
-        <translation>请重新映射列，或改正这一行。</translation>
+        <translation>请重新指定各列，或改正这一行。</translation>
     </message>
     <message>
         <source>The data file can&apos;t be read</source>
@@ -955,10 +1020,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>模型文件夹中没有对话模板，因此无法使用对话数据。它可能是基础模型。</translation>
     </message>
     <message>
-        <source>Choose the instruct version of the model, or prompt/completion data.</source>
-        <translation>请选择该模型的指令版本，或使用提示/补全格式的数据。</translation>
-    </message>
-    <message>
         <source>A file that the model needs is missing, cut short or not what its name says.</source>
         <translation>模型需要的某个文件缺失、被截断，或与文件名不符。</translation>
     </message>
@@ -969,14 +1030,6 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>You need access to this model</source>
         <translation>需要获得此模型的访问权限</translation>
-    </message>
-    <message>
-        <source>The hub refused access: the model is gated or the token is missing.</source>
-        <translation>模型站拒绝访问：模型需要申请，或缺少访问令牌。</translation>
-    </message>
-    <message>
-        <source>Accept the model&apos;s license on its page and enter your access token, or choose a local folder.</source>
-        <translation>请在模型页面上接受许可并填写访问令牌，或选择本机的文件夹。</translation>
     </message>
     <message>
         <source>The model hub can&apos;t be reached</source>
@@ -1212,11 +1265,11 @@ Click a symbol in the legend to hide its line.</source>
     </message>
     <message>
         <source>The data contains special tokens</source>
-        <translation>数据中含有特殊 token</translation>
+        <translation>数据中含有特殊词元</translation>
     </message>
     <message>
         <source>Words such as &lt;|im_end|&gt; steer the model. In chats they are trained as text unless the settings say otherwise, in plain text as control tokens.</source>
-        <translation>&lt;|im_end|&gt; 之类的词会控制模型。对话中默认按普通文本训练，除非设置另有要求；纯文本中按控制 token 训练。</translation>
+        <translation>&lt;|im_end|&gt; 之类的词会控制模型。对话中默认按普通文本训练，除非设置另有要求；纯文本中按控制词元训练。</translation>
     </message>
     <message>
         <source>Remove them from the data if they are left over from another program.</source>
@@ -1232,7 +1285,7 @@ Click a symbol in the legend to hide its line.</source>
     </message>
     <message>
         <source>Set the row format to &quot;Prompt and response&quot; to train them as a chat.</source>
-        <translation>将行格式设为“提示词与回复”，即可按对话训练。</translation>
+        <translation>将行格式设为“提示词与回答”，即可按对话训练。</translation>
     </message>
     <message>
         <source>The answers can&apos;t be told apart</source>
@@ -1341,6 +1394,74 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>Wait until it ends, or stop it first.</source>
         <translation>请等它结束，或先停止它。</translation>
+    </message>
+    <message>
+        <source>The model belongs to somebody else now</source>
+        <translation>模型现在属于其他人</translation>
+    </message>
+    <message>
+        <source>A name on a hub can be given up and taken over, and what is behind it may be another model.</source>
+        <translation>模型站上的名称可以被放弃并由他人接手，其背后可能已是另一个模型。</translation>
+    </message>
+    <message>
+        <source>Look at the model&apos;s page. If you trust its owner, use its new name.</source>
+        <translation>请查看该模型的页面。如果您信任其所有者，请使用新名称。</translation>
+    </message>
+    <message>
+        <source>There is a model of this name already</source>
+        <translation>已有同名模型</translation>
+    </message>
+    <message>
+        <source>The folder of models contains one with the same name.</source>
+        <translation>模型文件夹中已有同名的模型。</translation>
+    </message>
+    <message>
+        <source>Remove it first, or rename the folder or file that you import.</source>
+        <translation>请先删除它，或重命名要导入的文件夹或文件。</translation>
+    </message>
+    <message>
+        <source>A part of the data is not read</source>
+        <translation>部分数据未被读取</translation>
+    </message>
+    <message>
+        <source>The file, folder or archive holds more than the rows that are read: other sheets or splits, or files of another kind.</source>
+        <translation>文件、文件夹或压缩包中还有未读取的内容：其他工作表、其他划分，或其他类型的文件。</translation>
+    </message>
+    <message>
+        <source>Choose the part that is to be read, or put the rows into one file.</source>
+        <translation>请选择要读取的部分，或将所有行放入同一个文件。</translation>
+    </message>
+    <message>
+        <source>Rows are left out on purpose</source>
+        <translation>部分行被有意略过</translation>
+    </message>
+    <message>
+        <source>Rows that are marked as bad answers are not what the model is to learn.</source>
+        <translation>标记为差回答的行不应让模型学习。</translation>
+    </message>
+    <message>
+        <source>Nothing has to be done.</source>
+        <translation>无需任何操作。</translation>
+    </message>
+    <message>
+        <source>The data holds preference pairs</source>
+        <translation>数据为偏好对</translation>
+    </message>
+    <message>
+        <source>Each row has a better and a worse answer. Supervised training learns from the better one.</source>
+        <translation>每行包含一个较好和一个较差的回答。监督训练学习较好的回答。</translation>
+    </message>
+    <message>
+        <source>The library has no such data set</source>
+        <translation>数据集库中没有这个数据集</translation>
+    </message>
+    <message>
+        <source>Data sets of the library are named when they are added.</source>
+        <translation>数据集在加入数据集库时命名。</translation>
+    </message>
+    <message>
+        <source>Run tunesmith data list to see them.</source>
+        <translation>运行 tunesmith data list 可查看所有数据集。</translation>
     </message>
     <message>
         <source>The run is not in progress</source>
@@ -1744,7 +1865,7 @@ Click a symbol in the legend to hide its line.</source>
     </message>
     <message>
         <source>{value:,} tokens</source>
-        <translation>{value:,} 个 token</translation>
+        <translation>{value:,} 个词元</translation>
     </message>
     <message>
         <source>a 4-bit base (QLoRA)</source>
@@ -1940,7 +2061,7 @@ Click a symbol in the legend to hide its line.</source>
     </message>
     <message>
         <source>The loss is exactly 0: either the numbers overflowed, or no token counts for the loss. Check which part of the data is trained on (label mask, template), then precision and learning rate.</source>
-        <translation>损失恰好为 0：要么数值溢出，要么没有任何 token 参与损失。请检查训练的是数据的哪一部分（标签掩码、模板），再检查精度和学习率。</translation>
+        <translation>损失恰好为 0：要么数值溢出，要么没有任何词元参与损失。请检查训练的是数据的哪一部分（标签掩码、模板），再检查精度和学习率。</translation>
     </message>
     <message>
         <source>A GPU kernel touched memory that is not its own. The reported line is not the cause. Switch packing off, then flash attention and fused kernels. CUDA_LAUNCH_BLOCKING=1 shows the real place. Start a new process in any case.</source>
@@ -1948,7 +2069,7 @@ Click a symbol in the legend to hide its line.</source>
     </message>
     <message>
         <source>A kernel found an index out of range, often a token id beyond the vocabulary or a label beyond the classes. Resize the embeddings after adding tokens, check labels. CUDA_LAUNCH_BLOCKING=1 or a run on the CPU shows the place.</source>
-        <translation>内核发现索引越界，常见原因是 token 编号超出词表或标签超出类别数。添加 token 后请调整嵌入大小并检查标签；设置 CUDA_LAUNCH_BLOCKING=1 或在 CPU 上运行可看到位置。</translation>
+        <translation>内核发现索引越界，常见原因是词元编号超出词表或标签超出类别数。添加词元后请调整嵌入大小并检查标签；设置 CUDA_LAUNCH_BLOCKING=1 或在 CPU 上运行可看到位置。</translation>
     </message>
     <message>
         <source>Tensors lie on different devices. Make one GPU visible (CUDA_VISIBLE_DEVICES=0 before Python starts) and use device_map={&quot;&quot;: 0}. If it says cpu, the script forgot to move a tensor and must be updated.</source>
@@ -2107,8 +2228,12 @@ Click a symbol in the legend to hide its line.</source>
         <translation>普通模块的反向传播尚未开始。</translation>
     </message>
     <message>
+        <source>A data set needs a name and at least one file.</source>
+        <translation>数据集需要一个名称和至少一个文件。</translation>
+    </message>
+    <message>
         <source>A document of a micro-batch has no token, or more than the declared {max_length}.</source>
-        <translation>微批次中有一个文档没有 token，或超过了声明的 {max_length} 个。</translation>
+        <translation>微批次中有一个文档没有词元，或超过了声明的 {max_length} 个。</translation>
     </message>
     <message>
         <source>A gradient</source>
@@ -2135,12 +2260,20 @@ Click a symbol in the legend to hide its line.</source>
         <translation>微批次中的 {what} 超出了固定大小的容量。</translation>
     </message>
     <message>
+        <source>A repaired copy replaces it.</source>
+        <translation>修复后的副本会替换这些内容。</translation>
+    </message>
+    <message>
         <source>A ring of {num_slots} slots can&apos;t be copied and computed on at once.</source>
         <translation>只有 {num_slots} 个槽位的环形缓冲区无法同时复制和计算。</translation>
     </message>
     <message>
         <source>A row of {length} tokens can&apos;t go into a micro-batch of {capacity_tokens}.</source>
-        <translation>{length} 个 token 的样本放不进容量为 {capacity_tokens} 个 token 的微批次。</translation>
+        <translation>{length} 个词元的样本放不进容量为 {capacity_tokens} 个词元的微批次。</translation>
+    </message>
+    <message>
+        <source>A run stops there.</source>
+        <translation>运行会在此停止。</translation>
     </message>
     <message>
         <source>A sample needs a prompt.</source>
@@ -2151,6 +2284,10 @@ Click a symbol in the legend to hide its line.</source>
         <translation>小模型在 {place} 上无法学习：{losses}。</translation>
     </message>
     <message>
+        <source>Access token of the model hub: {place}</source>
+        <translation>模型站的访问令牌：{place}</translation>
+    </message>
+    <message>
         <source>Activation checkpointing is off: transformers does not support it for this model.</source>
         <translation>激活检查点未启用：transformers 不支持在此模型上使用。</translation>
     </message>
@@ -2159,8 +2296,16 @@ Click a symbol in the legend to hide its line.</source>
         <translation>秩为 {rank} 的适配器：{names}。</translation>
     </message>
     <message>
+        <source>Added</source>
+        <translation>加入时间</translation>
+    </message>
+    <message>
         <source>After step {step} the weight {name} is NaN or infinite. It was not saved.</source>
         <translation>第 {step} 步之后，权重 {name} 变为 NaN 或无穷大，因此未保存。</translation>
+    </message>
+    <message>
+        <source>All {number:,} rows have the same answer.</source>
+        <translation>全部 {number:,} 行的回答都相同。</translation>
     </message>
     <message>
         <source>Another export to {path} is in progress.</source>
@@ -2172,7 +2317,7 @@ Click a symbol in the legend to hide its line.</source>
     </message>
     <message>
         <source>At most {num_tokens:,} tokens pass through the model at once.</source>
-        <translation>每次最多有 {num_tokens:,} 个 token 通过模型。</translation>
+        <translation>每次最多有 {num_tokens:,} 个词元通过模型。</translation>
     </message>
     <message>
         <source>Attention&apos;s inputs</source>
@@ -2189,6 +2334,10 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>Before the first step</source>
         <translation>第一步之前</translation>
+    </message>
+    <message>
+        <source>Bytes that don&apos;t fit the encoding</source>
+        <translation>与编码不符的字节</translation>
     </message>
     <message>
         <source>Cause not recognized. Read the last error message of the log, or search for its text.</source>
@@ -2260,11 +2409,11 @@ Runs, models and settings are never touched.</source>
     </message>
     <message>
         <source>Rows with special tokens of the model ({names}): {num_rows}. They are trained as control tokens.</source>
-        <translation>有 {num_rows} 行含有模型的特殊 token（{names}），已按控制 token 训练。</translation>
+        <translation>有 {num_rows} 行含有模型的特殊词元（{names}），已按控制词元训练。</translation>
     </message>
     <message>
         <source>Rows with special tokens of the model ({names}): {num_rows}. They are trained as text.</source>
-        <translation>有 {num_rows} 行含有模型的特殊 token（{names}），已按普通文本训练。</translation>
+        <translation>有 {num_rows} 行含有模型的特殊词元（{names}），已按普通文本训练。</translation>
     </message>
     <message>
         <source>Run</source>
@@ -2376,7 +2525,7 @@ Runs, models and settings are never touched.</source>
     </message>
     <message>
         <source>It needs examples of one length, divisible by {tokens} tokens.</source>
-        <translation>它要求样本长度一致，且能被 {tokens} 个 token 整除。</translation>
+        <translation>它要求样本长度一致，且能被 {tokens} 个词元整除。</translation>
     </message>
     <message>
         <source>Its bias is trained.</source>
@@ -2424,7 +2573,7 @@ Runs, models and settings are never touched.</source>
     </message>
     <message>
         <source>On random tokens they change the loss by {loss_share}, and the cosine of the gradients is {cosine}.</source>
-        <translation>在随机 token 上，损失变化 {loss_share}，梯度余弦相似度为 {cosine}。</translation>
+        <translation>在随机词元上，损失变化 {loss_share}，梯度余弦相似度为 {cosine}。</translation>
     </message>
     <message>
         <source>On this GPU, its backward pass does not support head sizes from 193 to 224.</source>
@@ -2457,10 +2606,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>PyTorch {version} was built without CUDA.</source>
         <translation>PyTorch {version} 不带 CUDA。</translation>
-    </message>
-    <message>
-        <source>Raise the context length, or have longer rows cut.</source>
-        <translation>请增大上下文长度，或选择截断较长的样本。</translation>
     </message>
     <message>
         <source>Run wsl --shutdown, wait ten seconds, then try again.</source>
@@ -2544,7 +2689,7 @@ Runs, models and settings are never touched.</source>
     </message>
     <message>
         <source>The documents of a micro-batch don&apos;t cover its {num_tokens} tokens.</source>
-        <translation>微批次中的文档没有覆盖全部 {num_tokens} 个 token。</translation>
+        <translation>微批次中的文档没有覆盖全部 {num_tokens} 个词元。</translation>
     </message>
     <message>
         <source>The embedding is kept in system memory.</source>
@@ -2564,7 +2709,7 @@ Runs, models and settings are never touched.</source>
     </message>
     <message>
         <source>The fused model&apos;s loss differs from that of transformers ({ours} and {theirs} nats per token).</source>
-        <translation>融合模型的损失与 transformers 不一致（每个 token {ours} 与 {theirs} nat）。</translation>
+        <translation>融合模型的损失与 transformers 不一致（每个词元 {ours} 与 {theirs} nat）。</translation>
     </message>
     <message>
         <source>The fused path does not support this objective.</source>
@@ -2727,14 +2872,6 @@ Runs, models and settings are never touched.</source>
         <translation>7-Zip 压缩包</translation>
     </message>
     <message>
-        <source>a PDF document</source>
-        <translation>PDF 文档</translation>
-    </message>
-    <message>
-        <source>a gzip archive</source>
-        <translation>gzip 压缩包</translation>
-    </message>
-    <message>
         <source>a list</source>
         <translation>列表</translation>
     </message>
@@ -2745,14 +2882,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>a text</source>
         <translation>文本</translation>
-    </message>
-    <message>
-        <source>a zstd archive</source>
-        <translation>zstd 压缩包</translation>
-    </message>
-    <message>
-        <source>an Arrow file</source>
-        <translation>Arrow 文件</translation>
     </message>
     <message>
         <source>an SQLite database</source>
@@ -2857,10 +2986,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>message {number} has {shown}</source>
         <translation>第 {number} 条消息{shown}</translation>
-    </message>
-    <message>
-        <source>message {number} holds something other than text</source>
-        <translation>第 {number} 条消息包含文本以外的内容</translation>
     </message>
     <message>
         <source>message {number} must be an object, not {kind}</source>
@@ -3148,7 +3273,7 @@ Runs, models and settings are never touched.</source>
     </message>
     <message>
         <source>{kind} is not a causal model: changing a token also changed the predictions before it.</source>
-        <translation>{kind} 不是因果语言模型：改动一个 token，它前面的预测也会改变。</translation>
+        <translation>{kind} 不是因果语言模型：改动一个词元，它前面的预测也会改变。</translation>
     </message>
     <message>
         <source>{kind} is not a supported linear layer.</source>
@@ -3276,7 +3401,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>{num_documents} documents of {shortest} to {longest} tokens (bound {max_length}, {num_bounds} bounds) don&apos;t cover {num_tokens} tokens.</source>
-        <translation>{num_documents} 个长度为 {shortest} 到 {longest} 个 token 的文档（上限 {max_length}，{num_bounds} 个边界）没有覆盖 {num_tokens} 个 token。</translation>
+        <translation>{num_documents} 个长度为 {shortest} 到 {longest} 个词元的文档（上限 {max_length}，{num_bounds} 个边界）没有覆盖 {num_tokens} 个词元。</translation>
     </message>
     <message>
         <source>{num_fused} of {num_layers} layers are fully fused.</source>
@@ -3284,15 +3409,15 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>{num_tokens} tokens don&apos;t fit into buffers for {capacity_tokens}.</source>
-        <translation>{num_tokens} 个 token 放不进容量为 {capacity_tokens} 的缓冲区。</translation>
+        <translation>{num_tokens} 个词元放不进容量为 {capacity_tokens} 的缓冲区。</translation>
     </message>
     <message>
         <source>{num_tokens} tokens in one micro-batch are too many for 32-bit bounds.</source>
-        <translation>一个微批次中有 {num_tokens} 个 token，超出了 32 位边界。</translation>
+        <translation>一个微批次中有 {num_tokens} 个词元，超出了 32 位边界。</translation>
     </message>
     <message>
         <source>{num_tokens} tokens in {num_documents} examples are too many for its 32-bit offsets.</source>
-        <translation>{num_documents} 个样本共 {num_tokens} 个 token，超出了它的 32 位偏移。</translation>
+        <translation>{num_documents} 个样本共 {num_tokens} 个词元，超出了它的 32 位偏移。</translation>
     </message>
     <message>
         <source>{operation}: no progress for {seconds} s, so it was stopped.</source>
@@ -3328,11 +3453,11 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>{path}: all {num_rows} rows are longer than the context length of {limit} tokens.</source>
-        <translation>{path}：全部 {num_rows} 行都超过了 {limit} 个 token 的上下文长度。</translation>
+        <translation>{path}：全部 {num_rows} 行都超过了 {limit} 个词元的上下文长度。</translation>
     </message>
     <message>
         <source>{path}: none of the {num_rows} rows has a token to learn within {limit} tokens.</source>
-        <translation>{path}：{num_rows} 行在前 {limit} 个 token 内都没有可学习的 token。</translation>
+        <translation>{path}：{num_rows} 行在前 {limit} 个词元内都没有可学习的词元。</translation>
     </message>
     <message>
         <source>{path}: the Parquet file has no rows.</source>
@@ -3575,10 +3700,6 @@ The report is in {path}.</source>
         <translation>float16</translation>
     </message>
     <message>
-        <source>JSONL, JSON, CSV or Parquet file with one example per row.</source>
-        <translation>每行一个样本的 JSONL、JSON、CSV 或 Parquet 文件。</translation>
-    </message>
-    <message>
         <source>Row format</source>
         <translation>行格式</translation>
     </message>
@@ -3592,7 +3713,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>System prompt</source>
-        <translation>系统提示</translation>
+        <translation>系统提示词</translation>
     </message>
     <message>
         <source>Added to every chat that has no system message.</source>
@@ -3627,16 +3748,12 @@ The report is in {path}.</source>
         <translation>过长的样本</translation>
     </message>
     <message>
-        <source>What happens to examples that are longer than the context length.</source>
-        <translation>如何处理超过上下文长度的样本。</translation>
-    </message>
-    <message>
         <source>Skip bad rows</source>
         <translation>跳过坏行</translation>
     </message>
     <message>
         <source>Map columns…</source>
-        <translation>映射列…</translation>
+        <translation>指定各列…</translation>
     </message>
     <message>
         <source>Choose another file…</source>
@@ -3668,15 +3785,15 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Instruction and response (Alpaca)</source>
-        <translation>指令与回复（Alpaca）</translation>
+        <translation>指令与回答（Alpaca）</translation>
     </message>
     <message>
         <source>Prompt and response</source>
-        <translation>提示词与回复</translation>
+        <translation>提示词与回答</translation>
     </message>
     <message>
         <source>Prompt and response as plain text</source>
-        <translation>提示词与回复（纯文本）</translation>
+        <translation>提示词与回答（纯文本）</translation>
     </message>
     <message>
         <source>Plain text</source>
@@ -3853,10 +3970,6 @@ The report is in {path}.</source>
     <message>
         <source>, {time} left</source>
         <translation>，剩余 {time}</translation>
-    </message>
-    <message>
-        <source>--- line {line}: {num_trained_tokens} of {num_tokens} tokens are trained on</source>
-        <translation>--- 第 {line} 行：{num_tokens} 个 token 中有 {num_trained_tokens} 个参与训练</translation>
     </message>
     <message>
         <source>32-bit build</source>
@@ -4110,20 +4223,136 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请换一种格式导出，并把报告发给我们。</translation>
     </message>
     <message>
+        <source>The model is gated or private, so only accounts with access get it.</source>
+        <translation>该模型需要申请或是私有的，只有获得权限的账号才能下载。</translation>
+    </message>
+    <message>
+        <source>Accept the model&apos;s license on its page, then enter an access token of the same account.</source>
+        <translation>请先在模型页面上接受许可证，再输入同一账号的访问令牌。</translation>
+    </message>
+    <message>
+        <source>A proxy or security software stops the connection, or its certificate is not trusted.</source>
+        <translation>代理或安全软件阻止了连接，或者它的证书不受信任。</translation>
+    </message>
+    <message>
+        <source>There is no model to train</source>
+        <translation>没有可以训练的模型</translation>
+    </message>
+    <message>
+        <source>The hub refused the access token</source>
+        <translation>模型站拒绝了访问令牌</translation>
+    </message>
+    <message>
+        <source>The token has expired, was deleted, or belongs to another hub.</source>
+        <translation>令牌已过期、已被删除，或属于另一个模型站。</translation>
+    </message>
+    <message>
+        <source>Create a new token in the settings of your account on the hub and enter it, or remove the old one.</source>
+        <translation>请在模型站的账号设置中创建新令牌并输入，或移除旧令牌。</translation>
+    </message>
+    <message>
+        <source>--- {place}: skipped, {num_lost_tokens} tokens more than the context length</source>
+        <translation>--- {place}：已跳过，比上下文长度多 {num_lost_tokens} 个词元</translation>
+    </message>
+    <message>
+        <source>--- {place}: {num_trained_tokens} of {num_tokens} tokens are trained on</source>
+        <translation>--- {place}：{num_tokens} 个词元中有 {num_trained_tokens} 个参与训练</translation>
+    </message>
+    <message>
+        <source>Accept the model&apos;s license on its page with this account, then try again. Some owners grant access by hand. A fine-grained token also needs the permission to read gated repositories.</source>
+        <translation>请用此账号在模型页面上接受许可证，然后重试。有些作者会人工审批。细粒度令牌还需要读取受限仓库的权限。</translation>
+    </message>
+    <message>
+        <source>As of {date}. To add models of your own: {path}</source>
+        <translation>截至 {date}。要添加自己的模型，请编辑：{path}</translation>
+    </message>
+    <message>
+        <source>Ask whoever runs your network for its certificate and name the file in the variable SSL_CERT_FILE.</source>
+        <translation>请向网络管理员索取证书，并在环境变量 SSL_CERT_FILE 中填写该文件。</translation>
+    </message>
+    <message>
+        <source>Chats whose turns are out of order</source>
+        <translation>轮次顺序不对的对话</translation>
+    </message>
+    <message>
+        <source>Choose JSONL, JSON, CSV, TSV, Excel, Parquet, Arrow, PDF, Word, HTML, text or Markdown, or a ZIP, gz or zst file of these.</source>
+        <translation>请选择 JSONL、JSON、CSV、TSV、Excel、Parquet、Arrow、PDF、Word、HTML、文本或 Markdown 文件，或包含这些文件的 ZIP、gz、zst 文件。</translation>
+    </message>
+    <message>
+        <source>Choose another name. The file that you opened stays as it is.</source>
+        <translation>换一个名字。你打开的文件保持不变。</translation>
+    </message>
+    <message>
+        <source>Copy or download the file again.</source>
+        <translation>请重新复制或下载该文件。</translation>
+    </message>
+    <message>
+        <source>Correct the file, or delete it. The list of Tunesmith is used meanwhile.</source>
+        <translation>请更正或删除该文件。在此期间使用 Tunesmith 自带的列表。</translation>
+    </message>
+    <message>
+        <source>Data set</source>
+        <translation>数据集</translation>
+    </message>
+    <message>
+        <source>Error</source>
+        <translation>错误</translation>
+    </message>
+    <message>
         <source>Export the whole model as GGUF instead.</source>
         <translation>请改为把整个模型导出为 GGUF。</translation>
+    </message>
+    <message>
+        <source>Exported, but not verified</source>
+        <translation>已导出，但未验证</translation>
+    </message>
+    <message>
+        <source>Exported, but the answers change</source>
+        <translation>已导出，但回答会改变</translation>
+    </message>
+    <message>
+        <source>Format</source>
+        <translation>格式</translation>
+    </message>
+    <message>
+        <source>GPU {number}</source>
+        <translation>GPU {number}</translation>
+    </message>
+    <message>
+        <source>HTML ({word})</source>
+        <translation>HTML（{word}）</translation>
+    </message>
+    <message>
+        <source>HTML in the text</source>
+        <translation>文本中的 HTML</translation>
     </message>
     <message>
         <source>Hold out more rows</source>
         <translation>留出更多数据行</translation>
     </message>
     <message>
+        <source>Hold out more rows, at least {least}, and train again.</source>
+        <translation>多留出一些行，至少 {least} 行，然后重新训练。</translation>
+    </message>
+    <message>
         <source>If it is in another folder, pass that with --prefix.</source>
         <translation>如果它在其他文件夹，请用 --prefix 指定。</translation>
     </message>
     <message>
+        <source>In LM Studio: {path}</source>
+        <translation>在 LM Studio 中：{path}</translation>
+    </message>
+    <message>
+        <source>In Ollama: ollama run {name}</source>
+        <translation>在 Ollama 中：ollama run {name}</translation>
+    </message>
+    <message>
         <source>In {num_open} of them, the end of an answer is lost with its stop token, so the model doesn&apos;t learn to stop there.</source>
         <translation>其中 {num_open} 行丢失了回答的结尾和停止标记，模型学不到在那里停止。</translation>
+    </message>
+    <message>
+        <source>In {num_open} of them, the end of the text is lost with its stop token, so the model doesn&apos;t learn to stop there.</source>
+        <translation>其中 {num_open} 篇丢失了文本的结尾和停止标记，模型学不到在那里停止。</translation>
     </message>
     <message>
         <source>Incomplete folders: {count}. They take {size}.</source>
@@ -4198,6 +4427,22 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>这是一个文件夹</translation>
     </message>
     <message>
+        <source>It is in the variable {name}.</source>
+        <translation>位于变量 {name} 中。</translation>
+    </message>
+    <message>
+        <source>It is on this computer: {folder}</source>
+        <translation>已在这台电脑上：{folder}</translation>
+    </message>
+    <message>
+        <source>It is the one of huggingface_hub&apos;s log-in, in {path}.</source>
+        <translation>使用 huggingface_hub 登录时保存的令牌，位于 {path}。</translation>
+    </message>
+    <message>
+        <source>It was exported before and has not changed since.</source>
+        <translation>之前已导出过，此后没有改动。</translation>
+    </message>
+    <message>
         <source>Kept: {names}.</source>
         <translation>已保留：{names}。</translation>
     </message>
@@ -4210,6 +4455,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>让 Windows 管理页面文件</translation>
     </message>
     <message>
+        <source>License</source>
+        <translation>许可证</translation>
+    </message>
+    <message>
         <source>Linux distribution to use (default: the default one)</source>
         <translation>要使用的 Linux 发行版（默认：系统默认的发行版）</translation>
     </message>
@@ -4220,6 +4469,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>列出这台电脑上的环境及其软件包，或显示其中两个的差别。
 
 不带参数时列出全部；`diff A B` 比较两个环境，可用名称、名称开头，或 “previous” 和 “current”。</translation>
+    </message>
+    <message>
+        <source>Longer texts can be split instead (Longer examples: Split).</source>
+        <translation>过长的文本也可以改为拆分（“过长的样本”选“拆分”）。</translation>
     </message>
     <message>
         <source>Look at the rows</source>
@@ -4238,6 +4491,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>查找运行库超时。</translation>
     </message>
     <message>
+        <source>Many rows have the same answer</source>
+        <translation>许多行的回答相同</translation>
+    </message>
+    <message>
         <source>Memory</source>
         <translation>内存</translation>
     </message>
@@ -4250,12 +4507,20 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>内存几乎已满。请关闭其他程序，然后重新开始运行：当时还没有保存检查点。</translation>
     </message>
     <message>
+        <source>Messages with an unknown role</source>
+        <translation>角色未知的消息</translation>
+    </message>
+    <message>
         <source>Minimum, row by row and with activation checkpointing: {least_bytes}</source>
         <translation>最低需求（逐行处理并启用激活检查点）：{least_bytes}</translation>
     </message>
     <message>
         <source>Missing: {names}.</source>
         <translation>缺少：{names}。</translation>
+    </message>
+    <message>
+        <source>More than one language</source>
+        <translation>包含多种语言</translation>
     </message>
     <message>
         <source>NVIDIA GPUs did not answer: CPU</source>
@@ -4266,8 +4531,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请指定用于评估的数据文件，或设置评估比例后重新训练。</translation>
     </message>
     <message>
+        <source>Name one number of at least 0 for each of the {count} files.</source>
+        <translation>请为 {count} 个文件各给出一个不小于 0 的数。</translation>
+    </message>
+    <message>
         <source>Name the cause of a failure from any error output: tunesmith explain LOGFILE, or - for what comes in.</source>
         <translation>根据任意错误输出找出失败原因：tunesmith explain LOGFILE，用 - 表示读取标准输入。</translation>
+    </message>
+    <message>
+        <source>Nats tell how far apart the probabilities of two models are, and 0 is equal.</source>
+        <translation>纳特（nat）表示两个模型给出的概率相差多少，0 表示完全相同。</translation>
     </message>
     <message>
         <source>Needs at most {needed}, {free} are free</source>
@@ -4318,8 +4591,20 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>没有可以确定的提升：留出数据的损失从 {before} 降到 {after}，可能只是偶然。</translation>
     </message>
     <message>
+        <source>No model of the list matches.</source>
+        <translation>列表中没有符合条件的模型。</translation>
+    </message>
+    <message>
         <source>No problems found ({num_checks} checks in {time}).</source>
         <translation>没有发现问题（{num_checks} 项检查，用时 {time}）。</translation>
+    </message>
+    <message>
+        <source>No problems found.</source>
+        <translation>没有发现问题。</translation>
+    </message>
+    <message>
+        <source>No rows are left to mix with these weights and caps.</source>
+        <translation>按这些权重和上限，没有可混合的行。</translation>
     </message>
     <message>
         <source>No space left on device</source>
@@ -4374,6 +4659,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>未修复：{titles}。</translation>
     </message>
     <message>
+        <source>Note</source>
+        <translation>提示</translation>
+    </message>
+    <message>
         <source>Nothing else needs repair.</source>
         <translation>没有其他需要修复的问题。</translation>
     </message>
@@ -4392,6 +4681,22 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>On Windows, Tunesmith-Setup.exe installs and removes the program.</source>
         <translation>在 Windows 上，请用 Tunesmith-Setup.exe 安装和卸载程序。</translation>
+    </message>
+    <message>
+        <source>Only the first {number:,} rows were searched for duplicates.</source>
+        <translation>只在前 {number:,} 行中查找了重复行。</translation>
+    </message>
+    <message>
+        <source>Only the first {number:,} rows were searched for near duplicates.</source>
+        <translation>只在前 {number:,} 行中查找了近似重复行。</translation>
+    </message>
+    <message>
+        <source>Open it in a PDF program and save or print it as a PDF without a password.</source>
+        <translation>请用 PDF 程序打开它，并另存或打印为不带密码的 PDF。</translation>
+    </message>
+    <message>
+        <source>Open the file again, then repeat your changes.</source>
+        <translation>重新打开文件，再做一次修改。</translation>
     </message>
     <message>
         <source>Open the window, which sets up training. Without a display, install everything and train the bundled example.</source>
@@ -4428,6 +4733,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Press Enter to close this window.</source>
         <translation>按回车键关闭此窗口。</translation>
+    </message>
+    <message>
+        <source>Probable passwords and keys</source>
+        <translation>疑似密码和密钥</translation>
+    </message>
+    <message>
+        <source>Probable personal data</source>
+        <translation>疑似个人信息</translation>
     </message>
     <message>
         <source>Problems found: {num_faults} ({num_checks} checks in {time}). To repair them: tunesmith repair</source>
@@ -4484,6 +4797,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Ready as a fallback.</source>
         <translation>已就绪，可作备用。</translation>
+    </message>
+    <message>
+        <source>Recognize the text with a program for scans (OCR), and choose the file that it saves.</source>
+        <translation>请用文字识别（OCR）程序识别文本，再选择它保存的文件。</translation>
     </message>
     <message>
         <source>Reinstall the packages</source>
@@ -4551,7 +4868,39 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
-        <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个 token 的上下文长度，已被截断。</translation>
+        <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个词元的上下文长度，已被截断。</translation>
+    </message>
+    <message>
+        <source>Rows in the files: {num:,}. Kept for evaluation: {held_out:,}. Left out by &quot;Most rows&quot;: {num_left:,}.</source>
+        <translation>文件共有 {num:,} 行，其中 {held_out:,} 行留作评估，因“最多行数”未使用 {num_left:,} 行。</translation>
+    </message>
+    <message>
+        <source>Rows longer than the context length</source>
+        <translation>超过上下文长度的行</translation>
+    </message>
+    <message>
+        <source>Rows that are laid out differently</source>
+        <translation>结构不一致的行</translation>
+    </message>
+    <message>
+        <source>Rows that are nearly the same as another</source>
+        <translation>与其他行几乎相同的行</translation>
+    </message>
+    <message>
+        <source>Rows that can&apos;t be read</source>
+        <translation>无法读取的行</translation>
+    </message>
+    <message>
+        <source>Rows that occur more than once</source>
+        <translation>重复出现的行</translation>
+    </message>
+    <message>
+        <source>Rows without a column that is needed</source>
+        <translation>缺少必需列的行</translation>
+    </message>
+    <message>
+        <source>Rows without an answer</source>
+        <translation>没有回答的行</translation>
     </message>
     <message>
         <source>Run every check and test in a test environment of its own. Further arguments go to pytest and select tests.</source>
@@ -4602,6 +4951,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>运行现在使用 {name}。再次运行同一命令可切换回去。</translation>
     </message>
     <message>
+        <source>Same next token at {share} of {places} positions, {nats} nats apart.</source>
+        <translation>在 {places} 个位置中，{share} 的下一个词元相同，相差 {nats} 纳特。</translation>
+    </message>
+    <message>
         <source>Samples</source>
         <translation>样例</translation>
     </message>
@@ -4612,6 +4965,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Security</source>
         <translation>安全软件</translation>
+    </message>
+    <message>
+        <source>Set it under Settings &gt; Network, as in http://user:password@proxy.example:8080.</source>
+        <translation>请在“设置 &gt; 网络”中填写，例如 http://user:password@proxy.example:8080。</translation>
     </message>
     <message>
         <source>Set up training inside the Windows Subsystem for Linux, for computers where native Windows can&apos;t.</source>
@@ -4628,16 +4985,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Shell</source>
         <translation>终端</translation>
-    </message>
-    <message>
-        <source>Show the settings, or change them with NAME=VALUE.
-
-`NAME=` empties a setting; `NAME=-` reads its value from the standard input, so that an address with a password stands
-in no list of processes. What is shown has no passwords.</source>
-        <translation>显示设置，或用 NAME=VALUE 更改。
-
-`NAME=` 清空一项设置；`NAME=-` 从标准输入读取它的值，这样带密码的地址不会出现在进程列表里。
-显示的内容不含密码。</translation>
     </message>
     <message>
         <source>Show what is known about this computer, and which build of PyTorch it gets.</source>
@@ -4676,6 +5023,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>环境测试超时，停在这一步：{step}。</translation>
     </message>
     <message>
+        <source>Texts cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
+        <translation>有 {num_cut} 篇文本（共 {num_rows} 篇）超出 {limit} 个词元的上下文长度，已被截断。</translation>
+    </message>
+    <message>
         <source>The GPU did not answer in time.</source>
         <translation>显卡没有及时响应。</translation>
     </message>
@@ -4688,12 +5039,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>Windows 的 Linux 子系统功能已关闭。</translation>
     </message>
     <message>
+        <source>The account of your access token has no access to {id}.</source>
+        <translation>您的访问令牌所属账号无权访问 {id}。</translation>
+    </message>
+    <message>
+        <source>The certificate of {host} is not trusted.</source>
+        <translation>{host} 的证书不受信任。</translation>
+    </message>
+    <message>
         <source>The check {check} has no repair ({kind}).</source>
         <translation>检查项 {check} 没有修复方法（{kind}）。</translation>
     </message>
     <message>
         <source>The computer must be restarted before the subsystem works.</source>
         <translation>重启电脑后子系统才能使用。</translation>
+    </message>
+    <message>
+        <source>The connection to {host} broke.</source>
+        <translation>与 {host} 的连接中断。</translation>
     </message>
     <message>
         <source>The distribution uses WSL 1, which can&apos;t use a GPU.</source>
@@ -4724,8 +5087,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>导出结果与训练后的模型不一致，因此没有保留：{reason}。</translation>
     </message>
     <message>
+        <source>The hub asks for an access token for {id}.</source>
+        <translation>模型站要求提供访问令牌才能下载 {id}。</translation>
+    </message>
+    <message>
+        <source>The hub does not let this account write to {id}.</source>
+        <translation>模型站不允许此账号写入 {id}。</translation>
+    </message>
+    <message>
         <source>The last training test failed: {message}</source>
         <translation>上次训练测试失败：{message}</translation>
+    </message>
+    <message>
+        <source>The license of the base model applies here too: {licence}</source>
+        <translation>基础模型的许可证同样适用：{licence}</translation>
+    </message>
+    <message>
+        <source>The loss is in nats per token and tells how unexpected the right tokens are: 0.7 less makes each of them twice as likely, on average.</source>
+        <translation>损失的单位是每词元纳特，表示正确的词元有多出乎意料：减少 0.7，正确词元的概率平均就翻一倍。</translation>
     </message>
     <message>
         <source>The packages belong to another version of Tunesmith.</source>
@@ -4734,6 +5113,18 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The profile {name} is not available on this system yet.</source>
         <translation>此系统暂不支持配置 {name}。</translation>
+    </message>
+    <message>
+        <source>The proxy {proxy} asks for a user name and password.</source>
+        <translation>代理 {proxy} 要求用户名和密码。</translation>
+    </message>
+    <message>
+        <source>The proxy {proxy} can&apos;t be reached.</source>
+        <translation>无法连接代理 {proxy}。</translation>
+    </message>
+    <message>
+        <source>The proxy {proxy} refused the connection.</source>
+        <translation>代理 {proxy} 拒绝了连接。</translation>
     </message>
     <message>
         <source>The run continues under different conditions.</source>
@@ -4764,6 +5155,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行 {run} 结束时没有结果：{path}。</translation>
     </message>
     <message>
+        <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model. A larger type, such as q8_0, loses less.</source>
+        <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
+    </message>
+    <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
         <translation>子系统的 Linux 内核过旧或缺失。</translation>
     </message>
@@ -4778,6 +5173,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The trash is empty.</source>
         <translation>回收站是空的。</translation>
+    </message>
+    <message>
+        <source>The warm-up has {warmup:,} steps and the run {total_steps:,}, so the learning rate never reaches its full value. Use a shorter warm-up.</source>
+        <translation>预热有 {warmup:,} 步，而整个运行只有 {total_steps:,} 步，学习率不会达到设定值。请缩短预热。</translation>
     </message>
     <message>
         <source>The window opens and sets up training with you. It asks before it downloads more.</source>
@@ -4802,6 +5201,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>There is no earlier training environment on this computer.</source>
         <translation>此电脑上没有更早的训练环境。</translation>
+    </message>
+    <message>
+        <source>There is no model in {folder}: config.json is missing.</source>
+        <translation>{folder} 中没有模型：缺少 config.json。</translation>
     </message>
     <message>
         <source>There is no run named {name!r} in the trash.</source>
@@ -4840,8 +5243,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>解决办法：{label}</translation>
     </message>
     <message>
+        <source>To keep all of every text, have longer texts split (Longer examples: Split), or raise the context length to {longest_tokens} tokens.</source>
+        <translation>如需保留文本的全部内容，请拆分过长的文本（“过长的样本”选“拆分”），或将上下文长度增大到 {longest_tokens} 个词元。</translation>
+    </message>
+    <message>
         <source>To keep every row whole, raise the context length to {longest_tokens} tokens, or skip longer rows.</source>
-        <translation>如需保留每一行的完整内容，请将上下文长度增大到 {longest_tokens} 个 token；也可以跳过过长的数据行。</translation>
+        <translation>如需保留每一行的完整内容，请将上下文长度增大到 {longest_tokens} 个词元；也可以跳过过长的数据行。</translation>
+    </message>
+    <message>
+        <source>Too few held-out rows to tell whether the model improved: over {num_rows} of them the loss went from {before} to {after}, which may be chance.</source>
+        <translation>留出的行太少，无法判断模型是否变好：在这 {num_rows} 行上，损失从 {before} 变为 {after}，这可能是偶然。</translation>
     </message>
     <message>
         <source>Total</source>
@@ -4858,6 +5269,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Training was tested on {where} on {when}.</source>
         <translation>已于 {when} 在 {where} 上测试过训练。</translation>
+    </message>
+    <message>
+        <source>Training works on {device}. It took {time}.</source>
+        <translation>可以在 {device} 上训练。用时 {time}。</translation>
     </message>
     <message>
         <source>Tunesmith is installed in {folder}. Open it from the menu or with the command tunesmith.</source>
@@ -4896,12 +5311,56 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请在固件（BIOS/UEFI）设置中开启虚拟化，然后重启。</translation>
     </message>
     <message>
-        <source>the file is {name}. Choose JSONL, JSON, CSV, TSV, Excel or Parquet.</source>
-        <translation>文件是{name}。请选择 JSONL、JSON、CSV、TSV、Excel 或 Parquet。</translation>
+        <source>Verified equal</source>
+        <translation>已验证一致</translation>
     </message>
     <message>
-        <source>the file type &quot;{suffix}&quot; is not supported. Choose JSONL, JSON, CSV, TSV, Excel or Parquet.</source>
-        <translation>不支持文件类型“{suffix}”。请选择 JSONL、JSON、CSV、TSV、Excel 或 Parquet。</translation>
+        <source>Verified: only rounding differs</source>
+        <translation>已验证：仅有舍入差异</translation>
+    </message>
+    <message>
+        <source>Your list of models is not what a list has to be: {path}</source>
+        <translation>您的模型列表格式不正确：{path}</translation>
+    </message>
+    <message>
+        <source>fails: {problem}</source>
+        <translation>失败：{problem}</translation>
+    </message>
+    <message>
+        <source>found</source>
+        <translation>结果</translation>
+    </message>
+    <message>
+        <source>is not a setting of this version. The settings here are: {names}</source>
+        <translation>不是此版本的设置。此处的设置有：{names}</translation>
+    </message>
+    <message>
+        <source>it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats, where 0 is equal</source>
+        <translation>在 {count} 个位置中，{share:.0%} 选了相同的词元，散度为 {kl:.2g} 纳特（0 表示完全相同）</translation>
+    </message>
+    <message>
+        <source>license, such as apache-2.0</source>
+        <translation>许可证，例如 apache-2.0</translation>
+    </message>
+    <message>
+        <source>line {line}</source>
+        <translation>第 {line} 行</translation>
+    </message>
+    <message>
+        <source>must be above {limit}</source>
+        <translation>必须大于 {limit}</translation>
+    </message>
+    <message>
+        <source>must be at least {limit}</source>
+        <translation>不能小于 {limit}</translation>
+    </message>
+    <message>
+        <source>must be at most {limit}</source>
+        <translation>不能大于 {limit}</translation>
+    </message>
+    <message>
+        <source>the file is cut short: {size:,.1f} of {needed:,.1f} MiB</source>
+        <translation>文件不完整：只有 {size:,.1f} MiB，应为 {needed:,.1f} MiB</translation>
     </message>
     <message>
         <source>the header names the column &quot;{name}&quot; twice</source>
@@ -4912,12 +5371,44 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>表头有 {num_columns:,} 列，最多 {max_columns:,} 列</translation>
     </message>
     <message>
+        <source>the quote that opens here has no closing quote at the end of its field, so nothing behind it can be read. Close it, or write it twice if it belongs to the text.</source>
+        <translation>从这里开始的引号在该字段末尾没有对应的右引号，因此后面的内容无法读取。请补上右引号；如果引号是文本的一部分，请写两次。</translation>
+    </message>
+    <message>
+        <source>the row that begins here is longer than {most:,} characters. Is a closing quote missing?</source>
+        <translation>从这里开始的行超过 {most:,} 个字符。是否缺少右引号？</translation>
+    </message>
+    <message>
         <source>the workbook can&apos;t be read: {error}.</source>
         <translation>无法读取工作簿：{error}。</translation>
     </message>
     <message>
+        <source>writing</source>
+        <translation>生成</translation>
+    </message>
+    <message>
+        <source>{folder}: {size:,.1f} GiB more are needed, but only {free:,.1f} GiB are free.</source>
+        <translation>{folder}：还需要 {size:,.1f} GiB，但只剩 {free:,.1f} GiB 可用空间。</translation>
+    </message>
+    <message>
+        <source>{host} can&apos;t be reached.</source>
+        <translation>无法连接 {host}。</translation>
+    </message>
+    <message>
+        <source>{host} did not accept the access token.</source>
+        <translation>{host} 不接受该访问令牌。</translation>
+    </message>
+    <message>
+        <source>{host} sent nothing for too long.</source>
+        <translation>{host} 太久没有发送内容。</translation>
+    </message>
+    <message>
         <source>{kind} files are read by the engine only.</source>
         <translation>{kind} 文件只能由引擎读取。</translation>
+    </message>
+    <message>
+        <source>{path} can&apos;t use the chat template {name}: its vocabulary lacks {tokens}.</source>
+        <translation>{path} 不能使用对话模板 {name}：其词表缺少 {tokens}。</translation>
     </message>
     <message>
         <source>{path} does not hold the trained weight {name}.</source>
@@ -4928,8 +5419,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 已存在，但不是这次导出的内容。</translation>
     </message>
     <message>
-        <source>{path} has more sheets than the first, which are not read: {names}.</source>
-        <translation>{path} 除第一个工作表外还有其他工作表未被读取：{names}。</translation>
+        <source>{path} holds no questions and answers, as another file does. They can&apos;t be mixed.</source>
+        <translation>{path} 不含问答，而另一个文件含有问答，无法混合。</translation>
+    </message>
+    <message>
+        <source>{path} holds questions or chats. Questions are written about documents.</source>
+        <translation>{path} 里是问答或对话。只能根据文档生成问答。</translation>
     </message>
     <message>
         <source>{path} is missing or damaged.</source>
@@ -4940,8 +5435,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 缺失或为空。</translation>
     </message>
     <message>
+        <source>{path} is named twice.</source>
+        <translation>{path} 被指定了两次。</translation>
+    </message>
+    <message>
+        <source>{path} is not UTF-8. It is read as {encoding}.</source>
+        <translation>{path} 不是 UTF-8 编码，按 {encoding} 读取。</translation>
+    </message>
+    <message>
         <source>{path} is this export, but {names} changed since.</source>
         <translation>{path} 是这次导出的内容，但 {names} 之后被改动过。</translation>
+    </message>
+    <message>
+        <source>{path} reads at most {most:,} tokens, too few for {number} questions per passage.</source>
+        <translation>{path} 最多读取 {most:,} 个词元，不够每个段落生成 {number} 个问题。</translation>
+    </message>
+    <message>
+        <source>{path} was begun with other documents or settings.</source>
+        <translation>{path} 是用其他文档或设置开始生成的。</translation>
     </message>
     <message>
         <source>{path}: a report is an .html or a .pdf file.</source>
@@ -4952,8 +5463,44 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path}：有词元的编号是 {number}，没有模型能识别。</translation>
     </message>
     <message>
+        <source>{path}: all {rows:,} rows, each taken once.</source>
+        <translation>{path}：全部 {rows:,} 行，每行用一次。</translation>
+    </message>
+    <message>
+        <source>{path}: its weight of {weight:g} ({setting}) is too low for one of the {num:,} examples of an epoch.</source>
+        <translation>{path}：权重 {weight:g}（{setting}）太小，每轮 {num:,} 个样本中分不到一个。</translation>
+    </message>
+    <message>
+        <source>{path}: lines above the heading of the sheet are not read: {lines}.</source>
+        <translation>{path}：工作表标题行上方的文字不会被读取：{lines}。</translation>
+    </message>
+    <message>
         <source>{path}: lines that are damaged: {count:,}. What they reported is missing.</source>
         <translation>{path}：有 {count:,} 行已损坏，其中报告的内容缺失。</translation>
+    </message>
+    <message>
+        <source>{path}: no passage is long enough to ask about.</source>
+        <translation>{path}：没有足够长的段落可供提问。</translation>
+    </message>
+    <message>
+        <source>{path}: rows behind the error are not counted. Rows before it: {number:,}.</source>
+        <translation>{path}：出错位置之后的行未统计，之前有 {number:,} 行。</translation>
+    </message>
+    <message>
+        <source>{path}: rows that a model wrote and nobody has reviewed ({num:,}).</source>
+        <translation>{path}：由模型生成且尚未审核的行（{num:,}）。</translation>
+    </message>
+    <message>
+        <source>{path}: rows whose label is false are left out ({num:,}).</source>
+        <translation>{path}：标签为 false 的行已略过（{num:,} 行）。</translation>
+    </message>
+    <message>
+        <source>{path}: the label of every row is false.</source>
+        <translation>{path}：每一行的标签都是 false。</translation>
+    </message>
+    <message>
+        <source>{path}: the sheet &quot;{sheet}&quot; is read. These are not: {names}.</source>
+        <translation>{path}：读取的工作表是“{sheet}”，未读取：{names}。</translation>
     </message>
     <message>
         <source>{path}: the tokenizer gives {token!r} the number {number}, but the model knows only {rows} tokens.</source>
@@ -4972,12 +5519,44 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path}：权重已被量化（{method}）。</translation>
     </message>
     <message>
+        <source>{path}: there is no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
+        <translation>{path}：没有分组列“{column}”（evaluation.group_column）。</translation>
+    </message>
+    <message>
+        <source>{path}: there is no row to train for its weight of {weight:g} ({setting}), because all are held out.</source>
+        <translation>{path}：设了权重 {weight:g}（{setting}），但所有行都被留出，没有可训练的行。</translation>
+    </message>
+    <message>
+        <source>{path}: these files are missing or changed: {names}.</source>
+        <translation>{path}：以下文件缺失或已更改：{names}。</translation>
+    </message>
+    <message>
+        <source>{path}: {num:,} from {rows:,} rows, each taken {times} or {more} times.</source>
+        <translation>{path}：{num:,} 个样本，来自 {rows:,} 行，每行用 {times} 或 {more} 次。</translation>
+    </message>
+    <message>
+        <source>{path}: {num:,} from {rows:,} rows, each taken {times} times.</source>
+        <translation>{path}：{num:,} 个样本，来自 {rows:,} 行，每行用 {times} 次。</translation>
+    </message>
+    <message>
+        <source>{path}: {num:,} of its {rows:,} rows, others in each epoch.</source>
+        <translation>{path}：从 {rows:,} 行中取 {num:,} 行，每轮取的行不同。</translation>
+    </message>
+    <message>
         <source>{path}: {num_left_out} weights have no place in a model of these settings, such as {name}.</source>
         <translation>{path}：有 {num_left_out} 个权重在按这些设置建立的模型中没有位置，例如 {name}。</translation>
     </message>
     <message>
         <source>{path}: {num_missing} weights are missing, such as {name}.</source>
         <translation>{path}：缺少 {num_missing} 个权重，例如 {name}。</translation>
+    </message>
+    <message>
+        <source>{path}: {num_used:,} of {num_rows:,} rows are used.</source>
+        <translation>{path}：使用 {num_rows:,} 行中的 {num_used:,} 行。</translation>
+    </message>
+    <message>
+        <source>{path}: {share:.0%} of the examples of the files with a weight.</source>
+        <translation>{path}：占有权重文件样本的 {share:.0%}。</translation>
     </message>
     <message>
         <source>{path}: {task}: {reason}.</source>
@@ -4988,12 +5567,44 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{pattern} 不是正则表达式：{problem}。</translation>
     </message>
     <message>
+        <source>{place}, column &quot;{column}&quot;: the token {number} is not among the {num:,} of {path}.</source>
+        <translation>{place}，列“{column}”：词元 {number} 不在 {path} 的 {num:,} 个词元之中。</translation>
+    </message>
+    <message>
+        <source>{place}: the row has no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
+        <translation>{place}：该行没有分组列“{column}”（evaluation.group_column）。</translation>
+    </message>
+    <message>
+        <source>{place}: {message}</source>
+        <translation>{place}：{message}</translation>
+    </message>
+    <message>
+        <source>{rate:,.1f} passages/min</source>
+        <translation>{rate:,.1f} 段/分钟</translation>
+    </message>
+    <message>
+        <source>{rate}/s</source>
+        <translation>{rate}/秒</translation>
+    </message>
+    <message>
         <source>{reason}</source>
         <translation>{reason}</translation>
     </message>
     <message>
+        <source>{rows:,} rows. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can&apos;t.</source>
+        <translation>共 {rows:,} 行：{good:,} 行可用于训练（其中 {remarked:,} 行有提示），{bad:,} 行不可用。</translation>
+    </message>
+    <message>
         <source>{setting}: {value} is not between {least} and {most}.</source>
         <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
+    </message>
+    <message>
+        <source>{source}: the columns of the sheet &quot;{sheet}&quot; are not recognized. The workbook has other sheets, and on the command line --sheet names the one to read: {names}.</source>
+        <translation>{source}：无法识别工作表“{sheet}”的列。工作簿中还有其他工作表，在命令行中可用 --sheet 指定要读取的工作表：{names}。</translation>
+    </message>
+    <message>
+        <source>{step}: {outcome}</source>
+        <translation>{step}：{outcome}</translation>
     </message>
     <message>
         <source>{tasks} can&apos;t be run: {problem}.</source>
@@ -5008,8 +5619,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{tasks}：{problem}。</translation>
     </message>
     <message>
+        <source>{text} is not ROLE=COLUMN.</source>
+        <translation>{text} 不是“角色=列名”的形式。</translation>
+    </message>
+    <message>
+        <source>{text} is not a number from 1 to {most}</source>
+        <translation>{text} 不是 1 到 {most} 之间的整数</translation>
+    </message>
+    <message>
+        <source>{text} is not a number of billions, such as 1.5</source>
+        <translation>{text} 不是以十亿为单位的数字，例如 1.5</translation>
+    </message>
+    <message>
         <source>{text} is not valid text in UTF-8.</source>
         <translation>{text} 不是有效的 UTF-8 文本。</translation>
+    </message>
+    <message>
+        <source>{trained:,} training rows, {held_out:,} held out, {examples:,} examples in each epoch</source>
+        <translation>训练 {trained:,} 行，留出 {held_out:,} 行，每轮 {examples:,} 个样本</translation>
     </message>
     <message>
         <source>{who} was better in {better} of {num} votes (95% interval {low} to {high}).</source>
@@ -5040,12 +5667,76 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>导出某次运行训练好的模型</translation>
     </message>
     <message>
+        <source>Searching the model hub</source>
+        <translation>正在搜索模型站</translation>
+    </message>
+    <message>
+        <source>Looking at a model of the hub</source>
+        <translation>正在查看模型站的模型</translation>
+    </message>
+    <message>
+        <source>Downloading a model</source>
+        <translation>正在下载模型</translation>
+    </message>
+    <message>
+        <source>Uploading to the model hub</source>
+        <translation>正在上传到模型站</translation>
+    </message>
+    <message>
         <source>Matching answers</source>
         <translation>正在匹配回答</translation>
     </message>
     <message>
+        <source>Writing questions</source>
+        <translation>正在生成问答</translation>
+    </message>
+    <message>
+        <source>Reading the documents</source>
+        <translation>正在读取文档</translation>
+    </message>
+    <message>
         <source>install lm-evaluation-harness for public tasks, after asking</source>
         <translation>询问后安装用于公开任务的 lm-evaluation-harness</translation>
+    </message>
+    <message>
+        <source>How chats become text. The model&apos;s own is right wherever it has one. For base models plain turns suit any; the others need the tokens of their family.</source>
+        <translation>聊天如何变成文本。模型自带模板时，用自带的总是对的。对基础模型，普通轮次适用于任何模型；其他模板需要该系列的词元。</translation>
+    </message>
+    <message>
+        <source>The model&apos;s own</source>
+        <translation>模型自带</translation>
+    </message>
+    <message>
+        <source>Plain turns</source>
+        <translation>普通轮次</translation>
+    </message>
+    <message>
+        <source>ChatML</source>
+        <translation>ChatML</translation>
+    </message>
+    <message>
+        <source>Llama 3</source>
+        <translation>Llama 3</translation>
+    </message>
+    <message>
+        <source>Gemma</source>
+        <translation>Gemma</translation>
+    </message>
+    <message>
+        <source>Mistral</source>
+        <translation>Mistral</translation>
+    </message>
+    <message>
+        <source>Phi-3</source>
+        <translation>Phi-3</translation>
+    </message>
+    <message>
+        <source>Preference pairs</source>
+        <translation>偏好对</translation>
+    </message>
+    <message>
+        <source>Tokens</source>
+        <translation>词元</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -5114,10 +5805,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>A proxy or a certificate stops the connection</source>
         <translation>代理或证书阻断了连接</translation>
-    </message>
-    <message>
-        <source>A proxy or security software intercepts the connection, or its certificate is not trusted.</source>
-        <translation>代理或安全软件拦截了连接，或者它的证书不受信任。</translation>
     </message>
     <message>
         <source>Choose another file.</source>
@@ -5438,10 +6125,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>无效的选项：%(value)r（可选 %(choices)s）</translation>
     </message>
     <message>
-        <source>is cut short: {size:,.1f} of {needed:,.1f} MiB</source>
-        <translation>不完整：只有 {size:,.1f} MiB，应为 {needed:,.1f} MiB</translation>
-    </message>
-    <message>
         <source>is in a folder that is synchronized with a cloud</source>
         <translation>位于与云端同步的文件夹中</translation>
     </message>
@@ -5460,10 +6143,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>is not a section of this version</source>
         <translation>不是此版本的配置节</translation>
-    </message>
-    <message>
-        <source>is not a setting of this version</source>
-        <translation>不是此版本的设置</translation>
     </message>
     <message>
         <source>is on a network drive</source>
@@ -5538,6 +6217,254 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>日志</translation>
     </message>
     <message>
+        <source>Choose the instruct version of the model, another chat template in the settings, or prompt/completion data.</source>
+        <translation>请选择该模型的指令版本、在设置中选择其他对话模板，或使用提示词/补全数据。</translation>
+    </message>
+    <message>
+        <source>The model is not on this computer yet</source>
+        <translation>此计算机上还没有该模型</translation>
+    </message>
+    <message>
+        <source>A run names a model by its hub id. It is downloaded before the run, so that training needs no network.</source>
+        <translation>运行以模型站 ID 指定模型。模型会在运行前下载，因此训练不需要网络。</translation>
+    </message>
+    <message>
+        <source>Download the model first.</source>
+        <translation>请先下载模型。</translation>
+    </message>
+    <message>
+        <source>The access token can&apos;t be kept</source>
+        <translation>无法保存访问令牌</translation>
+    </message>
+    <message>
+        <source>This system has no keyring, or it is locked. Tunesmith writes no token into a file.</source>
+        <translation>此系统没有密钥环，或密钥环已锁定。Tunesmith 不会把令牌写入文件。</translation>
+    </message>
+    <message>
+        <source>Unlock or install the keyring of your system, or start Tunesmith with the variable HF_TOKEN.</source>
+        <translation>请解锁或安装系统的密钥环，或设置变量 HF_TOKEN 后启动 Tunesmith。</translation>
+    </message>
+    <message>
+        <source>Runs need this model</source>
+        <translation>有运行需要该模型</translation>
+    </message>
+    <message>
+        <source>Without its base model, a run can&apos;t be resumed, asked or exported.</source>
+        <translation>没有基础模型，运行无法继续、提问或导出。</translation>
+    </message>
+    <message>
+        <source>Keep it, or add --force. It goes to the trash and can be restored.</source>
+        <translation>请保留它，或添加 --force。它会移到回收站，可以恢复。</translation>
+    </message>
+    <message>
+        <source>The hub has no such model</source>
+        <translation>模型站没有该模型</translation>
+    </message>
+    <message>
+        <source>There is no repository of this name, or no such revision of it, or it is private.</source>
+        <translation>没有该名称的仓库，或没有该修订版本，或仓库是私有的。</translation>
+    </message>
+    <message>
+        <source>Check the name. For a private model, enter an access token of an account that may see it.</source>
+        <translation>请检查名称。对于私有模型，请输入有权访问的账户的访问令牌。</translation>
+    </message>
+    <message>
+        <source>A model to train has its weights in safetensors files beside a config.json.</source>
+        <translation>可训练的模型在 config.json 旁边有 safetensors 权重文件。</translation>
+    </message>
+    <message>
+        <source>Choose another repository.</source>
+        <translation>请选择其他仓库。</translation>
+    </message>
+    <message>
+        <source>The hub refused the upload</source>
+        <translation>模型站拒绝上传</translation>
+    </message>
+    <message>
+        <source>There is no access token, or its account may not write into this repository.</source>
+        <translation>没有访问令牌，或其账户无权写入此仓库。</translation>
+    </message>
+    <message>
+        <source>Enter an access token with the right to write, and upload to your own account or an organization of yours.</source>
+        <translation>请填写有写入权限的访问令牌，并上传到自己的账户或所属组织。</translation>
+    </message>
+    <message>
+        <source>The repository exists already</source>
+        <translation>仓库已存在</translation>
+    </message>
+    <message>
+        <source>There is a repository of this name that holds something else. Nothing in it was changed.</source>
+        <translation>已有同名仓库，其中是别的内容。未作任何更改。</translation>
+    </message>
+    <message>
+        <source>Choose another name.</source>
+        <translation>请换一个名称。</translation>
+    </message>
+    <message>
+        <source>The model hub refuses more requests now</source>
+        <translation>模型站暂时拒绝更多请求</translation>
+    </message>
+    <message>
+        <source>The hub limits how much one computer may ask, or has a fault of its own.</source>
+        <translation>模型站限制每台计算机的请求数量，或自身出现故障。</translation>
+    </message>
+    <message>
+        <source>Try again later. What is downloaded already is kept.</source>
+        <translation>请稍后重试。已下载的内容会保留。</translation>
+    </message>
+    <message>
+        <source>The model hub gave a wrong answer</source>
+        <translation>模型站的应答有误</translation>
+    </message>
+    <message>
+        <source>What arrived is not what a hub says: a mirror, a proxy or a log-in page may have answered instead.</source>
+        <translation>收到的内容不是模型站的应答：可能是镜像、代理或登录页面作出了应答。</translation>
+    </message>
+    <message>
+        <source>Check the address of the hub and the proxy, then try again. What is downloaded already is kept.</source>
+        <translation>请检查模型站的地址和代理，然后重试。已下载的内容会保留。</translation>
+    </message>
+    <message>
+        <source>A downloaded file is damaged</source>
+        <translation>下载的文件已损坏</translation>
+    </message>
+    <message>
+        <source>What arrived differs from the hash that the hub names, so it was deleted.</source>
+        <translation>收到的内容与模型站给出的哈希值不符，因此已删除。</translation>
+    </message>
+    <message>
+        <source>Try again. If it happens again, a mirror or a proxy changes the file: choose another.</source>
+        <translation>请重试。如果再次发生，说明镜像或代理更改了文件：请换一个。</translation>
+    </message>
+    <message>
+        <source>The model can&apos;t be verified</source>
+        <translation>无法校验该模型</translation>
+    </message>
+    <message>
+        <source>It was not downloaded by Tunesmith, so nothing says what its files should hold.</source>
+        <translation>该模型不是由 Tunesmith 下载的，因此没有可供对照的文件记录。</translation>
+    </message>
+    <message>
+        <source>Download the model again to get one that can be verified.</source>
+        <translation>重新下载该模型即可进行校验。</translation>
+    </message>
+    <message>
+        <source>The model is being downloaded already</source>
+        <translation>该模型已在下载中</translation>
+    </message>
+    <message>
+        <source>Another window or command downloads the same model.</source>
+        <translation>另一个窗口或命令正在下载同一模型。</translation>
+    </message>
+    <message>
+        <source>The files are mixed by weight</source>
+        <translation>各文件按权重混合</translation>
+    </message>
+    <message>
+        <source>With weights, an epoch does not have every row once: some repeat, and others are left out of it.</source>
+        <translation>设了权重后，一轮中并非每行恰好用一次：有的行会重复，有的行这一轮用不到。</translation>
+    </message>
+    <message>
+        <source>Nothing has to be done. To take every row once, set the weights to 0.</source>
+        <translation>无需处理。想让每行恰好用一次，请把权重设为 0。</translation>
+    </message>
+    <message>
+        <source>Some rows of a file are not used</source>
+        <translation>文件中有些行没有使用</translation>
+    </message>
+    <message>
+        <source>A file has more rows than its setting allows. The seed chooses which are used.</source>
+        <translation>文件的行数超过了设置的上限。使用哪些行由随机种子决定。</translation>
+    </message>
+    <message>
+        <source>Nothing has to be done. To use all rows, leave the setting empty.</source>
+        <translation>无需处理。想使用全部行，请把该设置留空。</translation>
+    </message>
+    <message>
+        <source>The weight of a file can&apos;t be met</source>
+        <translation>无法满足文件的权重</translation>
+    </message>
+    <message>
+        <source>A file with a weight must have rows to train on, and enough weight for one of them.</source>
+        <translation>设了权重的文件必须有可训练的行，并且权重至少够分到一行。</translation>
+    </message>
+    <message>
+        <source>Change the weight, take the file out, or hold out fewer rows.</source>
+        <translation>修改权重、移除该文件，或少留出一些行。</translation>
+    </message>
+    <message>
+        <source>The groups of the evaluation split</source>
+        <translation>评估划分的分组</translation>
+    </message>
+    <message>
+        <source>Rows of a group are all trained or all held out, so the split needs a column that every row has, and at least two groups.</source>
+        <translation>同一组的行要么全部训练，要么全部留出，因此需要每行都有的一列，并且至少有两组。</translation>
+    </message>
+    <message>
+        <source>Choose another group column, or none.</source>
+        <translation>换一个分组列，或不分组。</translation>
+    </message>
+    <message>
+        <source>The model lacks tokens of the chat template</source>
+        <translation>模型缺少对话模板的词元</translation>
+    </message>
+    <message>
+        <source>The chosen chat template is written with tokens that the model&apos;s vocabulary does not have.</source>
+        <translation>所选对话模板使用了该模型词表中没有的词元。</translation>
+    </message>
+    <message>
+        <source>Choose the chat template &quot;plain&quot;, which any model takes, or a model of that family.</source>
+        <translation>请选择任何模型都适用的对话模板“plain”，或选择该系列的模型。</translation>
+    </message>
+    <message>
+        <source>Texts are split at the context length</source>
+        <translation>文本按上下文长度拆分</translation>
+    </message>
+    <message>
+        <source>Some texts are longer than the context length. They became several examples, and nothing of them is lost.</source>
+        <translation>有些文本超过上下文长度，已拆分为多个样本，内容没有丢失。</translation>
+    </message>
+    <message>
+        <source>Raise the context length to keep more of a text together.</source>
+        <translation>提高上下文长度，可以让每个样本包含更多文本。</translation>
+    </message>
+    <message>
+        <source>A model wrote rows that nobody has reviewed</source>
+        <translation>有模型生成但尚未审核的行</translation>
+    </message>
+    <message>
+        <source>Questions and answers of a model can be wrong, and training on them teaches what is wrong.</source>
+        <translation>模型写的问题和答案可能有错，用它们训练会学到错误的内容。</translation>
+    </message>
+    <message>
+        <source>Review them on the Data page: keep, edit or discard each row.</source>
+        <translation>请在“数据”页逐行审核：保留、编辑或丢弃。</translation>
+    </message>
+    <message>
+        <source>The model wrote no questions</source>
+        <translation>模型没有写出问题</translation>
+    </message>
+    <message>
+        <source>Small models often don&apos;t keep to the form in which questions and answers are asked for.</source>
+        <translation>小模型常常不按要求的格式书写问题和答案。</translation>
+    </message>
+    <message>
+        <source>Choose a larger instruct model, or ask for fewer questions per passage.</source>
+        <translation>请选择更大的指令模型，或减少每段的问题数。</translation>
+    </message>
+    <message>
+        <source>Hardly anything would be learned</source>
+        <translation>几乎学不到任何内容</translation>
+    </message>
+    <message>
+        <source>Less than 1% of the tokens counts for the loss: the answers are very short or mostly cut off.</source>
+        <translation>计入损失的词元不到 1%：回答非常短，或者大部分被截断。</translation>
+    </message>
+    <message>
+        <source>Check which column holds the answers, and raise the context length.</source>
+        <translation>请检查哪一列是回答，并增大上下文长度。</translation>
+    </message>
+    <message>
         <source>The checkpoint no longer fits the run</source>
         <translation>检查点与本次运行已不匹配</translation>
     </message>
@@ -5563,7 +6490,7 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>The same prompts were put to both, and their tokens or probabilities differ.</source>
-        <translation>向两者提出相同的提示后，得到的词元或概率不同。</translation>
+        <translation>向两者提出相同的提示词后，得到的词元或概率不同。</translation>
     </message>
     <message>
         <source>Another program did not take the export</source>
@@ -5594,6 +6521,30 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>可以继续运行。如需完全一致的数值，请不保存停止，撤销所列改动后再继续。</translation>
     </message>
     <message>
+        <source>Read as Big5 (Traditional Chinese)</source>
+        <translation>按 Big5（繁体中文）读取</translation>
+    </message>
+    <message>
+        <source>Read as Shift JIS (Japanese)</source>
+        <translation>按 Shift JIS（日文）读取</translation>
+    </message>
+    <message>
+        <source>Read as EUC-JP (Japanese)</source>
+        <translation>按 EUC-JP（日文）读取</translation>
+    </message>
+    <message>
+        <source>Read as EUC-KR (Korean)</source>
+        <translation>按 EUC-KR（韩文）读取</translation>
+    </message>
+    <message>
+        <source>Read as Windows-1251 (Cyrillic)</source>
+        <translation>按 Windows-1251（西里尔文）读取</translation>
+    </message>
+    <message>
+        <source>  {line}</source>
+        <translation>  {line}</translation>
+    </message>
+    <message>
         <source>--checkpoint and --against name the same weights.</source>
         <translation>--checkpoint 和 --against 指定了相同的权重。</translation>
     </message>
@@ -5610,12 +6561,48 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>1：A 更好，2：B 更好，3：两个一样，4：都不好</translation>
     </message>
     <message>
+        <source>A chat has no place for these columns, so they were left out of as many rows: {columns}.</source>
+        <translation>对话格式无法容纳以下列，因此在相应数量的数据行中略去了它们：{columns}。</translation>
+    </message>
+    <message>
         <source>A: {a}. B: {b}.</source>
         <translation>A：{a}。B：{b}。</translation>
     </message>
     <message>
+        <source>Access</source>
+        <translation>访问</translation>
+    </message>
+    <message>
         <source>Add --format gguf.</source>
         <translation>请加上 --format gguf。</translation>
+    </message>
+    <message>
+        <source>All {number} files are as the hub has them.</source>
+        <translation>全部 {number} 个文件与模型站一致。</translation>
+    </message>
+    <message>
+        <source>Another process is downloading {name}.</source>
+        <translation>另一个进程正在下载 {name}。</translation>
+    </message>
+    <message>
+        <source>Another process is writing {path}.</source>
+        <translation>另一个进程正在写入 {path}。</translation>
+    </message>
+    <message>
+        <source>Arabic</source>
+        <translation>阿拉伯语</translation>
+    </message>
+    <message>
+        <source>Ask for fewer questions, or choose a model with a longer context.</source>
+        <translation>请减少问题数，或选择上下文更长的模型。</translation>
+    </message>
+    <message>
+        <source>Asking the model hub. Ctrl+C cancels.</source>
+        <translation>正在询问模型站。按 Ctrl+C 可取消。</translation>
+    </message>
+    <message>
+        <source>Bengali</source>
+        <translation>孟加拉语</translation>
     </message>
     <message>
         <source>Better than the base model: {better}.</source>
@@ -5634,12 +6621,76 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>两边都是第 {step} 步的权重。请换一个检查点来比较。</translation>
     </message>
     <message>
+        <source>Catalan</source>
+        <translation>加泰罗尼亚语</translation>
+    </message>
+    <message>
+        <source>Chat template</source>
+        <translation>对话模板</translation>
+    </message>
+    <message>
+        <source>Chats: the column {conversations} holds messages with &quot;from&quot; and &quot;value&quot;.</source>
+        <translation>对话：列 {conversations} 包含带有“from”和“value”的消息。</translation>
+    </message>
+    <message>
+        <source>Chats: the column {messages} holds messages with &quot;role&quot; and &quot;content&quot;.</source>
+        <translation>对话：列 {messages} 包含带有“role”和“content”的消息。</translation>
+    </message>
+    <message>
         <source>Check config.json and the weights of the base model, or set the number format to float32.</source>
         <translation>请检查基础模型的 config.json 和权重，或把数字格式设为 float32。</translation>
     </message>
     <message>
         <source>Check the numbers in config.json, choose float32 as number format, or download the model again.</source>
         <translation>请检查 config.json 中的数值，将数值格式设为 float32，或重新下载模型。</translation>
+    </message>
+    <message>
+        <source>Chinese</source>
+        <translation>中文</translation>
+    </message>
+    <message>
+        <source>Choose Hugging Face as the model hub in the settings.</source>
+        <translation>请在设置中将模型站改为 Hugging Face。</translation>
+    </message>
+    <message>
+        <source>Choose a model with another chat template.</source>
+        <translation>请选择使用其他对话模板的模型。</translation>
+    </message>
+    <message>
+        <source>Choose a text, Markdown, HTML, Word or PDF file, or a folder or ZIP archive of such files.</source>
+        <translation>请选择文本、Markdown、HTML、Word 或 PDF 文件，或包含这类文件的文件夹或 ZIP 压缩包。</translation>
+    </message>
+    <message>
+        <source>Choose an instruct model. A base model can&apos;t follow the request to write questions.</source>
+        <translation>请选择指令模型。基座模型无法按要求生成问答。</translation>
+    </message>
+    <message>
+        <source>Choose another name or folder.</source>
+        <translation>请选择其他名称或文件夹。</translation>
+    </message>
+    <message>
+        <source>Choose another name, or add --overwrite to replace the file.</source>
+        <translation>请选择其他名称，或加上 --overwrite 替换该文件。</translation>
+    </message>
+    <message>
+        <source>Choose another name, or add --public.</source>
+        <translation>请换一个名称，或加上 --public。</translation>
+    </message>
+    <message>
+        <source>Choose another name, or replace the file.</source>
+        <translation>请换一个名称，或替换该文件。</translation>
+    </message>
+    <message>
+        <source>Choose the base model that it was trained on.</source>
+        <translation>请选择其训练所用的基础模型。</translation>
+    </message>
+    <message>
+        <source>Choose the model for which the data was made into tokens.</source>
+        <translation>请选择这些词元所对应的模型。</translation>
+    </message>
+    <message>
+        <source>Choose the repository that they were made from. Its weights are in safetensors files.</source>
+        <translation>请选择生成它们的原仓库，其权重为 safetensors 文件。</translation>
     </message>
     <message>
         <source>Choose the unquantized version of the model. To save memory, set Frozen weights to NF4: it is quantized while it loads.</source>
@@ -5650,8 +6701,48 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请连接网络，或用 --harness-tasks 文件夹 指定数据在本机的任务。</translation>
     </message>
     <message>
+        <source>Context</source>
+        <translation>上下文</translation>
+    </message>
+    <message>
+        <source>Continue with the same documents and settings, or choose another name.</source>
+        <translation>请用相同的文档和设置继续，或换一个名称。</translation>
+    </message>
+    <message>
+        <source>Create the folder, or choose another one.</source>
+        <translation>请创建该文件夹，或选择其他文件夹。</translation>
+    </message>
+    <message>
+        <source>Czech</source>
+        <translation>捷克语</translation>
+    </message>
+    <message>
+        <source>Danish</source>
+        <translation>丹麦语</translation>
+    </message>
+    <message>
+        <source>Deleted what was downloaded of {id}.</source>
+        <translation>已删除 {id} 的已下载内容。</translation>
+    </message>
+    <message>
+        <source>Downloads</source>
+        <translation>下载次数</translation>
+    </message>
+    <message>
+        <source>Dutch</source>
+        <translation>荷兰语</translation>
+    </message>
+    <message>
+        <source>English</source>
+        <translation>英语</translation>
+    </message>
+    <message>
         <source>Evaluation losses are measured on other rows, so earlier ones can&apos;t be compared with them.</source>
         <translation>评估损失改用其他行计算，不能与之前的结果比较。</translation>
+    </message>
+    <message>
+        <source>Examples in an epoch: {num:,}.</source>
+        <translation>每轮样本数：{num:,}。</translation>
     </message>
     <message>
         <source>Export an earlier checkpoint, or the adapter alone.</source>
@@ -5666,8 +6757,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请改为导出合并后的模型。</translation>
     </message>
     <message>
+        <source>File</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Files that can&apos;t be read</source>
+        <translation>无法读取的文件</translation>
+    </message>
+    <message>
+        <source>Finnish</source>
+        <translation>芬兰语</translation>
+    </message>
+    <message>
         <source>Free some space, or choose a folder on another drive.</source>
         <translation>请释放一些空间，或选择其他磁盘上的文件夹。</translation>
+    </message>
+    <message>
+        <source>French</source>
+        <translation>法语</translation>
     </message>
     <message>
         <source>From here on, another share of adapter inputs is ignored at random.</source>
@@ -5683,11 +6790,43 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>From here on, other tokens count for the loss, so earlier losses can&apos;t be compared.</source>
-        <translation>此后计入损失的 token 不同，不能与之前的损失比较。</translation>
+        <translation>此后计入损失的词元不同，不能与之前的损失比较。</translation>
     </message>
     <message>
         <source>From here on, rows become other tokens.</source>
-        <translation>此后各行会转换成不同的 token。</translation>
+        <translation>此后各行会转换成不同的词元。</translation>
+    </message>
+    <message>
+        <source>Further files with a weight: {num:,}.</source>
+        <translation>其他有权重的文件：{num:,} 个。</translation>
+    </message>
+    <message>
+        <source>German</source>
+        <translation>德语</translation>
+    </message>
+    <message>
+        <source>Greek</source>
+        <translation>希腊语</translation>
+    </message>
+    <message>
+        <source>Hebrew</source>
+        <translation>希伯来语</translation>
+    </message>
+    <message>
+        <source>Held out: {num:,} of {total:,} rows, because the groups of the column &quot;{column}&quot; stay whole.</source>
+        <translation>共 {total:,} 行，留出 {num:,} 行，因为“{column}”列的各组保持完整。</translation>
+    </message>
+    <message>
+        <source>Hindi</source>
+        <translation>印地语</translation>
+    </message>
+    <message>
+        <source>Hungarian</source>
+        <translation>匈牙利语</translation>
+    </message>
+    <message>
+        <source>Indonesian</source>
+        <translation>印度尼西亚语</translation>
     </message>
     <message>
         <source>Install Ollama, then export again.</source>
@@ -5706,16 +6845,56 @@ Its packages get a folder of their own. How much is downloaded is said first, an
 它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
     </message>
     <message>
+        <source>Instructions: the column {instruction} asks, and {output} answers.</source>
+        <translation>指令：列 {instruction} 为提问，{output} 为回答。</translation>
+    </message>
+    <message>
+        <source>It is stored in {keyring}.</source>
+        <translation>已保存在 {keyring} 中。</translation>
+    </message>
+    <message>
+        <source>Italian</source>
+        <translation>意大利语</translation>
+    </message>
+    <message>
         <source>Its control group may use {size:.1f} GiB of memory.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
+    </message>
+    <message>
+        <source>Japanese</source>
+        <translation>日语</translation>
+    </message>
+    <message>
+        <source>Kept by</source>
+        <translation>所属程序</translation>
+    </message>
+    <message>
+        <source>Korean</source>
+        <translation>韩语</translation>
     </message>
     <message>
         <source>LM Studio was not found on this computer.</source>
         <translation>在这台电脑上没有找到 LM Studio。</translation>
     </message>
     <message>
+        <source>Languages: {languages}</source>
+        <translation>语言：{languages}</translation>
+    </message>
+    <message>
+        <source>Latin</source>
+        <translation>拉丁语</translation>
+    </message>
+    <message>
+        <source>LoRA</source>
+        <translation>LoRA</translation>
+    </message>
+    <message>
         <source>Look at the rows: answers may not belong to their questions. If they do, lower the learning rate or train for more steps.</source>
         <translation>请查看数据行：答案可能与问题不对应。如果对应无误，请降低学习率或训练更多步。</translation>
+    </message>
+    <message>
+        <source>Mix files of texts, or files of questions, answers and chats.</source>
+        <translation>请只混合纯文本文件，或只混合问答和对话文件。</translation>
     </message>
     <message>
         <source>Models of type {kind} can&apos;t be exported as GGUF. These can: {known}.</source>
@@ -5730,12 +6909,28 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请把它移走，然后重新导出。</translation>
     </message>
     <message>
+        <source>Name a column that every row of the files has with --column.</source>
+        <translation>请用 --column 指定文件中每一行都有的列。</translation>
+    </message>
+    <message>
         <source>Name tasks as lm-evaluation-harness lists them. --harness-tasks FOLDER adds tasks of your own.</source>
         <translation>请使用 lm-evaluation-harness 列出的任务名称。--harness-tasks 文件夹 可以添加自己的任务。</translation>
     </message>
     <message>
+        <source>Name the columns, for example: --columns prompt=Question completion=Answer</source>
+        <translation>请指定列，例如：--columns prompt=Question completion=Answer</translation>
+    </message>
+    <message>
+        <source>Name the encoding of the file with --encoding.</source>
+        <translation>请用 --encoding 指定文件的编码。</translation>
+    </message>
+    <message>
         <source>No row has an answer that could match {pattern}.</source>
         <translation>没有任何一行的回答可以与 {pattern} 匹配。</translation>
+    </message>
+    <message>
+        <source>No row is left to train on, so a run would stop. {hint}</source>
+        <translation>没有剩下可训练的数据行，因此训练会中止。{hint}</translation>
     </message>
     <message>
         <source>No vote found one of them better.</source>
@@ -5746,12 +6941,24 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>还没有投票。</translation>
     </message>
     <message>
+        <source>Norwegian</source>
+        <translation>挪威语</translation>
+    </message>
+    <message>
         <source>Not an ordinary file</source>
         <translation>不是普通文件</translation>
     </message>
     <message>
         <source>Not counted: {same} the same, {bad} both bad.</source>
         <translation>未计入：{same} 票认为一样，{bad} 票认为都不好。</translation>
+    </message>
+    <message>
+        <source>Not every row has the column &quot;{column}&quot;.</source>
+        <translation>不是每一行都有“{column}”列。</translation>
+    </message>
+    <message>
+        <source>Not whole yet: {id}, {done} of {total}</source>
+        <translation>尚未完整：{id}，{done} / {total}</translation>
     </message>
     <message>
         <source>Nothing changed by more than chance.</source>
@@ -5771,7 +6978,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Ollama can&apos;t use this chat template, so there is no Modelfile.</source>
-        <translation>Ollama 无法使用此聊天模板，因此没有生成 Modelfile。</translation>
+        <translation>Ollama 无法使用此对话模板，因此没有生成 Modelfile。</translation>
     </message>
     <message>
         <source>Ollama did not create {name}: {reason}</source>
@@ -5780,6 +6987,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Ollama was not found on this computer.</source>
         <translation>在这台电脑上没有找到 Ollama。</translation>
+    </message>
+    <message>
+        <source>On the hub, private: {url}</source>
+        <translation>在模型站（私有）：{url}</translation>
+    </message>
+    <message>
+        <source>On the hub, public: {url}</source>
+        <translation>在模型站（公开）：{url}</translation>
+    </message>
+    <message>
+        <source>Only rows whose column {column} is true are trained.</source>
+        <translation>只训练列 {column} 为 true 的行。</translation>
     </message>
     <message>
         <source>Only the samples change.</source>
@@ -5794,28 +7013,96 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>只影响在哪些步执行。</translation>
     </message>
     <message>
+        <source>Only {num_trained:,} of {num_tokens:,} tokens are trained, less than 1%. The rest is read, not learned.</source>
+        <translation>{num_tokens:,} 个词元中只有 {num_trained:,} 个参与训练，不到 1%。其余的只会被读取，不会被学习。</translation>
+    </message>
+    <message>
         <source>Over {rows} held-out rows the loss fell by {mean} (95% interval: {low} to {high}).</source>
         <translation>在 {rows} 行留出数据上，损失下降了 {mean}（95% 区间：{low} 至 {high}）。</translation>
+    </message>
+    <message>
+        <source>Parameters</source>
+        <translation>参数量</translation>
+    </message>
+    <message>
+        <source>Passages whose reply could not be read: {number:,}</source>
+        <translation>回答无法识别的段落：{number:,}</translation>
+    </message>
+    <message>
+        <source>Persian</source>
+        <translation>波斯语</translation>
+    </message>
+    <message>
+        <source>Plain text: the column {text} is learned whole.</source>
+        <translation>纯文本：完整学习列 {text}。</translation>
+    </message>
+    <message>
+        <source>Polish</source>
+        <translation>波兰语</translation>
+    </message>
+    <message>
+        <source>Portuguese</source>
+        <translation>葡萄牙语</translation>
     </message>
     <message>
         <source>Positions that are stretched by the method {method} can&apos;t be exported as GGUF.</source>
         <translation>用 {method} 方法扩展的位置编码无法导出为 GGUF。</translation>
     </message>
     <message>
+        <source>Preference pairs with equal answers</source>
+        <translation>两个回答相同的偏好对</translation>
+    </message>
+    <message>
+        <source>Preference pairs: the column {chosen} is trained, {rejected} is not.</source>
+        <translation>偏好对：训练列 {chosen}，不训练 {rejected}。</translation>
+    </message>
+    <message>
         <source>Preference pairs: {num} in {path}</source>
         <translation>偏好数据对：{num} 条，保存在 {path}</translation>
+    </message>
+    <message>
+        <source>Prompts and completions: {prompt} and {completion} are joined as plain text.</source>
+        <translation>提示词与补全：{prompt} 与 {completion} 作为纯文本拼接。</translation>
+    </message>
+    <message>
+        <source>Prompts and responses are trained as chats, by the chat template of the model.</source>
+        <translation>提示词和回答按模型的对话模板作为对话训练。</translation>
     </message>
     <message>
         <source>Put a backslash before a character that has a meaning in patterns, such as ( or *.</source>
         <translation>在正则表达式中有特殊含义的字符（例如 ( 或 *）前加反斜杠。</translation>
     </message>
     <message>
+        <source>QLoRA</source>
+        <translation>QLoRA</translation>
+    </message>
+    <message>
+        <source>Questions and answers: the column {prompt} asks, and {completion} answers.</source>
+        <translation>问答：列 {prompt} 为提问，{completion} 为回答。</translation>
+    </message>
+    <message>
+        <source>Questions that were asked before and were left out: {number:,}</source>
+        <translation>因重复而略过的问题：{number:,}</translation>
+    </message>
+    <message>
+        <source>Questions without words or answer that were left out: {number:,}</source>
+        <translation>因没有内容或答案而略过的问题：{number:,}</translation>
+    </message>
+    <message>
         <source>ROUGE-L</source>
         <translation>ROUGE-L</translation>
     </message>
     <message>
+        <source>Raise the context length, or have longer rows cut. Longer texts can also be split.</source>
+        <translation>请增大上下文长度，或截断较长的数据行。较长的文本也可以拆分。</translation>
+    </message>
+    <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
         <translation>请提高此上限，减小微批次大小或上下文长度，或选择更小的模型。</translation>
+    </message>
+    <message>
+        <source>Remove the model and download it again.</source>
+        <translation>请移除该模型后重新下载。</translation>
     </message>
     <message>
         <source>Restore the folder from a backup, or duplicate the run to train again.</source>
@@ -5830,8 +7117,40 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请恢复所列文件，然后重新导出。</translation>
     </message>
     <message>
+        <source>Review them on the Data page before you train on them. A model can be wrong.</source>
+        <translation>训练前请在“数据”页审核。模型可能出错。</translation>
+    </message>
+    <message>
+        <source>Romanian</source>
+        <translation>罗马尼亚语</translation>
+    </message>
+    <message>
         <source>Rounding differs, so the losses can differ slightly.</source>
         <translation>舍入方式不同，损失可能略有差别。</translation>
+    </message>
+    <message>
+        <source>Rows longer than the context length of {limit} tokens are skipped: {number:,} of {num_rows:,}.</source>
+        <translation>超过 {limit} 个词元上下文长度的数据行会被跳过：{number:,} / {num_rows:,}。</translation>
+    </message>
+    <message>
+        <source>Rows or pages of the documents that could not be read: {number:,}</source>
+        <translation>文档中无法读取的行或页：{number:,}</translation>
+    </message>
+    <message>
+        <source>Rows that could not be read and were left out: {number:,}</source>
+        <translation>无法读取而略去的行：{number:,}</translation>
+    </message>
+    <message>
+        <source>Rows that the model can&apos;t be trained on</source>
+        <translation>该模型无法用来训练的数据行</translation>
+    </message>
+    <message>
+        <source>Rows whose label is false were left out: {number:,}</source>
+        <translation>标签为 false 而被略过的行：{number:,}</translation>
+    </message>
+    <message>
+        <source>Run tunesmith models list to see them.</source>
+        <translation>请运行 tunesmith models list 查看。</translation>
     </message>
     <message>
         <source>Run: tunesmith harness</source>
@@ -5840,6 +7159,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Run: tunesmith harness --yes. A task that needs more packages than these can&apos;t be run.</source>
         <translation>请运行：tunesmith harness --yes。需要其他软件包的任务无法运行。</translation>
+    </message>
+    <message>
+        <source>Runs</source>
+        <translation>运行</translation>
+    </message>
+    <message>
+        <source>Russian</source>
+        <translation>俄语</translation>
     </message>
     <message>
         <source>Samples can end elsewhere. Training is not affected.</source>
@@ -5858,6 +7185,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>符号检验：p {p}。</translation>
     </message>
     <message>
+        <source>Size</source>
+        <translation>大小</translation>
+    </message>
+    <message>
+        <source>Spanish</source>
+        <translation>西班牙语</translation>
+    </message>
+    <message>
         <source>Start LM Studio once, then export again.</source>
         <translation>请先启动一次 LM Studio，然后重新导出。</translation>
     </message>
@@ -5868,6 +7203,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>Swedish</source>
+        <translation>瑞典语</translation>
+    </message>
+    <message>
+        <source>Texts longer than the context length of {limit} tokens: {num_split}. They were split into {num_parts} examples.</source>
+        <translation>超过 {limit} 个词元上下文长度的文本：{num_split} 条，已拆分为 {num_parts} 个样本。</translation>
+    </message>
+    <message>
+        <source>Thai</source>
+        <translation>泰语</translation>
     </message>
     <message>
         <source>That is more than chance: {winner} gives better answers.</source>
@@ -5898,8 +7245,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该检查点由旧版本保存，无法判断基础模型是否已更改。</translation>
     </message>
     <message>
+        <source>The column {column} describes tools.</source>
+        <translation>列 {column} 描述工具。</translation>
+    </message>
+    <message>
         <source>The data changed, so the remaining steps train on other rows.</source>
         <translation>数据已更改，其余各步使用不同的行训练。</translation>
+    </message>
+    <message>
+        <source>The data holds preference pairs. The chosen answers are trained, the rejected ones are not.</source>
+        <translation>数据为偏好对。训练被选中的回答，不训练被拒绝的回答。</translation>
     </message>
     <message>
         <source>The data of {tasks} can&apos;t be read: {problem}.</source>
@@ -5908,6 +7263,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The evaluation loss of the base model itself is NaN or infinite.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>The files are laid out differently, so every row was written as a chat of messages.</source>
+        <translation>各文件的结构不同，因此每一行都写成了由消息组成的对话。</translation>
+    </message>
+    <message>
+        <source>The folder {folder} is missing.</source>
+        <translation>文件夹 {folder} 不存在。</translation>
     </message>
     <message>
         <source>The folder {path} does not exist.</source>
@@ -5920,6 +7283,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The held-out rows changed, so earlier evaluation losses can&apos;t be compared with new ones.</source>
         <translation>用于评估的行已更改，评估损失不能与之前的结果比较。</translation>
+    </message>
+    <message>
+        <source>The hub has no such model.</source>
+        <translation>模型站没有这样的模型。</translation>
+    </message>
+    <message>
+        <source>The hub has no {id}.</source>
+        <translation>模型站没有 {id}。</translation>
+    </message>
+    <message>
+        <source>The keyring refused the token ({reason}).</source>
+        <translation>密钥环拒绝保存令牌（{reason}）。</translation>
     </message>
     <message>
         <source>The learning rate follows another curve from here on.</source>
@@ -5942,8 +7317,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>模型只是背下了少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行互不相同。</translation>
     </message>
     <message>
+        <source>The name of {path} must end in .jsonl.</source>
+        <translation>{path} 的名称必须以 .jsonl 结尾。</translation>
+    </message>
+    <message>
         <source>The pattern {pattern} takes too much time or memory for one answer.</source>
         <translation>正则表达式 {pattern} 匹配一个回答时占用的时间或内存过多。</translation>
+    </message>
+    <message>
+        <source>The questions so far are kept in {path}. Run the same command again to continue.</source>
+        <translation>已生成的问题保存在 {path}。再次运行同一命令即可继续。</translation>
     </message>
     <message>
         <source>The remaining steps train on other rows.</source>
@@ -5990,10 +7373,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
     <message>
-        <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model ({nats} nats apart). A larger type, such as q8_0, loses less.</source>
-        <translation>此文件中较小的数值改变了回答：与训练后的模型相比，{agreement} 的后续词元相同（相差 {nats} 奈特）。更大的类型（如 q8_0）损失更小。</translation>
-    </message>
-    <message>
         <source>The system ended the training process because memory ran out.</source>
         <translation>内存耗尽，系统结束了训练进程。</translation>
     </message>
@@ -6023,7 +7402,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>The training rows are not the same as before, or become other tokens.</source>
-        <translation>训练用的行与之前不同，或转换成了不同的 token。</translation>
+        <translation>训练用的行与之前不同，或转换成了不同的词元。</translation>
     </message>
     <message>
         <source>The votes show no clear difference.</source>
@@ -6034,8 +7413,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在 {kind} 类型模型的 GGUF 文件中没有权重 {name} 的位置。</translation>
     </message>
     <message>
+        <source>There are no models yet.</source>
+        <translation>还没有模型。</translation>
+    </message>
+    <message>
         <source>There are too few rows to tell a difference from chance.</source>
         <translation>行数太少，无法区分差异与偶然。</translation>
+    </message>
+    <message>
+        <source>There is no model named {name} in {folder}.</source>
+        <translation>{folder} 中没有名为 {name} 的模型。</translation>
     </message>
     <message>
         <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
@@ -6052,6 +7439,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
+    </message>
+    <message>
+        <source>To download: {missing} of {total}</source>
+        <translation>待下载：{missing} / {total}</translation>
+    </message>
+    <message>
+        <source>Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.</source>
+        <translation>词元：列 {input_ids} 包含词元编号，将原样使用。</translation>
     </message>
     <message>
         <source>Too few votes to tell which one is better.</source>
@@ -6094,8 +7489,28 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>训练发散：训练损失从 {first} 升到 {last}。</translation>
     </message>
     <message>
+        <source>Turkish</source>
+        <translation>土耳其语</translation>
+    </message>
+    <message>
+        <source>Ukrainian</source>
+        <translation>乌克兰语</translation>
+    </message>
+    <message>
+        <source>Urdu</source>
+        <translation>乌尔都语</translation>
+    </message>
+    <message>
+        <source>Use Python 3.12 or 3.13, or install PySide6-Essentials 6.11.3.</source>
+        <translation>请使用 Python 3.12 或 3.13，或安装 PySide6-Essentials 6.11.3。</translation>
+    </message>
+    <message>
         <source>Use the file with llama.cpp or LM Studio, which read the template from it.</source>
         <translation>请在 llama.cpp 或 LM Studio 中使用该文件，它们会从文件中读取模板。</translation>
+    </message>
+    <message>
+        <source>Vietnamese</source>
+        <translation>越南语</translation>
     </message>
     <message>
         <source>Votes on {later} and {earlier}</source>
@@ -6106,16 +7521,24 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请等待它结束，或选择其他文件夹。</translation>
     </message>
     <message>
+        <source>Wait until it has ended, or choose another name.</source>
+        <translation>请等它结束，或换一个名称。</translation>
+    </message>
+    <message>
         <source>With the adapter, the weight {name} is NaN or infinite in {format}.</source>
         <translation>加上适配器后，权重 {name} 在 {format} 格式下为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>Write each file to a name of its own.</source>
+        <translation>请为每个文件指定不同的名称。</translation>
     </message>
     <message>
         <source>Write it without a repetition inside a repetition, such as (a+)+.</source>
         <translation>请避免在重复中嵌套重复，例如 (a+)+。</translation>
     </message>
     <message>
-        <source>a ZIP archive, or a workbook whose name ends otherwise</source>
-        <translation>ZIP 压缩包，或扩展名不符的工作簿</translation>
+        <source>Wrote {number:,} questions about {passages:,} passages: {path}</source>
+        <translation>已根据 {passages:,} 个段落生成 {number:,} 个问题：{path}</translation>
     </message>
     <message>
         <source>a checkpoint instead of the base model</source>
@@ -6134,12 +7557,40 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>包含 --harness 自定义任务的文件夹；任务中指定的代码会被运行</translation>
     </message>
     <message>
+        <source>a letter that was lost in a wrong encoding</source>
+        <translation>因编码错误而丢失的字符</translation>
+    </message>
+    <message>
+        <source>a password</source>
+        <translation>密码</translation>
+    </message>
+    <message>
+        <source>a payment card number</source>
+        <translation>支付卡号</translation>
+    </message>
+    <message>
+        <source>a phone number</source>
+        <translation>电话号码</translation>
+    </message>
+    <message>
+        <source>a private key</source>
+        <translation>私钥</translation>
+    </message>
+    <message>
         <source>a regular expression; tells how many answers it is found in, (?i) ignores case</source>
         <translation>正则表达式；统计有多少回答与之匹配，(?i) 表示忽略大小写</translation>
     </message>
     <message>
+        <source>a social security number</source>
+        <translation>社会安全号码</translation>
+    </message>
+    <message>
         <source>a task of lm-evaluation-harness</source>
         <translation>lm-evaluation-harness 的一个任务</translation>
+    </message>
+    <message>
+        <source>a token that ends a document</source>
+        <translation>结束文档的词元</translation>
     </message>
     <message>
         <source>above 1, tokens that occurred before become less likely</source>
@@ -6150,12 +7601,24 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
     </message>
     <message>
+        <source>add files to the library under a name</source>
+        <translation>以一个名称把文件加入数据集库</translation>
+    </message>
+    <message>
         <source>added_tokens contains {token}, which is not a token</source>
         <translation>added_tokens 中的 {token} 不是词元</translation>
     </message>
     <message>
         <source>after</source>
         <translation>之后</translation>
+    </message>
+    <message>
+        <source>also a model that runs need</source>
+        <translation>也移除运行所需的模型</translation>
+    </message>
+    <message>
+        <source>also list each token of these rows</source>
+        <translation>同时列出这些行的每个词元</translation>
     </message>
     <message>
         <source>also make a model of this name in Ollama, of a GGUF file</source>
@@ -6170,6 +7633,22 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>同时把投票写成偏好数据对</translation>
     </message>
     <message>
+        <source>an API key</source>
+        <translation>API 密钥</translation>
+    </message>
+    <message>
+        <source>an AWS access key</source>
+        <translation>AWS 访问密钥</translation>
+    </message>
+    <message>
+        <source>an XZ archive</source>
+        <translation>XZ 压缩文件</translation>
+    </message>
+    <message>
+        <source>an access token</source>
+        <translation>访问令牌</translation>
+    </message>
+    <message>
         <source>an adapter is in the folder of the model, and it is not clear whether it belongs to it</source>
         <translation>模型文件夹中有一个适配器，无法确定它是否属于该模型</translation>
     </message>
@@ -6178,8 +7657,32 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>回答没有以 {token!r} 结束</translation>
     </message>
     <message>
+        <source>an archive inside of another is not read.</source>
+        <translation>不读取压缩包中的压缩包。</translation>
+    </message>
+    <message>
+        <source>an email address</source>
+        <translation>电子邮件地址</translation>
+    </message>
+    <message>
+        <source>an identity card number</source>
+        <translation>身份证号码</translation>
+    </message>
+    <message>
+        <source>an npm token</source>
+        <translation>npm 令牌</translation>
+    </message>
+    <message>
         <source>and {count} more</source>
         <translation>另有 {count} 项</translation>
+    </message>
+    <message>
+        <source>another seed gives other questions (0)</source>
+        <translation>不同的种子生成不同的问题（0）</translation>
+    </message>
+    <message>
+        <source>another seed picks other rows (0)</source>
+        <translation>换一个种子会选出不同的行（0）</translation>
     </message>
     <message>
         <source>answering</source>
@@ -6202,28 +7705,88 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>从第 {place:,} 字节起，张量之间有不属于任何张量的字节</translation>
     </message>
     <message>
+        <source>check, show, convert, split and mix data</source>
+        <translation>检查、查看、转换、拆分和混合数据</translation>
+    </message>
+    <message>
         <source>chrF</source>
         <translation>chrF</translation>
+    </message>
+    <message>
+        <source>column &quot;{columns}&quot;: {problem}.</source>
+        <translation>列“{columns}”：{problem}。</translation>
+    </message>
+    <message>
+        <source>column &quot;{column}&quot;: {what}.</source>
+        <translation>列“{column}”：{what}。</translation>
+    </message>
+    <message>
+        <source>columns that other rows don&apos;t have: {names}.</source>
+        <translation>有其他行没有的列：{names}。</translation>
+    </message>
+    <message>
+        <source>columns that other rows have are missing: {names}.</source>
+        <translation>缺少其他行都有的列：{names}。</translation>
+    </message>
+    <message>
+        <source>commit, tag or branch (the newest)</source>
+        <translation>提交、标签或分支（最新）</translation>
+    </message>
+    <message>
+        <source>compare a downloaded model with the hashes of the hub</source>
+        <translation>将已下载的模型与模型站的哈希值比较</translation>
     </message>
     <message>
         <source>compare answers of a run without knowing whose they are</source>
         <translation>在不知道出处的情况下比较一个运行的回答</translation>
     </message>
     <message>
+        <source>comparing with the hashes of the hub</source>
+        <translation>正在与模型站的哈希值比对</translation>
+    </message>
+    <message>
         <source>contains no JSON object, or its end is missing</source>
         <translation>不含 JSON 对象，或结尾缺失</translation>
+    </message>
+    <message>
+        <source>control token</source>
+        <translation>控制词元</translation>
     </message>
     <message>
         <source>converting</source>
         <translation>正在转换</translation>
     </message>
     <message>
+        <source>copying</source>
+        <translation>正在复制</translation>
+    </message>
+    <message>
+        <source>data files, or names of data sets of the library</source>
+        <translation>数据文件，或数据集库中数据集的名称</translation>
+    </message>
+    <message>
         <source>data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.</source>
         <translation>data.context_length：最长的一行有 {longest} 个词元，但 {path} 只支持 {positions} 个。</translation>
     </message>
     <message>
+        <source>depends on the data</source>
+        <translation>取决于数据</translation>
+    </message>
+    <message>
         <source>difference, 95% interval</source>
         <translation>差值，95% 区间</translation>
+    </message>
+    <message>
+        <source>download a model, or continue an interrupted download</source>
+        <translation>下载模型，或继续中断的下载</translation>
+    </message>
+    <message>
+        <source>downloading</source>
+        <translation>正在下载</translation>
+    </message>
+    <message>
+        <source>evaluation data, which must not be trained on</source>
+        <translation>评估数据，不能用于训练</translation>
     </message>
     <message>
         <source>evaluation: {path}</source>
@@ -6262,6 +7825,22 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>预期回答的词之间没有空格</translation>
     </message>
     <message>
+        <source>find problems in data files</source>
+        <translation>查找数据文件中的问题</translation>
+    </message>
+    <message>
+        <source>fits</source>
+        <translation>适合</translation>
+    </message>
+    <message>
+        <source>folder or name of an instruct model</source>
+        <translation>指令模型的文件夹或名称</translation>
+    </message>
+    <message>
+        <source>folder or name of the base model</source>
+        <translation>基座模型的文件夹或名称</translation>
+    </message>
+    <message>
         <source>folder that is made; without it, one inside the run</source>
         <translation>要新建的文件夹；不指定时放在运行的文件夹中</translation>
     </message>
@@ -6272,6 +7851,30 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>handing over</source>
         <translation>正在交给其他程序</translation>
+    </message>
+    <message>
+        <source>has no effect: {path} is the only file with a weight. Give another file one too, or set it to 0</source>
+        <translation>不起作用：只有 {path} 设了权重。请给另一个文件也设权重，或设为 0</translation>
+    </message>
+    <message>
+        <source>hashing</source>
+        <translation>正在计算哈希</translation>
+    </message>
+    <message>
+        <source>holds {num} numbers for {num_ids} tokens</source>
+        <translation>有 {num} 个数，而词元有 {num_ids} 个</translation>
+    </message>
+    <message>
+        <source>how many at most (30)</source>
+        <translation>最多显示多少个（30）</translation>
+    </message>
+    <message>
+        <source>hub id of a model, such as org/name</source>
+        <translation>模型的中心 ID，例如 org/name</translation>
+    </message>
+    <message>
+        <source>in the names of models</source>
+        <translation>模型名称中的文字</translation>
     </message>
     <message>
         <source>in the safetensors header, {reason}</source>
@@ -6286,16 +7889,28 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>是文件夹，不是文件</translation>
     </message>
     <message>
+        <source>is a link or a device, not a file</source>
+        <translation>是链接或设备，不是文件</translation>
+    </message>
+    <message>
         <source>is a link to a file that is missing</source>
         <translation>是一个链接，但它指向的文件不存在</translation>
     </message>
     <message>
-        <source>is not an ordinary file</source>
-        <translation>不是普通文件</translation>
+        <source>is locked by a password</source>
+        <translation>已用密码锁定</translation>
     </message>
     <message>
-        <source>it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats</source>
-        <translation>在 {count} 个位置中有 {share:.0%} 选择了相同的 token，散度为 {kl:.2g} nat</translation>
+        <source>is no file name that every system takes</source>
+        <translation>不是所有系统都接受的文件名</translation>
+    </message>
+    <message>
+        <source>is not a setting of this version. Did you mean {name}?</source>
+        <translation>不是此版本的设置。您是不是想写 {name}？</translation>
+    </message>
+    <message>
+        <source>is not an ordinary file</source>
+        <translation>不是普通文件</translation>
     </message>
     <message>
         <source>it cuts a text into words in a way of its own</source>
@@ -6303,7 +7918,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>it has more tokens than the model</source>
-        <translation>它的 token 比模型多</translation>
+        <translation>它的词元比模型多</translation>
     </message>
     <message>
         <source>it is of the kind {kind}</source>
@@ -6338,12 +7953,36 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>它的滑动窗口位于其他层</translation>
     </message>
     <message>
+        <source>keep rows with the same value here on one side</source>
+        <translation>此列值相同的行放在同一边</translation>
+    </message>
+    <message>
+        <source>kind of the model, such as qwen3</source>
+        <translation>模型类型，例如 qwen3</translation>
+    </message>
+    <message>
+        <source>let a local model write questions and answers about documents</source>
+        <translation>让本地模型根据文档生成问答和答案</translation>
+    </message>
+    <message>
+        <source>let everybody see what --push uploads</source>
+        <translation>让所有人可见 --push 上传的内容</translation>
+    </message>
+    <message>
         <source>let the base model answer instead</source>
         <translation>改由基础模型回答</translation>
     </message>
     <message>
         <source>let the trained model answer, and then the base model</source>
         <translation>先由训练后的模型回答，再由基础模型回答</translation>
+    </message>
+    <message>
+        <source>list the data sets of the library</source>
+        <translation>列出数据集库中的数据集</translation>
+    </message>
+    <message>
+        <source>list the models on this computer</source>
+        <translation>列出此计算机上的模型</translation>
     </message>
     <message>
         <source>llama.cpp can&apos;t add this adapter to a model: {name} is more than two matrices of a layer.</source>
@@ -6359,7 +7998,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>llama.cpp cuts {text!r} into other tokens</source>
-        <translation>llama.cpp 把 {text!r} 切分成不同的 token</translation>
+        <translation>llama.cpp 把 {text!r} 切分成不同的词元</translation>
     </message>
     <message>
         <source>llama.cpp refuses a prompt: {reason}</source>
@@ -6367,7 +8006,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>llama.cpp renders the chat template in another way</source>
-        <translation>llama.cpp 渲染聊天模板的结果不同</translation>
+        <translation>llama.cpp 渲染对话模板的结果不同</translation>
     </message>
     <message>
         <source>lm-evaluation-harness</source>
@@ -6380,6 +8019,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>loss</source>
         <translation>损失</translation>
+    </message>
+    <message>
+        <source>make each row a chat of messages</source>
+        <translation>把每一行变成由消息组成的对话</translation>
     </message>
     <message>
         <source>marker of the short folder</source>
@@ -6406,8 +8049,32 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正在合并</translation>
     </message>
     <message>
+        <source>message {number} holds something other than text</source>
+        <translation>第 {number} 条消息含有文本以外的内容</translation>
+    </message>
+    <message>
+        <source>message {number} holds something other than text, of the type &quot;{kind}&quot;</source>
+        <translation>第 {number} 条消息含有文本以外的内容，类型为“{kind}”</translation>
+    </message>
+    <message>
+        <source>message {number} is a system message, which belongs at the beginning.</source>
+        <translation>第 {number} 条是系统消息，应放在开头。</translation>
+    </message>
+    <message>
+        <source>message {number} is a tool result that nothing asked for.</source>
+        <translation>第 {number} 条是没有对应调用的工具结果。</translation>
+    </message>
+    <message>
+        <source>messages {first} and {second} have the same role.</source>
+        <translation>第 {first} 条和第 {second} 条消息的角色相同。</translation>
+    </message>
+    <message>
         <source>missing</source>
         <translation>缺失</translation>
+    </message>
+    <message>
+        <source>mix rows of several files into one</source>
+        <translation>把多个文件的行混合成一个文件</translation>
     </message>
     <message>
         <source>model</source>
@@ -6424,6 +8091,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>most tokens of an answer</source>
         <translation>每个回答的最大词元数</translation>
+    </message>
+    <message>
+        <source>move a model to the trash</source>
+        <translation>将模型移到回收站</translation>
     </message>
     <message>
         <source>move a run with its checkpoints and adapter to the trash</source>
@@ -6448,6 +8119,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must be a list of names</source>
         <translation>必须是名称列表</translation>
+    </message>
+    <message>
+        <source>must be a list of pairs, a question and its answer</source>
+        <translation>必须是由问题和回答组成的成对列表</translation>
+    </message>
+    <message>
+        <source>must be a list of token numbers</source>
+        <translation>必须是词元编号列表</translation>
     </message>
     <message>
         <source>must be a list of tokens</source>
@@ -6490,10 +8169,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>必须大于 0</translation>
     </message>
     <message>
-        <source>must be above {limit:g}</source>
-        <translation>必须大于 {limit:g}</translation>
-    </message>
-    <message>
         <source>must be an object</source>
         <translation>必须是对象</translation>
     </message>
@@ -6502,12 +8177,8 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>必须是以编号为键的词元对象</translation>
     </message>
     <message>
-        <source>must be at least {limit:g}</source>
-        <translation>不能小于 {limit:g}</translation>
-    </message>
-    <message>
-        <source>must be at most {limit:g}</source>
-        <translation>不能大于 {limit:g}</translation>
+        <source>must be at least 1, or empty for all rows of {path}</source>
+        <translation>至少为 1；留空则使用 {path} 的全部行</translation>
     </message>
     <message>
         <source>must be at most {most} files. Join some of them</source>
@@ -6586,6 +8257,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>名称</translation>
     </message>
     <message>
+        <source>name of a model, as `tunesmith models list` shows it, or its folder</source>
+        <translation>模型名称（如 `tunesmith models list` 所示）或其文件夹</translation>
+    </message>
+    <message>
         <source>name of a run, as `tunesmith runs` lists it, or its folder</source>
         <translation>运行的名称（见 `tunesmith runs`）或它的文件夹</translation>
     </message>
@@ -6594,8 +8269,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>运行的名称，见 `tunesmith trash` 的列表</translation>
     </message>
     <message>
+        <source>name of the data set</source>
+        <translation>数据集的名称</translation>
+    </message>
+    <message>
         <source>names {wanted} layers, but the weights hold {held}</source>
         <translation>写明有 {wanted} 层，但权重中有 {held} 层</translation>
+    </message>
+    <message>
+        <source>nearly the same as the evaluation row at {place}.</source>
+        <translation>与评估数据中 {place} 的行几乎相同。</translation>
+    </message>
+    <message>
+        <source>nearly the same as {place}.</source>
+        <translation>与 {place} 几乎相同。</translation>
     </message>
     <message>
         <source>needs evaluation data</source>
@@ -6610,6 +8297,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>文件（{size:,} 字节）中没有 safetensors 文件头</translation>
     </message>
     <message>
+        <source>no splits are listed.</source>
+        <translation>没有列出任何划分。</translation>
+    </message>
+    <message>
+        <source>no tables are listed.</source>
+        <translation>没有列出任何表格。</translation>
+    </message>
+    <message>
         <source>not allowed (260 characters at most)</source>
         <translation>不允许（最多 260 个字符）</translation>
     </message>
@@ -6618,24 +8313,44 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>不能与参数 %s 同时使用</translation>
     </message>
     <message>
+        <source>not an object</source>
+        <translation>不是对象</translation>
+    </message>
+    <message>
         <source>not created by Tunesmith</source>
         <translation>不是 Tunesmith 创建的</translation>
+    </message>
+    <message>
+        <source>not installed</source>
+        <translation>未安装</translation>
+    </message>
+    <message>
+        <source>not needed here: {reason}</source>
+        <translation>此处不需要：{reason}</translation>
+    </message>
+    <message>
+        <source>not tried</source>
+        <translation>未尝试</translation>
     </message>
     <message>
         <source>not used ({count}): {path} ({reason})</source>
         <translation>未使用（{count} 个）：{path}（{reason}）</translation>
     </message>
     <message>
-        <source>not valid CSV from here on. Is a closing quote missing?</source>
-        <translation>从此处开始不是有效的 CSV，可能缺少右引号</translation>
-    </message>
-    <message>
         <source>not valid JSON: expected &quot;{character}&quot;, found {what}.</source>
         <translation>不是有效的 JSON：应为“{character}”，实际是{what}。</translation>
     </message>
     <message>
+        <source>number</source>
+        <translation>编号</translation>
+    </message>
+    <message>
         <source>number format of a GGUF file</source>
         <translation>GGUF 文件的数字格式</translation>
+    </message>
+    <message>
+        <source>number of rows for evaluation instead</source>
+        <translation>改为指定用于评估的行数</translation>
     </message>
     <message>
         <source>number of rows to show (5)</source>
@@ -6646,6 +8361,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正常</translation>
     </message>
     <message>
+        <source>on request</source>
+        <translation>需申请</translation>
+    </message>
+    <message>
         <source>one of the arguments %s is required</source>
         <translation>需要以下参数之一：%s</translation>
     </message>
@@ -6654,8 +8373,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>仅支持 3.11、3.12 和 3.13</translation>
     </message>
     <message>
+        <source>only just</source>
+        <translation>勉强</translation>
+    </message>
+    <message>
         <source>only show how the votes stand</source>
         <translation>只显示投票结果</translation>
+    </message>
+    <message>
+        <source>only show the files and their sizes</source>
+        <translation>只显示文件及其大小</translation>
     </message>
     <message>
         <source>only so many of the most likely tokens; 0 for all</source>
@@ -6674,6 +8401,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>只选择概率不低于最可能词元概率乘以该比例的词元；0 表示全部</translation>
     </message>
     <message>
+        <source>open</source>
+        <translation>开放</translation>
+    </message>
+    <message>
         <source>options</source>
         <translation>选项</translation>
     </message>
@@ -6688,6 +8419,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>pad_token_id is {pad}, but the embedding in the weights has {rows} rows</source>
         <translation>pad_token_id 为 {pad}，而权重中的词嵌入只有 {rows} 行</translation>
+    </message>
+    <message>
+        <source>parameters in billions, at least</source>
+        <translation>参数量下限（十亿）</translation>
+    </message>
+    <message>
+        <source>parameters in billions, at most</source>
+        <translation>参数量上限（十亿）</translation>
     </message>
     <message>
         <source>part of conda</source>
@@ -6718,8 +8457,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>输出版本</translation>
     </message>
     <message>
+        <source>probably {language}.</source>
+        <translation>可能是 {language}。</translation>
+    </message>
+    <message>
         <source>publishing</source>
         <translation>正在完成</translation>
+    </message>
+    <message>
+        <source>questions per passage at most (3)</source>
+        <translation>每个段落最多生成的问题数（3）</translation>
     </message>
     <message>
         <source>read every installed byte to find problems</source>
@@ -6728,6 +8475,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>read every installed byte, instead of sizes and times</source>
         <translation>读取每个已安装的字节，而不只看大小和时间</translation>
+    </message>
+    <message>
+        <source>reading</source>
+        <translation>读取</translation>
     </message>
     <message>
         <source>remove program and environments, keep runs (Linux)</source>
@@ -6740,6 +8491,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>repair everything without asking</source>
         <translation>不询问直接修复全部问题</translation>
+    </message>
+    <message>
+        <source>replace a file that is already there</source>
+        <translation>替换已存在的文件</translation>
     </message>
     <message>
         <source>restored {path}</source>
@@ -6766,6 +8521,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>数字正确</translation>
     </message>
     <message>
+        <source>rows of each file at most</source>
+        <translation>每个文件最多取多少行</translation>
+    </message>
+    <message>
+        <source>rows of the mixture (as many as there are)</source>
+        <translation>混合后的行数（默认取所有可用的行）</translation>
+    </message>
+    <message>
+        <source>rows to show of each problem (5)</source>
+        <translation>每个问题显示的行数（5）</translation>
+    </message>
+    <message>
         <source>run every check and test</source>
         <translation>运行全部检查和测试</translation>
     </message>
@@ -6786,8 +8553,32 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>说明缺少什么，或逐步完成</translation>
     </message>
     <message>
+        <source>search the list that ships with Tunesmith, offline</source>
+        <translation>离线搜索 Tunesmith 自带的列表</translation>
+    </message>
+    <message>
+        <source>search the model hub</source>
+        <translation>搜索模型站</translation>
+    </message>
+    <message>
+        <source>search, download, list, verify and remove models</source>
+        <translation>搜索、下载、列出、校验和移除模型</translation>
+    </message>
+    <message>
         <source>settings</source>
         <translation>设置</translation>
+    </message>
+    <message>
+        <source>share of each file</source>
+        <translation>每个文件的占比</translation>
+    </message>
+    <message>
+        <source>share of rows for evaluation (5)</source>
+        <translation>用于评估的行的百分比（5）</translation>
+    </message>
+    <message>
+        <source>sheet of the workbooks among the files</source>
+        <translation>文件中工作簿的工作表名称</translation>
     </message>
     <message>
         <source>shim of pyenv</source>
@@ -6795,7 +8586,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>show how rows become trained tokens</source>
-        <translation>显示数据行如何变成参与训练的 token</translation>
+        <translation>显示数据行如何变成参与训练的词元</translation>
     </message>
     <message>
         <source>show how two environments differ</source>
@@ -6804,6 +8595,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>show program&apos;s version number and exit</source>
         <translation>显示版本号并退出</translation>
+    </message>
+    <message>
+        <source>show rows token by token, as training sees them</source>
+        <translation>按训练所见逐个词元显示行</translation>
     </message>
     <message>
         <source>show the state of a run</source>
@@ -6816,6 +8611,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>show what would be fetched and written, and write nothing</source>
         <translation>显示将要下载和写入的内容，不写入任何东西</translation>
+    </message>
+    <message>
+        <source>split rows into training and evaluation data, with copies of a row on one side</source>
+        <translation>把行拆分为训练数据和评估数据，相同的行放在同一边</translation>
     </message>
     <message>
         <source>start a run and follow it</source>
@@ -6878,6 +8677,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>系统提示词；不指定时使用该次训练的系统提示词</translation>
     </message>
     <message>
+        <source>take a data set out of the library; its files stay</source>
+        <translation>从数据集库中移除数据集，文件保留不动</translation>
+    </message>
+    <message>
         <source>tasks of lm-evaluation-harness, separated by commas; their data comes from the hub, and the first use downloads the program after asking</source>
         <translation>lm-evaluation-harness 的任务，用逗号分隔；其数据来自模型站，首次使用时会在询问后下载该程序</translation>
     </message>
@@ -6890,8 +8693,28 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>张量在第 {place:,} 字节处重叠</translation>
     </message>
     <message>
+        <source>text encoding of the files</source>
+        <translation>文件的文本编码</translation>
+    </message>
+    <message>
         <source>text_config must be an object, not {value}</source>
         <translation>text_config 必须是对象，而不是 {value}</translation>
+    </message>
+    <message>
+        <source>the .jsonl file to write or continue</source>
+        <translation>要写入或继续的 .jsonl 文件</translation>
+    </message>
+    <message>
+        <source>the Arrow file is damaged: {error}.</source>
+        <translation>Arrow 文件已损坏：{error}。</translation>
+    </message>
+    <message>
+        <source>the CPU</source>
+        <translation>CPU</translation>
+    </message>
+    <message>
+        <source>the GPU</source>
+        <translation>GPU</translation>
     </message>
     <message>
         <source>the HTML or PDF file to write (report.html in the run&apos;s folder)</source>
@@ -6902,8 +8725,64 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>NVIDIA 驱动没有响应</translation>
     </message>
     <message>
+        <source>the PDF is damaged: {error}.</source>
+        <translation>PDF 已损坏：{error}。</translation>
+    </message>
+    <message>
+        <source>the Word document is damaged: {error}.</source>
+        <translation>Word 文档已损坏：{error}。</translation>
+    </message>
+    <message>
+        <source>the ZIP archive is damaged: {error}.</source>
+        <translation>ZIP 压缩包已损坏：{error}。</translation>
+    </message>
+    <message>
+        <source>the answer is not the file {name}</source>
+        <translation>应答不是文件 {name}</translation>
+    </message>
+    <message>
+        <source>the answer is not the part of {name} that was asked for</source>
+        <translation>应答不是所请求的 {name} 的部分</translation>
+    </message>
+    <message>
+        <source>the answer is not what a hub sends</source>
+        <translation>应答不是模型站的内容</translation>
+    </message>
+    <message>
+        <source>the answer was shorter than the file {name}</source>
+        <translation>应答比文件 {name} 短</translation>
+    </message>
+    <message>
+        <source>the archive holds more than {most:,} files.</source>
+        <translation>压缩包中的文件超过 {most:,} 个。</translation>
+    </message>
+    <message>
+        <source>the archive holds two files of the same name.</source>
+        <translation>压缩包中有两个同名文件。</translation>
+    </message>
+    <message>
+        <source>the archive is not read: {name} {what}.</source>
+        <translation>未读取压缩包：{name} {what}。</translation>
+    </message>
+    <message>
         <source>the base model</source>
         <translation>基础模型</translation>
+    </message>
+    <message>
+        <source>the chat begins with an answer.</source>
+        <translation>对话以回答开头。</translation>
+    </message>
+    <message>
+        <source>the chat ends without an answer.</source>
+        <translation>对话结尾没有回答。</translation>
+    </message>
+    <message>
+        <source>the chosen and the rejected answer are equal.</source>
+        <translation>选中的回答与被拒绝的回答相同。</translation>
+    </message>
+    <message>
+        <source>the document is larger than {most} MiB.</source>
+        <translation>文档大于 {most} MiB。</translation>
     </message>
     <message>
         <source>the end of the file</source>
@@ -6912,6 +8791,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>the end-of-text token {token} has the number {number}, but the model knows only {rows} tokens</source>
         <translation>文本结束词元 {token} 的编号是 {number}，但模型只认识 {rows} 个词元</translation>
+    </message>
+    <message>
+        <source>the evaluation file to write</source>
+        <translation>要写入的评估文件</translation>
     </message>
     <message>
         <source>the expected answers are {count} choices</source>
@@ -6926,20 +8809,12 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>文件中没有版本号</translation>
     </message>
     <message>
-        <source>the file is UTF-32 text. Save it as UTF-8.</source>
-        <translation>文件是 UTF-32 文本，请另存为 UTF-8。</translation>
-    </message>
-    <message>
         <source>the file is larger than {most} MiB</source>
         <translation>文件大于 {most} MiB</translation>
     </message>
     <message>
         <source>the file is not JSON text</source>
         <translation>文件不是 JSON 文本</translation>
-    </message>
-    <message>
-        <source>the file looks like UTF-16 text without a byte order mark. Save it as UTF-8.</source>
-        <translation>文件看起来是没有字节顺序标记的 UTF-16 文本，请另存为 UTF-8。</translation>
     </message>
     <message>
         <source>the following arguments are required: %s</source>
@@ -7014,12 +8889,32 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>要评判的权重（最新的）</translation>
     </message>
     <message>
+        <source>the workbook is damaged, or only a part of it was copied.</source>
+        <translation>工作簿已损坏，或者只复制了一部分。</translation>
+    </message>
+    <message>
+        <source>the workbook is locked by a password. Save it without one.</source>
+        <translation>工作簿有密码保护，请去掉密码后再保存。</translation>
+    </message>
+    <message>
         <source>they are already in the other folder</source>
         <translation>它们已经在另一个文件夹中</translation>
     </message>
     <message>
         <source>this terminal was opened for this command alone</source>
         <translation>这个终端只为这条命令打开</translation>
+    </message>
+    <message>
+        <source>to use it: {command}</source>
+        <translation>使用方法：{command}</translation>
+    </message>
+    <message>
+        <source>token</source>
+        <translation>词元</translation>
+    </message>
+    <message>
+        <source>too large</source>
+        <translation>过大</translation>
     </message>
     <message>
         <source>tools</source>
@@ -7044,6 +8939,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>train with plain PyTorch, without fused kernels</source>
         <translation>用普通 PyTorch 训练，不用融合内核</translation>
+    </message>
+    <message>
+        <source>trained</source>
+        <translation>训练</translation>
     </message>
     <message>
         <source>trained {step} steps in {time}</source>
@@ -7072,6 +8971,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>unrecognized arguments: %s</source>
         <translation>无法识别的参数：%s</translation>
+    </message>
+    <message>
+        <source>uploading</source>
+        <translation>正在上传</translation>
+    </message>
+    <message>
+        <source>uploading {size} to {id}, private</source>
+        <translation>正在将 {size} 上传到 {id}（私有）</translation>
+    </message>
+    <message>
+        <source>uploading {size} to {id}, public</source>
+        <translation>正在将 {size} 上传到 {id}（公开）</translation>
     </message>
     <message>
         <source>usage: </source>
@@ -7114,6 +9025,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>vocab_size 为 {vocab_size}，但权重中的词嵌入有 {rows} 行</translation>
     </message>
     <message>
+        <source>waiting for the hub</source>
+        <translation>正在等待模型站</translation>
+    </message>
+    <message>
         <source>warning</source>
         <translation>警告</translation>
     </message>
@@ -7130,6 +9045,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>警告[{code}]：{message}</translation>
     </message>
     <message>
+        <source>what</source>
+        <translation>项目</translation>
+    </message>
+    <message>
+        <source>what a row of the files contains</source>
+        <translation>文件的每一行包含什么</translation>
+    </message>
+    <message>
         <source>what answers (auto)</source>
         <translation>用什么设备回答（auto）</translation>
     </message>
@@ -7142,12 +9065,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>模型在哪里运行；auto 表示有 GPU 时使用 GPU</translation>
     </message>
     <message>
+        <source>which column holds what, such as prompt=Question completion=Answer</source>
+        <translation>各列的角色，例如 prompt=Question completion=Answer</translation>
+    </message>
+    <message>
         <source>with --plan: print JSON for programs</source>
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
     <message>
         <source>word F1</source>
         <translation>词级 F1</translation>
+    </message>
+    <message>
+        <source>works ({time})</source>
+        <translation>正常（{time}）</translation>
     </message>
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
@@ -7160,6 +9091,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{choice}: {error}.</source>
         <translation>{choice}：{error}。</translation>
+    </message>
+    <message>
+        <source>{column} ({number:,})</source>
+        <translation>{column}（{number:,}）</translation>
     </message>
     <message>
         <source>{count:,} bytes more than the header describes</source>
@@ -7202,12 +9137,24 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{data_path} 含有对话，但模型 {path} 没有对话模板。</translation>
     </message>
     <message>
+        <source>{done:,} of {total:,} passages</source>
+        <translation>第 {done:,} / {total:,} 段</translation>
+    </message>
+    <message>
+        <source>{done} of {total}</source>
+        <translation>{done} / {total}</translation>
+    </message>
+    <message>
         <source>{first} or {second}</source>
         <translation>{first}或{second}</translation>
     </message>
     <message>
         <source>{folder} contains something other than Tunesmith.</source>
         <translation>{folder} 中有 Tunesmith 以外的内容。</translation>
+    </message>
+    <message>
+        <source>{folder} holds no model to try it with.</source>
+        <translation>{folder} 中没有可供试用的模型。</translation>
     </message>
     <message>
         <source>{folder} is missing.</source>
@@ -7254,12 +9201,92 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{folder}：需要 {needed}，可用 {free}。</translation>
     </message>
     <message>
+        <source>{format}, synthetic</source>
+        <translation>{format}，合成</translation>
+    </message>
+    <message>
         <source>{free} free at {folder}</source>
         <translation>{folder} 可用 {free}</translation>
     </message>
     <message>
+        <source>{free} of {all} free</source>
+        <translation>{free} 可用，共 {all}</translation>
+    </message>
+    <message>
         <source>{hint} Its newest checkpoint is {path}.</source>
         <translation>{hint}最新的检查点是 {path}。</translation>
+    </message>
+    <message>
+        <source>{id} contains GGUF files only, which are made for answering.</source>
+        <translation>{id} 只包含用于推理的 GGUF 文件。</translation>
+    </message>
+    <message>
+        <source>{id} contains an adapter, not a model.</source>
+        <translation>{id} 包含适配器，而不是模型。</translation>
+    </message>
+    <message>
+        <source>{id} contains no {name}.</source>
+        <translation>{id} 不包含 {name}。</translation>
+    </message>
+    <message>
+        <source>{id} exists and holds other files: {names}.</source>
+        <translation>{id} 已存在，且包含其他文件：{names}。</translation>
+    </message>
+    <message>
+        <source>{id} exists and is public.</source>
+        <translation>{id} 已存在且是公开的。</translation>
+    </message>
+    <message>
+        <source>{id} has no such revision.</source>
+        <translation>{id} 没有该修订版本。</translation>
+    </message>
+    <message>
+        <source>{id} is not a hub id such as org/name.</source>
+        <translation>{id} 不是 org/name 形式的模型站 ID。</translation>
+    </message>
+    <message>
+        <source>{id} was not downloaded yet.</source>
+        <translation>{id} 尚未下载。</translation>
+    </message>
+    <message>
+        <source>{id}: Tunesmith uploads to Hugging Face, and the model hub that is chosen is ModelScope.</source>
+        <translation>{id}：Tunesmith 只能上传到 Hugging Face，而当前选择的模型站是 ModelScope。</translation>
+    </message>
+    <message>
+        <source>{id}: a file has a name that is not allowed: {name}</source>
+        <translation>{id}：有文件名不被允许：{name}</translation>
+    </message>
+    <message>
+        <source>{id}: the hub already has something of this name.</source>
+        <translation>{id}：模型站已有同名内容。</translation>
+    </message>
+    <message>
+        <source>{id}: the hub answered {status}.</source>
+        <translation>{id}：模型站应答 {status}。</translation>
+    </message>
+    <message>
+        <source>{id}: the hub gives no hash for {name}, so it can&apos;t be checked.</source>
+        <translation>{id}：模型站没有给出 {name} 的哈希值，因此无法校验。</translation>
+    </message>
+    <message>
+        <source>{id}: the weights are in pickle format only ({name}).</source>
+        <translation>{id}：权重只有 pickle 格式（{name}）。</translation>
+    </message>
+    <message>
+        <source>{id}: there is no access token.</source>
+        <translation>{id}：没有访问令牌。</translation>
+    </message>
+    <message>
+        <source>{id}: two files differ in upper and lower case only.</source>
+        <translation>{id}：有两个文件仅大小写不同。</translation>
+    </message>
+    <message>
+        <source>{id}: {name}</source>
+        <translation>{id}：{name}</translation>
+    </message>
+    <message>
+        <source>{id}: {reason}</source>
+        <translation>{id}：{reason}</translation>
     </message>
     <message>
         <source>{kind}: installed files are damaged ({count}): {shown}.</source>
@@ -7278,8 +9305,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{kind}：{path} 在此期间消失了。</translation>
     </message>
     <message>
+        <source>{language} {share:.0%}</source>
+        <translation>{language} {share:.0%}</translation>
+    </message>
+    <message>
         <source>{message} The example works without it. For the window: {hint}</source>
         <translation>{message}示例不需要它。要使用窗口：{hint}</translation>
+    </message>
+    <message>
+        <source>{message} Trying again in {seconds} s.</source>
+        <translation>{message} {seconds} 秒后重试。</translation>
+    </message>
+    <message>
+        <source>{model} wrote nothing that can be read as a question and its answer.</source>
+        <translation>{model} 没有写出能识别为问题和答案的内容。</translation>
     </message>
     <message>
         <source>{name!r} is not NAME=VALUE.</source>
@@ -7338,12 +9377,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name} 未安装。</translation>
     </message>
     <message>
+        <source>{name} is the base model of {number} runs: {runs}.</source>
+        <translation>{name} 是 {number} 个运行的基础模型：{runs}。</translation>
+    </message>
+    <message>
         <source>{name} must have the number of a token</source>
         <translation>{name} 的值必须是词元编号</translation>
     </message>
     <message>
         <source>{name} sees no GPU: /dev/dxg is missing.</source>
         <translation>{name} 看不到显卡：缺少 /dev/dxg。</translation>
+    </message>
+    <message>
+        <source>{name} was not downloaded by Tunesmith, so its hashes are not known.</source>
+        <translation>{name} 不是由 Tunesmith 下载的，因此哈希值未知。</translation>
     </message>
     <message>
         <source>{name} {problem}</source>
@@ -7422,6 +9469,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}：{old} -&gt; {new}。{effect}</translation>
     </message>
     <message>
+        <source>{name}: {problem}</source>
+        <translation>{name}：{problem}</translation>
+    </message>
+    <message>
         <source>{name}: {reason}.</source>
         <translation>{name}：{reason}。</translation>
     </message>
@@ -7434,8 +9485,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}{inside}</translation>
     </message>
     <message>
+        <source>{number:,} questions</source>
+        <translation>{number:,} 个问题</translation>
+    </message>
+    <message>
         <source>{num} lines of {file} can&apos;t be read and are not counted. They stay in the file.</source>
         <translation>{file} 中有 {num} 行无法读取，没有计入。这些行保留在文件中。</translation>
+    </message>
+    <message>
+        <source>{paths}: all rows are of one group by the column &quot;{column}&quot; (evaluation.group_column), so none can be held out. Groups that have a row in common count as one.</source>
+        <translation>{paths}：按“{column}”列（evaluation.group_column）分组后只有一组，无法留出。有相同行的组算作一组。</translation>
     </message>
     <message>
         <source>{path} (missing)</source>
@@ -7466,8 +9525,258 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{path} 已存在。</translation>
     </message>
     <message>
+        <source>Show the settings, or change them with NAME=VALUE.
+
+`NAME=` empties a setting; `NAME=-` reads its value from the standard input, so that an address with a password stands
+in no list of processes. What is shown has no passwords. Of the hub&apos;s access token, it is told where it is.</source>
+        <translation>显示设置，或用 NAME=VALUE 更改设置。
+
+`NAME=` 清空一项设置；`NAME=-` 从标准输入读取其值，这样带密码的地址不会出现在进程列表中。
+显示的内容不含密码。对于模型站的访问令牌，只说明其所在位置。</translation>
+    </message>
+    <message>
+        <source>Some answers are much rarer than others</source>
+        <translation>有些回答远比其他回答少</translation>
+    </message>
+    <message>
+        <source>Special tokens inside the text</source>
+        <translation>文本中的特殊词元</translation>
+    </message>
+    <message>
+        <source>Text garbled by a wrong encoding</source>
+        <translation>因编码错误而乱码的文本</translation>
+    </message>
+    <message>
+        <source>The name of {path} must end in .jsonl, .csv or .parquet.</source>
+        <translation>{path} 的名称必须以 .jsonl、.csv 或 .parquet 结尾。</translation>
+    </message>
+    <message>
+        <source>The rows don&apos;t fit into one table: {reason}.</source>
+        <translation>这些行无法放进同一张表：{reason}。</translation>
+    </message>
+    <message>
+        <source>There are no data sets yet.</source>
+        <translation>还没有数据集。</translation>
+    </message>
+    <message>
+        <source>There are {number} different answers. The rarest has {least:,} rows, the most frequent {most:,}.</source>
+        <translation>共有 {number} 种回答。最少的有 {least:,} 行，最多的有 {most:,} 行。</translation>
+    </message>
+    <message>
+        <source>There is no data set named {name} in the library.</source>
+        <translation>数据集库中没有名为 {name} 的数据集。</translation>
+    </message>
+    <message>
+        <source>These rows are cut.</source>
+        <translation>这些行会被截断。</translation>
+    </message>
+    <message>
+        <source>These rows are kept.</source>
+        <translation>这些行会保留。</translation>
+    </message>
+    <message>
+        <source>These rows are left out.</source>
+        <translation>这些行会被略去。</translation>
+    </message>
+    <message>
+        <source>These rows are split.</source>
+        <translation>这些行会被拆分。</translation>
+    </message>
+    <message>
+        <source>Training rows that are also evaluation rows</source>
+        <translation>同时出现在评估数据中的训练行</translation>
+    </message>
+    <message>
+        <source>Turn off Work offline in the settings, remove the variable HF_HUB_OFFLINE if it is set, or choose a model on this computer.</source>
+        <translation>请在设置中关闭“离线工作”，如已设置变量 HF_HUB_OFFLINE 请将其移除，或选择此计算机上的模型。</translation>
+    </message>
+    <message>
+        <source>Version</source>
+        <translation>版本</translation>
+    </message>
+    <message>
+        <source>Warning</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>Write JSONL instead, which takes rows of any layout.</source>
+        <translation>请改写为 JSONL，它可以容纳任何结构的行。</translation>
+    </message>
+    <message>
+        <source>Wrote {number:,} rows: {path}</source>
+        <translation>已写入 {number:,} 行：{path}</translation>
+    </message>
+    <message>
+        <source>a GitHub token</source>
+        <translation>GitHub 令牌</translation>
+    </message>
+    <message>
+        <source>a GitLab token</source>
+        <translation>GitLab 令牌</translation>
+    </message>
+    <message>
+        <source>a Google API key</source>
+        <translation>Google API 密钥</translation>
+    </message>
+    <message>
+        <source>a Hugging Face token</source>
+        <translation>Hugging Face 令牌</translation>
+    </message>
+    <message>
+        <source>a RAR archive</source>
+        <translation>RAR 压缩文件</translation>
+    </message>
+    <message>
+        <source>a Slack token</source>
+        <translation>Slack 令牌</translation>
+    </message>
+    <message>
+        <source>a Stripe key</source>
+        <translation>Stripe 密钥</translation>
+    </message>
+    <message>
+        <source>a bank account number</source>
+        <translation>银行账号</translation>
+    </message>
+    <message>
+        <source>a bzip2 archive</source>
+        <translation>bzip2 压缩文件</translation>
+    </message>
+    <message>
+        <source>the file is {name}. {formats}</source>
+        <translation>该文件是{name}。{formats}</translation>
+    </message>
+    <message>
+        <source>the file to write: its name ends in .jsonl, .csv or .parquet</source>
+        <translation>要写入的文件，名称以 .jsonl、.csv 或 .parquet 结尾</translation>
+    </message>
+    <message>
+        <source>the file type &quot;{suffix}&quot; is not supported. {formats}</source>
+        <translation>不支持文件类型“{suffix}”。{formats}</translation>
+    </message>
+    <message>
+        <source>the folder</source>
+        <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>the folder holds more than {most:,} files.</source>
+        <translation>文件夹中的文件超过 {most:,} 个。</translation>
+    </message>
+    <message>
+        <source>the lists of rows are {names}, and none is named &quot;train&quot;.</source>
+        <translation>行列表为 {names}，其中没有名为“train”的列表。</translation>
+    </message>
+    <message>
+        <source>the page can&apos;t be read: {error}.</source>
+        <translation>无法读取该页：{error}。</translation>
+    </message>
+    <message>
+        <source>the parts of the page are nested too deeply.</source>
+        <translation>网页的层级嵌套过深。</translation>
+    </message>
+    <message>
+        <source>the row has no column {column}. Its columns are: {columns}.</source>
+        <translation>该行没有 {column} 列。现有的列：{columns}。</translation>
+    </message>
+    <message>
+        <source>the same as {place}.</source>
+        <translation>与 {place} 相同。</translation>
+    </message>
+    <message>
+        <source>the special token {token}</source>
+        <translation>特殊词元 {token}</translation>
+    </message>
+    <message>
+        <source>the training file to write</source>
+        <translation>要写入的训练文件</translation>
+    </message>
+    <message>
+        <source>there is no file that can be read. The files are: {names}.</source>
+        <translation>没有可以读取的文件。现有文件：{names}。</translation>
+    </message>
+    <message>
+        <source>there is no sheet &quot;{sheet}&quot;. It has: {names}.</source>
+        <translation>没有工作表“{sheet}”。现有工作表：{names}。</translation>
+    </message>
+    <message>
+        <source>this is a workbook or a document. Give its name the right ending, such as .xlsx or .docx.</source>
+        <translation>这是工作簿或文档。请为它改用正确的扩展名，例如 .xlsx 或 .docx。</translation>
+    </message>
+    <message>
+        <source>tokens of a row at most (2048)</source>
+        <translation>每行最多的词元数（2048）</translation>
+    </message>
+    <message>
+        <source>unpacks to more than {ratio} times its size</source>
+        <translation>解压后超过其大小的 {ratio} 倍</translation>
+    </message>
+    <message>
+        <source>write rows into a file of another kind</source>
+        <translation>把行写入另一种格式的文件</translation>
+    </message>
+    <message>
+        <source>{asked} now leads to {id}, which belongs to {owner}.</source>
+        <translation>{asked} 现在指向 {id}，其所有者为 {owner}。</translation>
+    </message>
+    <message>
+        <source>{folder} exists already.</source>
+        <translation>{folder} 已存在。</translation>
+    </message>
+    <message>
+        <source>{garbled}, which was probably {instead}</source>
+        <translation>{garbled}，原文可能是 {instead}</translation>
+    </message>
+    <message>
+        <source>{id}: the offline switch is on.</source>
+        <translation>{id}：离线开关已打开。</translation>
+    </message>
+    <message>
+        <source>{most:,} of {number:,} rows have the same answer.</source>
+        <translation>{number:,} 行中有 {most:,} 行的回答相同。</translation>
+    </message>
+    <message>
+        <source>{name} is in the library, version {number}.</source>
+        <translation>{name} 已在数据集库中，版本 {number}。</translation>
+    </message>
+    <message>
+        <source>{name} is no longer in the library. Its files are unchanged.</source>
+        <translation>{name} 已从数据集库中移除，其文件没有改动。</translation>
+    </message>
+    <message>
+        <source>{name}: the file {path} is missing.</source>
+        <translation>{name}：文件 {path} 不存在。</translation>
+    </message>
+    <message>
+        <source>{number:,} long rows were not measured.</source>
+        <translation>有 {number:,} 个长行没有测量。</translation>
+    </message>
+    <message>
+        <source>{number:,} rows</source>
+        <translation>{number:,} 行</translation>
+    </message>
+    <message>
+        <source>{path} has changed since it was opened.</source>
+        <translation>打开之后，{path} 已被修改。</translation>
+    </message>
+    <message>
+        <source>{path} has files that are not read ({num}): {names}.</source>
+        <translation>{path} 中有未读取的文件（{num} 个）：{names}。</translation>
+    </message>
+    <message>
+        <source>{path} has lists of rows for evaluation, which are not read: {names}.</source>
+        <translation>{path} 中有用于评估的行列表，未读取：{names}。</translation>
+    </message>
+    <message>
         <source>{path} has no valid run.json and spec.json.</source>
         <translation>{path} 中没有有效的 run.json 和 spec.json。</translation>
+    </message>
+    <message>
+        <source>{path} has pages without text, which are pictures or empty ({num}): {pages}.</source>
+        <translation>{path} 中有不含文本的页，为图片或空白（{num} 页）：{pages}。</translation>
+    </message>
+    <message>
+        <source>{path} has splits that are not read: {names}.</source>
+        <translation>{path} 中有未读取的划分：{names}。</translation>
     </message>
     <message>
         <source>{path} holds {inner}.</source>
@@ -7494,6 +9803,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{path} 不在 {runs_dir} 中。</translation>
     </message>
     <message>
+        <source>{path} is one of the files that are read. They are never changed.</source>
+        <translation>{path} 是被读取的文件之一，这些文件不会被改动。</translation>
+    </message>
+    <message>
+        <source>{path} is the file that you opened. Save under another name.</source>
+        <translation>{path} 就是你打开的文件，请换一个名字保存。</translation>
+    </message>
+    <message>
         <source>{path} {problem}</source>
         <translation>{path} {problem}</translation>
     </message>
@@ -7504,6 +9821,26 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{path}, line {line}, column {column}: not valid JSON: {msg}.</source>
         <translation>{path}，第 {line} 行第 {column} 列：不是有效的 JSON：{msg}。</translation>
+    </message>
+    <message>
+        <source>{path}, page {page}</source>
+        <translation>{path}，第 {page} 页</translation>
+    </message>
+    <message>
+        <source>{path}, part {part}</source>
+        <translation>{path}，第 {part} 部分</translation>
+    </message>
+    <message>
+        <source>{path}: the PDF is encrypted.</source>
+        <translation>{path}：该 PDF 已加密。</translation>
+    </message>
+    <message>
+        <source>{path}: the document has no text.</source>
+        <translation>{path}：文档中没有文本。</translation>
+    </message>
+    <message>
+        <source>{path}: the pages are pictures without text ({num_pages}).</source>
+        <translation>{path}：所有页都是不含文本的图片（{num_pages} 页）。</translation>
     </message>
     <message>
         <source>{path}: {reason}.</source>
@@ -7518,12 +9855,24 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{place}：字节 0x{byte:02X} 不是 UTF-8。该文件看起来是 {encoding}。</translation>
     </message>
     <message>
+        <source>{place}: the compressed data is damaged: {error}.</source>
+        <translation>{place}：压缩数据已损坏：{error}。</translation>
+    </message>
+    <message>
+        <source>{place}: the file unpacks to more than {ratio} times its size, which no data does.</source>
+        <translation>{place}：文件解压后超过其大小的 {ratio} 倍，正常数据不会如此。</translation>
+    </message>
+    <message>
         <source>{place}the system gave no memory.</source>
         <translation>{place}系统无法分配内存。</translation>
     </message>
     <message>
         <source>{pointer}: rebuilding the environment did not help.</source>
         <translation>{pointer}：重建环境没有效果。</translation>
+    </message>
+    <message>
+        <source>{rate:,.0f} rows/s</source>
+        <translation>{rate:,.0f} 行/秒</translation>
     </message>
     <message>
         <source>{reason}.</source>
@@ -7546,6 +9895,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{root} 不是完整路径。</translation>
     </message>
     <message>
+        <source>{rule}: there is no action {action}.</source>
+        <translation>{rule}：没有 {action} 这种处理方式。</translation>
+    </message>
+    <message>
         <source>{sentence} would use this GPU. The installed build trains on the processor.</source>
         <translation>{sentence} 可以使用此显卡，而已安装的版本用处理器训练。</translation>
     </message>
@@ -7556,6 +9909,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{sentence}. The installed build is for {title}.</source>
         <translation>{sentence}。已安装的版本适用于 {title}。</translation>
+    </message>
+    <message>
+        <source>{severity}: {title} ({number:,}).</source>
+        <translation>{severity}：{title}（{number:,}）。</translation>
     </message>
     <message>
         <source>{size} of compiled kernels at {folder}.</source>
@@ -7680,8 +10037,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{title}：{path}，{what}，{size}</translation>
     </message>
     <message>
+        <source>{tokens:,} tokens, more than the context length of {limit:,}.</source>
+        <translation>{tokens:,} 个词元，超过上下文长度 {limit:,}。</translation>
+    </message>
+    <message>
         <source>{total}, {free} free</source>
         <translation>{total}，可用 {free}</translation>
+    </message>
+    <message>
+        <source>{wanted} of {number} rows can&apos;t be held out. There are {groups} groups of rows that stay together.</source>
+        <translation>无法从 {number} 行中留出 {wanted} 行。必须放在一起的行共有 {groups} 组。</translation>
     </message>
     <message>
         <source>{work}: {reason}. Compilers and PyTorch fail with that.</source>
@@ -7724,6 +10089,26 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>已中断</translation>
     </message>
     <message>
+        <source>Checking the data</source>
+        <translation>正在检查数据</translation>
+    </message>
+    <message>
+        <source>Saving a repaired copy of the data</source>
+        <translation>正在保存修复后的数据副本</translation>
+    </message>
+    <message>
+        <source>Splitting the data</source>
+        <translation>正在拆分数据</translation>
+    </message>
+    <message>
+        <source>Mixing the data</source>
+        <translation>正在混合数据</translation>
+    </message>
+    <message>
+        <source>Converting the data</source>
+        <translation>正在转换数据</translation>
+    </message>
+    <message>
         <source>convert a GGUF file into a model folder</source>
         <translation>把 GGUF 文件转换为模型文件夹</translation>
     </message>
@@ -7738,6 +10123,34 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>time training steps on random rows</source>
         <translation>用随机数据测量训练步的速度</translation>
+    </message>
+    <message>
+        <source>Reading the card of a model</source>
+        <translation>正在读取模型卡片</translation>
+    </message>
+    <message>
+        <source>Importing a model</source>
+        <translation>正在导入模型</translation>
+    </message>
+    <message>
+        <source>copy a model folder into the models of Tunesmith</source>
+        <translation>将模型文件夹复制到 Tunesmith 的模型中</translation>
+    </message>
+    <message>
+        <source>Verifying a model</source>
+        <translation>正在校验模型</translation>
+    </message>
+    <message>
+        <source>Reading the rows</source>
+        <translation>正在读取各行</translation>
+    </message>
+    <message>
+        <source>Finding rows</source>
+        <translation>正在查找</translation>
+    </message>
+    <message>
+        <source>Saving a copy of the rows</source>
+        <translation>正在保存副本</translation>
     </message>
     <message>
         <source>install Tunesmith, or continue an interrupted installation</source>
@@ -7788,6 +10201,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>根据输出找出失败原因</translation>
     </message>
     <message>
+        <source>File with one example per row: JSONL, JSON, CSV, Excel, Parquet, Arrow. Or text: TXT, Markdown, HTML, Word, PDF. A folder, ZIP, gz or zst of these works too.</source>
+        <translation>每行一个样本的文件：JSONL、JSON、CSV、Excel、Parquet、Arrow；或文本：TXT、Markdown、HTML、Word、PDF。也可以是包含这些文件的文件夹、ZIP、gz 或 zst。</translation>
+    </message>
+    <message>
         <source>Text encoding</source>
         <translation>文本编码</translation>
     </message>
@@ -7796,16 +10213,64 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>文本文件的编码。选错时中文等字符会变成乱码。UTF-16 会自动识别。</translation>
     </message>
     <message>
+        <source>Big5 (Traditional Chinese)</source>
+        <translation>Big5（繁体中文）</translation>
+    </message>
+    <message>
+        <source>Shift JIS (Japanese)</source>
+        <translation>Shift JIS（日文）</translation>
+    </message>
+    <message>
+        <source>EUC-JP (Japanese)</source>
+        <translation>EUC-JP（日文）</translation>
+    </message>
+    <message>
+        <source>EUC-KR (Korean)</source>
+        <translation>EUC-KR（韩文）</translation>
+    </message>
+    <message>
+        <source>Windows-1251 (Cyrillic)</source>
+        <translation>Windows-1251（西里尔文）</translation>
+    </message>
+    <message>
+        <source>Sheet</source>
+        <translation>工作表</translation>
+    </message>
+    <message>
+        <source>Name of the sheet of a workbook that is read. Empty reads the first one with rows.</source>
+        <translation>要读取的工作簿工作表名称。留空则读取第一个有数据的工作表。</translation>
+    </message>
+    <message>
+        <source>Weight</source>
+        <translation>权重</translation>
+    </message>
+    <message>
+        <source>Most rows</source>
+        <translation>最多行数</translation>
+    </message>
+    <message>
+        <source>rows</source>
+        <translation>行</translation>
+    </message>
+    <message>
         <source>Special tokens in chats</source>
-        <translation>对话中的特殊 token</translation>
+        <translation>对话中的特殊词元</translation>
     </message>
     <message>
         <source>What a special token such as &lt;|im_end|&gt; inside a message becomes. As control token it can end a turn.</source>
-        <translation>消息中出现的特殊 token（如 &lt;|im_end|&gt;）如何处理。作为控制 token 时，它可能提前结束一轮对话。</translation>
+        <translation>消息中出现的特殊词元（如 &lt;|im_end|&gt;）如何处理。作为控制词元时，它可能提前结束一轮对话。</translation>
     </message>
     <message>
         <source>Control tokens</source>
-        <translation>控制 token</translation>
+        <translation>控制词元</translation>
+    </message>
+    <message>
+        <source>What happens to examples that are longer than the context length. Split makes several examples of a long text, at a heading, paragraph or sentence. Chats and responses are cut instead, because a part would miss its question.</source>
+        <translation>超过上下文长度的样本如何处理。“拆分”在标题、段落或句子处把长文本分成多个样本。对话和回答仍会截断，因为拆开的部分会缺少问题。</translation>
+    </message>
+    <message>
+        <source>Split</source>
+        <translation>拆分</translation>
     </message>
     <message>
         <source>Frozen weights</source>
@@ -7876,10 +10341,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>轮数</translation>
     </message>
     <message>
-        <source>Passes over the data, when no number of steps is set.</source>
-        <translation>没有设定步数时，遍历数据的次数。</translation>
-    </message>
-    <message>
         <source>Steps</source>
         <translation>步数</translation>
     </message>
@@ -7890,6 +10351,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>steps</source>
         <translation>步</translation>
+    </message>
+    <message>
+        <source>How much of an epoch comes from this file, compared with the other files that have a weight: with 3 and 1, three quarters and one quarter. An epoch stays as long as all files together, so rows of a small file repeat and rows of a large file take turns. 0 takes every row once.</source>
+        <translation>与其他有权重的文件相比，一轮中有多少样本来自这个文件：权重 3 和 1 表示四分之三和四分之一。一轮的长度始终等于所有文件行数之和，因此小文件的行会重复，大文件的行轮流使用。0 表示每行用一次。</translation>
+    </message>
+    <message>
+        <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
+        <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
+    </message>
+    <message>
+        <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
+        <translation>未设定步数时，训练数据要过几遍。设了权重时，一遍的样本数等于所有文件的行数之和。</translation>
     </message>
     <message>
         <source>Micro-batch size</source>
@@ -7972,6 +10445,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>%</translation>
     </message>
     <message>
+        <source>Group column</source>
+        <translation>分组列</translation>
+    </message>
+    <message>
+        <source>Rows with the same value in this column, such as a customer or a document, are all trained or all held out. Use it when rows of a group give each other&apos;s answers away. Applies to the evaluation split only.</source>
+        <translation>这一列的值相同的行（例如同一客户或同一文档）要么全部训练，要么全部留出。当同组的行会互相泄露答案时使用。仅用于按比例留出评估数据。</translation>
+    </message>
+    <message>
         <source>Evaluate every</source>
         <translation>评估间隔</translation>
     </message>
@@ -7993,7 +10474,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Sample prompts</source>
-        <translation>示例提问</translation>
+        <translation>示例提示词</translation>
     </message>
     <message>
         <source>Questions that the model answers during training.</source>
@@ -8184,6 +10665,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>PyTorch 的 wheel 索引地址，或目录结构相同的镜像。</translation>
     </message>
     <message>
+        <source>Model hub</source>
+        <translation>模型站</translation>
+    </message>
+    <message>
+        <source>Work offline</source>
+        <translation>离线工作</translation>
+    </message>
+    <message>
+        <source>Nothing is searched for or downloaded from the model hub.</source>
+        <translation>不在模型站搜索，也不从中下载。</translation>
+    </message>
+    <message>
         <source>Installs packages from this folder of wheel files. Nothing is downloaded.</source>
         <translation>从这个 wheel 文件夹安装软件包，不下载任何内容。</translation>
     </message>
@@ -8270,6 +10763,26 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Proxy</source>
         <translation>代理</translation>
+    </message>
+    <message>
+        <source>Where models are searched for and downloaded from.</source>
+        <translation>在哪里搜索和下载模型。</translation>
+    </message>
+    <message>
+        <source>huggingface</source>
+        <translation>Hugging Face</translation>
+    </message>
+    <message>
+        <source>modelscope</source>
+        <translation>ModelScope</translation>
+    </message>
+    <message>
+        <source>Address of the model hub</source>
+        <translation>模型站地址</translation>
+    </message>
+    <message>
+        <source>For a mirror of the hub. Leave empty for the hub&apos;s own address.</source>
+        <translation>用于模型站的镜像。留空则使用模型站自己的地址。</translation>
     </message>
     <message>
         <source>Folder of wheels</source>
@@ -8712,10 +11225,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>各步的损失</translation>
     </message>
     <message>
-        <source>Loss in nats per token</source>
-        <translation>损失（每个词元的奈特数）</translation>
-    </message>
-    <message>
         <source>Lower the learning rate, and look at the rows: answers may not belong to their questions.</source>
         <translation>请降低学习率，并检查数据：回答可能与问题不对应。</translation>
     </message>
@@ -9060,6 +11569,53 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>DashboardActions</name>
+    <message>
+        <source>The settings of the run are still loading.</source>
+        <translation>运行的设置还在读取中。</translation>
+    </message>
+    <message>
+        <source>Save as HTML…</source>
+        <translation>另存为 HTML…</translation>
+    </message>
+    <message>
+        <source>Web pages (*.html)</source>
+        <translation>网页 (*.html)</translation>
+    </message>
+    <message>
+        <source>Save as PDF…</source>
+        <translation>另存为 PDF…</translation>
+    </message>
+    <message>
+        <source>PDF files (*.pdf)</source>
+        <translation>PDF 文件 (*.pdf)</translation>
+    </message>
+    <message>
+        <source>No browser opened. The report is saved.</source>
+        <translation>没有打开浏览器。报告已保存。</translation>
+    </message>
+    <message>
+        <source>Open folder</source>
+        <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>Copy path</source>
+        <translation>复制路径</translation>
+    </message>
+    <message>
+        <source>Saved</source>
+        <translation>已保存</translation>
+    </message>
+    <message>
+        <source>Copied</source>
+        <translation>已复制</translation>
+    </message>
+    <message>
+        <source>The list of runs is still loading. Try again in a moment.</source>
+        <translation>运行列表还在读取中，请稍后再试。</translation>
+    </message>
+</context>
+<context>
     <name>DashboardCharts</name>
     <message>
         <source>Learning rate</source>
@@ -9243,37 +11799,71 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <source>%1: %2</source>
         <translation>%1：%2</translation>
     </message>
+</context>
+<context>
+    <name>DataHome</name>
     <message>
-        <source>The settings of the run are still loading.</source>
-        <translation>运行的设置还在读取中。</translation>
+        <source>Look at your rows, see what a model learns from them, and repair what is wrong.</source>
+        <translation>查看数据的每一行，了解模型会从中学到什么，并修复其中的问题。</translation>
     </message>
     <message>
-        <source>Save as HTML…</source>
-        <translation>保存为 HTML…</translation>
+        <source>Data</source>
+        <translation>数据</translation>
     </message>
     <message>
-        <source>Web pages (*.html)</source>
-        <translation>网页 (*.html)</translation>
+        <source>Recent files</source>
+        <translation>最近使用的文件</translation>
     </message>
     <message>
-        <source>PDF files (*.pdf)</source>
-        <translation>PDF 文件 (*.pdf)</translation>
+        <source>JSONL, JSON, CSV, Excel, OpenDocument, Parquet, Arrow, PDF, Word, HTML, Markdown, text, also as gz, zst or ZIP</source>
+        <translation>JSONL、JSON、CSV、Excel、OpenDocument、Parquet、Arrow、PDF、Word、HTML、Markdown、纯文本，以及它们的 gz、zst、ZIP 压缩文件</translation>
     </message>
     <message>
-        <source>Save as PDF…</source>
-        <translation>另存为 PDF…</translation>
+        <source>Drop a file here</source>
+        <translation>把文件拖到这里</translation>
     </message>
     <message>
-        <source>Saved</source>
-        <translation>已保存</translation>
+        <source>The file itself is never changed.</source>
+        <translation>原文件始终不会被修改。</translation>
     </message>
     <message>
-        <source>Copied</source>
-        <translation>已复制</translation>
+        <source>Choose a file…</source>
+        <translation>选择文件…</translation>
     </message>
     <message>
-        <source>The list of runs is still loading. Try again in a moment.</source>
-        <translation>运行列表还在读取中，请稍后再试。</translation>
+        <source>Samples</source>
+        <translation>示例数据</translation>
+    </message>
+    <message>
+        <source>160 short chats about an invented herb garden. A small model learns them in minutes.</source>
+        <translation>160 段关于一座虚构香草园的简短对话，小模型几分钟就能学会。</translation>
+    </message>
+    <message>
+        <source>English sample</source>
+        <translation>英文示例</translation>
+    </message>
+    <message>
+        <source>Chinese sample</source>
+        <translation>中文示例</translation>
+    </message>
+    <message>
+        <source>in %1</source>
+        <translation>位于 %1</translation>
+    </message>
+    <message>
+        <source>Choose a data file</source>
+        <translation>选择数据文件</translation>
+    </message>
+</context>
+<context>
+    <name>DataPage</name>
+    <message>
+        <source>Drop to look at the file</source>
+        <translation>松开即可查看文件</translation>
+    </message>
+    <message>
+        <source>%1 is in the library now.</source>
+        <translation>%1 已加入数据集列表。</translation>
     </message>
 </context>
 <context>
@@ -9284,7 +11874,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>System prompt</source>
-        <translation>系统提示</translation>
+        <translation>系统提示词</translation>
     </message>
     <message>
         <source>Instruction</source>
@@ -9308,23 +11898,35 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Instruction and response (Alpaca)</source>
-        <translation>指令与回复（Alpaca）</translation>
+        <translation>指令与回答（Alpaca）</translation>
     </message>
     <message>
         <source>Prompt and response</source>
-        <translation>提示词与回复</translation>
+        <translation>提示词与回答</translation>
     </message>
     <message>
         <source>Prompt and response as plain text</source>
-        <translation>提示词与回复（纯文本）</translation>
+        <translation>提示词与回答（纯文本）</translation>
     </message>
     <message>
         <source>Plain text</source>
         <translation>纯文本</translation>
     </message>
     <message>
+        <source>Preference pairs</source>
+        <translation>偏好数据对</translation>
+    </message>
+    <message>
+        <source>Tokens</source>
+        <translation>词元</translation>
+    </message>
+    <message>
         <source>Format not recognized</source>
         <translation>无法识别格式</translation>
+    </message>
+    <message>
+        <source>, </source>
+        <translation>、</translation>
     </message>
     <message>
         <source>Messages</source>
@@ -9332,43 +11934,75 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Response</source>
-        <translation>回复</translation>
+        <translation>回答</translation>
     </message>
     <message>
         <source>Text</source>
         <translation>文本</translation>
     </message>
     <message>
+        <source>Chosen response</source>
+        <translation>选中的回答</translation>
+    </message>
+    <message>
+        <source>Rejected response</source>
+        <translation>被拒的回答</translation>
+    </message>
+    <message>
+        <source>Good or bad</source>
+        <translation>好或坏</translation>
+    </message>
+    <message>
+        <source>Tools</source>
+        <translation>工具</translation>
+    </message>
+    <message>
+        <source>Earlier turns</source>
+        <translation>之前的对话</translation>
+    </message>
+    <message>
+        <source>Token IDs</source>
+        <translation>词元编号</translation>
+    </message>
+    <message>
+        <source>Learned token IDs</source>
+        <translation>学习的词元编号</translation>
+    </message>
+    <message>
+        <source>Attention mask</source>
+        <translation>注意力掩码</translation>
+    </message>
+    <message>
         <source>Data</source>
         <translation>数据</translation>
     </message>
     <message>
-        <source>Choose a JSONL, JSON, CSV or Parquet file, or drop one</source>
-        <translation>选择 JSONL、JSON、CSV 或 Parquet 文件，或把文件拖到这里</translation>
+        <source>Choose a file, or drop one</source>
+        <translation>选择或拖入文件</translation>
     </message>
     <message>
         <source>Browse for a data file</source>
         <translation>浏览数据文件</translation>
     </message>
     <message>
+        <source>Add another data file</source>
+        <translation>再添加一个数据文件</translation>
+    </message>
+    <message>
         <source>Map columns…</source>
-        <translation>映射列…</translation>
+        <translation>指定各列…</translation>
     </message>
     <message>
         <source>Preview…</source>
         <translation>预览…</translation>
     </message>
     <message>
-        <source>Data (*.jsonl *.json *.csv *.tsv *.xlsx *.xlsm *.xlsb *.xls *.ods *.parquet);;All files (*)</source>
-        <translation>数据 (*.jsonl *.json *.csv *.tsv *.xlsx *.xlsm *.xlsb *.xls *.ods *.parquet);;所有文件 (*)</translation>
+        <source>JSONL, CSV, Excel, Parquet, PDF, Word, text and more. One example per row: a chat, a prompt and its response, or text.</source>
+        <translation>支持 JSONL、CSV、Excel、Parquet、PDF、Word、纯文本等。每行一个样本：一段对话、一个提示词及其回答，或一段文本。</translation>
     </message>
     <message>
         <source>Use the sample</source>
         <translation>使用示例数据</translation>
-    </message>
-    <message>
-        <source>One example per row: a chat, a prompt and its response, or text.</source>
-        <translation>每行一个样本：一段对话、一条提示及其回复，或一段文本。</translation>
     </message>
     <message>
         <source>This model has a chat template. Trained without it, it may answer wrongly in a chat.</source>
@@ -9383,36 +12017,36 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正在读取前几行…</translation>
     </message>
     <message>
+        <source>Data (*.jsonl *.json *.csv *.tsv *.xlsx *.xlsm *.xlsb *.xls *.ods *.parquet *.arrow *.txt *.md *.pdf *.docx *.html *.gz *.zst *.zip);;All files (*)</source>
+        <translation>数据 (*.jsonl *.json *.csv *.tsv *.xlsx *.xlsm *.xlsb *.xls *.ods *.parquet *.arrow *.txt *.md *.pdf *.docx *.html *.gz *.zst *.zip);;所有文件 (*)</translation>
+    </message>
+    <message>
         <source>%1 of %2 rows</source>
         <translation>共 %2 行，使用 %1 行</translation>
     </message>
     <message>
-        <source>%1 examples</source>
-        <translation>%1 个样本</translation>
+        <source>%1 skipped</source>
+        <translation>跳过 %1 行</translation>
     </message>
     <message>
-        <source>about %1 examples</source>
-        <translation>约 %1 个样本</translation>
+        <source>%1 rows</source>
+        <translation>%1 行</translation>
     </message>
     <message>
-        <source>%1 example</source>
-        <translation>%1 个样本</translation>
+        <source>about %1 rows</source>
+        <translation>约 %1 行</translation>
+    </message>
+    <message>
+        <source>%1 row</source>
+        <translation>%1 行</translation>
+    </message>
+    <message>
+        <source>bad rows skipped: at least %1</source>
+        <translation>至少跳过 %1 行无效数据</translation>
     </message>
     <message>
         <source>trained as a chat</source>
         <translation>作为对话训练</translation>
-    </message>
-    <message numerus="yes">
-        <source>%n skipped</source>
-        <translation>
-            <numerusform>跳过 %n 个</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <source>at least %n bad rows, skipped</source>
-        <translation>
-            <numerusform>至少 %n 个坏行，已跳过</numerusform>
-        </translation>
     </message>
     <message>
         <source>Choose a data file</source>
@@ -9478,12 +12112,51 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>%1 个没有可学习的词元</translation>
     </message>
     <message>
+        <source>trained as a chat</source>
+        <translation>作为对话训练</translation>
+    </message>
+    <message>
         <source>and %1 more</source>
         <translation>以及另外 %1 个</translation>
     </message>
     <message>
-        <source>Example %1 of %2  ·  line %3  ·  %4 tokens, %5 trained</source>
-        <translation>样本 %1 / %2  ·  第 %3 行  ·  %4 个词元，学习 %5 个</translation>
+        <source>Example %1 of %2  ·  %3  ·  %4 tokens, %5 trained</source>
+        <translation>样本 %1 / %2  ·  %3  ·  %4 个词元，学习 %5 个</translation>
+    </message>
+</context>
+<context>
+    <name>DataWords</name>
+    <message>
+        <source>You chose these columns.</source>
+        <translation>这些列由你指定。</translation>
+    </message>
+    <message>
+        <source>A text file: paragraphs are joined into examples of up to %1 characters. A heading begins a new one.</source>
+        <translation>文本文件：段落会合并为样本，每个样本最多 %1 个字符；遇到标题则开始新的样本。</translation>
+    </message>
+    <message>
+        <source>Recognized when the rows are read.</source>
+        <translation>读取数据行时识别格式。</translation>
+    </message>
+    <message>
+        <source>“%1”</source>
+        <translation>“%1”</translation>
+    </message>
+    <message>
+        <source>, </source>
+        <translation>、</translation>
+    </message>
+    <message>
+        <source>Recognized because %1 holds lists of messages.</source>
+        <translation>识别依据：%1 列中是消息列表。</translation>
+    </message>
+    <message>
+        <source>Recognized by the names of the columns: %1.</source>
+        <translation>识别依据：列名 %1。</translation>
+    </message>
+    <message>
+        <source>Recognized because %1 holds text and no other column a response.</source>
+        <translation>识别依据：%1 列是文本，且没有其他列像是回答。</translation>
     </message>
 </context>
 <context>
@@ -9685,6 +12358,84 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Show runs</source>
         <translation>显示运行</translation>
+    </message>
+</context>
+<context>
+    <name>DownloadFirst</name>
+    <message>
+        <source>Stopping…</source>
+        <translation>正在停止…</translation>
+    </message>
+    <message>
+        <source>Waiting: %1</source>
+        <translation>正在等待：%1</translation>
+    </message>
+    <message>
+        <source>Asking the hub…</source>
+        <translation>正在询问模型站…</translation>
+    </message>
+</context>
+<context>
+    <name>DownloadRow</name>
+    <message>
+        <source>Pause</source>
+        <translation>暂停</translation>
+    </message>
+    <message>
+        <source>Pause %1</source>
+        <translation>暂停 %1</translation>
+    </message>
+    <message>
+        <source>Continue</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <source>Continue %1</source>
+        <translation>继续 %1</translation>
+    </message>
+    <message>
+        <source>Get access…</source>
+        <translation>获取访问权限…</translation>
+    </message>
+    <message>
+        <source>Get access to %1</source>
+        <translation>获取 %1 的访问权限</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Cancel %1</source>
+        <translation>取消 %1</translation>
+    </message>
+    <message>
+        <source>Progress of %1</source>
+        <translation>%1 的进度</translation>
+    </message>
+    <message>
+        <source>Paused at %1</source>
+        <translation>已暂停于 %1</translation>
+    </message>
+    <message>
+        <source>Paused</source>
+        <translation>已暂停</translation>
+    </message>
+    <message>
+        <source>Stopping…</source>
+        <translation>正在停止…</translation>
+    </message>
+    <message>
+        <source>Another window or command is downloading it.</source>
+        <translation>另一个窗口或命令正在下载它。</translation>
+    </message>
+    <message>
+        <source>Waiting: %1</source>
+        <translation>正在等待：%1</translation>
+    </message>
+    <message>
+        <source>Asking the hub…</source>
+        <translation>正在询问模型站…</translation>
     </message>
 </context>
 <context>
@@ -10095,6 +12846,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在第 %1 步测得</translation>
     </message>
     <message>
+        <source>Evaluating %1</source>
+        <translation>正在评估 %1</translation>
+    </message>
+    <message>
         <source>Starting…</source>
         <translation>正在启动…</translation>
     </message>
@@ -10127,7 +12882,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Save as HTML…</source>
-        <translation>保存为 HTML…</translation>
+        <translation>另存为 HTML…</translation>
     </message>
     <message>
         <source>Save as PDF…</source>
@@ -10300,6 +13055,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正在与训练后的模型比较</translation>
     </message>
     <message>
+        <source>Uploading to the model hub</source>
+        <translation>正在上传到模型站</translation>
+    </message>
+    <message>
         <source>Finishing the files</source>
         <translation>正在完成文件</translation>
     </message>
@@ -10312,36 +13071,12 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>%1：%2%</translation>
     </message>
     <message>
-        <source>Same next token at %1% of %2 positions, less than %3 nats apart.</source>
-        <translation>在 %2 个位置中，%1% 的下一个词元相同，相差不到 %3 nats。</translation>
-    </message>
-    <message>
-        <source>Same next token at %1% of %2 positions, %3 nats apart.</source>
-        <translation>在 %2 个位置中，%1% 的下一个词元相同，相差 %3 nats。</translation>
-    </message>
-    <message>
         <source>It was not compared with the trained model.</source>
         <translation>没有与训练后的模型比较。</translation>
     </message>
     <message>
-        <source>Exported, but not verified</source>
-        <translation>已导出，但未验证</translation>
-    </message>
-    <message>
-        <source>Exported, but the answers change</source>
-        <translation>已导出，但回答会改变</translation>
-    </message>
-    <message>
         <source>%1 That is what rounding to fewer bits costs.</source>
         <translation>%1 这是舍入到更少位数的代价。</translation>
-    </message>
-    <message>
-        <source>Verified: only rounding differs</source>
-        <translation>已验证：仅有舍入差异</translation>
-    </message>
-    <message>
-        <source>Verified equal</source>
-        <translation>已验证一致</translation>
     </message>
     <message>
         <source>%1: %2</source>
@@ -10350,6 +13085,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Copy command for %1</source>
         <translation>复制 %1 命令</translation>
+    </message>
+    <message>
+        <source>Exporting %1</source>
+        <translation>正在导出 %1</translation>
+    </message>
+    <message>
+        <source>Uploading %1</source>
+        <translation>正在上传 %1</translation>
     </message>
 </context>
 <context>
@@ -10383,12 +13126,28 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>同时放入 LM Studio</translation>
     </message>
     <message>
+        <source>Also upload it to the model hub, with its card</source>
+        <translation>同时上传到模型站，并附上模型卡</translation>
+    </message>
+    <message>
+        <source>Repository, as OWNER/NAME</source>
+        <translation>仓库（所有者/名称）</translation>
+    </message>
+    <message>
+        <source>Everybody may see it</source>
+        <translation>所有人可见</translation>
+    </message>
+    <message>
         <source>Where to export to</source>
         <translation>导出到哪里</translation>
     </message>
     <message>
         <source>Also into Ollama, as %1</source>
         <translation>同时放入 Ollama，名为 %1</translation>
+    </message>
+    <message>
+        <source>Name the repository to upload to, such as me/my-model.</source>
+        <translation>请填写要上传到的仓库，例如 me/my-model。</translation>
     </message>
 </context>
 <context>
@@ -10431,6 +13190,61 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>FileSummary</name>
+    <message>
+        <source>All data</source>
+        <translation>全部数据</translation>
+    </message>
+    <message>
+        <source>Other file…</source>
+        <translation>其他文件…</translation>
+    </message>
+    <message>
+        <source>Train with it</source>
+        <translation>用它训练</translation>
+    </message>
+    <message>
+        <source>Keep…</source>
+        <translation>收藏…</translation>
+    </message>
+    <message>
+        <source>Keep in the library</source>
+        <translation>加入数据集列表</translation>
+    </message>
+    <message>
+        <source>Write questions…</source>
+        <translation>生成问答…</translation>
+    </message>
+    <message>
+        <source>Write questions from documents</source>
+        <translation>根据文档生成问答</translation>
+    </message>
+    <message>
+        <source>Map columns…</source>
+        <translation>指定各列…</translation>
+    </message>
+    <message>
+        <source>Reading the first rows…</source>
+        <translation>正在读取前几行…</translation>
+    </message>
+    <message>
+        <source>Some rows can&apos;t be used as they are</source>
+        <translation>有些行无法直接使用</translation>
+    </message>
+    <message>
+        <source>Show the problems</source>
+        <translation>查看问题</translation>
+    </message>
+    <message>
+        <source>This model has a chat template. Trained without it, it may answer wrongly in a chat.</source>
+        <translation>这个模型带有对话模板。不用模板训练，它在对话中可能答错。</translation>
+    </message>
+    <message>
+        <source>Trained as plain text</source>
+        <translation>按纯文本训练</translation>
+    </message>
+</context>
+<context>
     <name>FilesTable</name>
     <message>
         <source>File</source>
@@ -10443,6 +13257,43 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Changed</source>
         <translation>修改时间</translation>
+    </message>
+</context>
+<context>
+    <name>FindBar</name>
+    <message>
+        <source>Find in the rows</source>
+        <translation>在数据行中查找</translation>
+    </message>
+    <message>
+        <source>Previous match</source>
+        <translation>上一个匹配</translation>
+    </message>
+    <message>
+        <source>Next match</source>
+        <translation>下一个匹配</translation>
+    </message>
+    <message>
+        <source>Stop searching</source>
+        <translation>停止查找</translation>
+    </message>
+    <message>
+        <source>Only matches</source>
+        <translation>只显示匹配的行</translation>
+    </message>
+    <message>
+        <source>Only rows with problems</source>
+        <translation>只显示有问题的行</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln match(es)</source>
+        <translation>
+            <numerusform>%Ln 个匹配</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>%1, %2% searched</source>
+        <translation>%1，已查找 %2%</translation>
     </message>
 </context>
 <context>
@@ -10465,6 +13316,121 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>GetMore</name>
+    <message>
+        <source>Name of a model, such as qwen3 instruct</source>
+        <translation>模型名称，例如 qwen3 instruct</translation>
+    </message>
+    <message>
+        <source>Search for models</source>
+        <translation>搜索模型</translation>
+    </message>
+    <message>
+        <source>Search the hub</source>
+        <translation>搜索模型站</translation>
+    </message>
+    <message>
+        <source>Any size</source>
+        <translation>任意大小</translation>
+    </message>
+    <message>
+        <source>Up to 1 B</source>
+        <translation>不超过 10 亿</translation>
+    </message>
+    <message>
+        <source>1 to 4 B</source>
+        <translation>10 亿至 40 亿</translation>
+    </message>
+    <message>
+        <source>4 to 9 B</source>
+        <translation>40 亿至 90 亿</translation>
+    </message>
+    <message>
+        <source>9 to 20 B</source>
+        <translation>90 亿至 200 亿</translation>
+    </message>
+    <message>
+        <source>Over 20 B</source>
+        <translation>超过 200 亿</translation>
+    </message>
+    <message>
+        <source>Any license</source>
+        <translation>任意许可证</translation>
+    </message>
+    <message>
+        <source>Family</source>
+        <translation>系列</translation>
+    </message>
+    <message>
+        <source>Any family</source>
+        <translation>任意系列</translation>
+    </message>
+    <message>
+        <source>Number of parameters</source>
+        <translation>参数量</translation>
+    </message>
+    <message>
+        <source>License</source>
+        <translation>许可证</translation>
+    </message>
+    <message>
+        <source>Fits this computer</source>
+        <translation>适合此计算机</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Cancel the search</source>
+        <translation>取消搜索</translation>
+    </message>
+    <message>
+        <source>Searching the hub…</source>
+        <translation>正在搜索模型站…</translation>
+    </message>
+    <message>
+        <source>From the hub</source>
+        <translation>来自模型站</translation>
+    </message>
+    <message>
+        <source>The hub has no such model. Try other words or fewer filters.</source>
+        <translation>模型站没有这样的模型。请换用其他关键词或减少筛选条件。</translation>
+    </message>
+    <message>
+        <source>No model of the list matches. Search the hub for others.</source>
+        <translation>列表中没有匹配的模型。请在模型站搜索其他模型。</translation>
+    </message>
+    <message>
+        <source>Recommended, as of %1</source>
+        <translation>推荐（截至 %1）</translation>
+    </message>
+    <message>
+        <source>Open settings</source>
+        <translation>打开设置</translation>
+    </message>
+    <message>
+        <source>Nothing is searched for or downloaded. Models on this computer can be used.</source>
+        <translation>不会搜索或下载任何内容。仍可使用此计算机上的模型。</translation>
+    </message>
+    <message>
+        <source>You are working offline</source>
+        <translation>您正在离线工作</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>重试</translation>
+    </message>
+    <message>
+        <source>Set up</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>Enter a token…</source>
+        <translation>输入令牌…</translation>
+    </message>
+</context>
+<context>
     <name>GoalCard</name>
     <message>
         <source>Goal and name</source>
@@ -10479,6 +13445,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>默认由数据和模型命名</translation>
     </message>
     <message>
+        <source>Rows with the same value there are all trained or all held out.</source>
+        <translation>该列值相同的行要么全部训练，要么全部留出。</translation>
+    </message>
+    <message>
+        <source>Keep groups together by column</source>
+        <translation>按列保持分组完整</translation>
+    </message>
+    <message>
         <source>Name of the run</source>
         <translation>运行的名称</translation>
     </message>
@@ -10489,6 +13463,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Evaluate on the file named in the settings</source>
         <translation>用设置中指定的文件评估</translation>
+    </message>
+    <message>
+        <source>No groups</source>
+        <translation>不分组</translation>
     </message>
 </context>
 <context>
@@ -10558,10 +13536,216 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>Grid</name>
+    <message>
+        <source>Rows</source>
+        <translation>数据行</translation>
+    </message>
+    <message>
+        <source>Undo</source>
+        <translation>撤销</translation>
+    </message>
+    <message>
+        <source>Save as…</source>
+        <translation>另存为…</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln row(s)</source>
+        <translation>
+            <numerusform>共 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>%1 rows up to the problem</source>
+        <translation>出错处之前共 %1 行</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln kept</source>
+        <translation>
+            <numerusform>已保留 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln edited</source>
+        <translation>
+            <numerusform>已修改 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln deleted</source>
+        <translation>
+            <numerusform>已删除 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Reading…</source>
+        <translation>正在读取…</translation>
+    </message>
+    <message>
+        <source>Save as</source>
+        <translation>另存为</translation>
+    </message>
+    <message>
+        <source>%1 rows read so far</source>
+        <translation>已读取 %1 行</translation>
+    </message>
+    <message>
+        <source>%1 shown</source>
+        <translation>显示 %1 行</translation>
+    </message>
+</context>
+<context>
+    <name>HubLook</name>
+    <message>
+        <source>%1 are downloaded when the run starts. %2 are free.</source>
+        <translation>运行开始时下载 %1。可用空间 %2。</translation>
+    </message>
+    <message>
+        <source>Not enough room: %1 to download, but only %2 are free.</source>
+        <translation>空间不足：需下载 %1，但可用空间只有 %2。</translation>
+    </message>
+</context>
+<context>
+    <name>KeepDialog</name>
+    <message>
+        <source>Keep in the library</source>
+        <translation>加入数据集列表</translation>
+    </message>
+    <message>
+        <source>The library remembers the file, its versions and the runs that used them. The file stays put.</source>
+        <translation>列表会记住文件、它的各个版本以及用过它的运行。文件仍在原处。</translation>
+    </message>
+    <message>
+        <source>Name</source>
+        <translation>名称</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+</context>
+<context>
     <name>LargeChartDialog</name>
     <message>
         <source>Close (Esc)</source>
         <translation>关闭（Esc）</translation>
+    </message>
+</context>
+<context>
+    <name>LearnsPane</name>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Choose a model, or type a folder or hub id</source>
+        <translation>选择模型，或输入文件夹或模型库 ID</translation>
+    </message>
+    <message>
+        <source>Text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <source>List of tokens</source>
+        <translation>词元列表</translation>
+    </message>
+    <message>
+        <source>Tokens as</source>
+        <translation>词元显示方式</translation>
+    </message>
+    <message>
+        <source>Previous row</source>
+        <translation>上一行</translation>
+    </message>
+    <message>
+        <source>Next row</source>
+        <translation>下一行</translation>
+    </message>
+    <message>
+        <source>The model learns the underlined tokens. The rest is context. Control tokens are colored.</source>
+        <translation>模型学习带下划线的词元，其余是上下文。控制词元用颜色标出。</translation>
+    </message>
+    <message>
+        <source>The model learns the tokens marked “yes”. The rest is context.</source>
+        <translation>模型学习标为“是”的词元，其余是上下文。</translation>
+    </message>
+    <message>
+        <source>Say first which column is which.</source>
+        <translation>请先指定各列的含义。</translation>
+    </message>
+    <message>
+        <source>Choose a model. Its tokenizer makes the tokens.</source>
+        <translation>请选择模型，词元由它的分词器生成。</translation>
+    </message>
+    <message>
+        <source>Reading the data with the model&apos;s own tokenizer…</source>
+        <translation>正在用模型自带的分词器读取数据…</translation>
+    </message>
+    <message>
+        <source>Set up training</source>
+        <translation>设置训练环境</translation>
+    </message>
+    <message>
+        <source>The tokens come from the model&apos;s own tokenizer, which is part of it.</source>
+        <translation>词元由模型自带的分词器生成，而分词器要在训练环境中运行。</translation>
+    </message>
+    <message>
+        <source>Training is not set up yet</source>
+        <translation>训练环境尚未设置</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln row(s)</source>
+        <translation>
+            <numerusform>共 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>The first %1 rows</source>
+        <translation>前 %1 行</translation>
+    </message>
+    <message>
+        <source>%1 tokens</source>
+        <translation>%1 个词元</translation>
+    </message>
+    <message>
+        <source>%1 learned (%2%)</source>
+        <translation>学习 %1 个（%2%）</translation>
+    </message>
+    <message>
+        <source>%1% lost behind the context of %2 tokens</source>
+        <translation>超出 %2 个词元的上下文，丢失 %1%</translation>
+    </message>
+    <message>
+        <source>longest %1 tokens</source>
+        <translation>最长 %1 个词元</translation>
+    </message>
+    <message>
+        <source>%1 skipped</source>
+        <translation>跳过 %1 行</translation>
+    </message>
+    <message>
+        <source>%1 without learned tokens</source>
+        <translation>%1 行没有可学习的词元</translation>
+    </message>
+    <message>
+        <source>trained as a chat</source>
+        <translation>按对话训练</translation>
+    </message>
+    <message>
+        <source>Reading the row…</source>
+        <translation>正在读取这一行…</translation>
+    </message>
+    <message>
+        <source>The run leaves this row out: %1</source>
+        <translation>训练时会跳过这一行：%1</translation>
+    </message>
+    <message>
+        <source>%1  ·  %2 tokens, %3 learned</source>
+        <translation>%1  ·  %2 个词元，学习 %3 个</translation>
+    </message>
+    <message>
+        <source>%1  ·  edited, not saved yet</source>
+        <translation>%1  ·  已修改，尚未保存</translation>
     </message>
 </context>
 <context>
@@ -10577,6 +13761,86 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>context ends at the dashed line</source>
         <translation>虚线处为上下文长度</translation>
+    </message>
+</context>
+<context>
+    <name>LibraryCard</name>
+    <message>
+        <source>Library</source>
+        <translation>数据集</translation>
+    </message>
+    <message>
+        <source>Remove %1 from the library</source>
+        <translation>从数据集列表中移除 %1</translation>
+    </message>
+    <message>
+        <source>%1 is not there any more</source>
+        <translation>%1 已不存在</translation>
+    </message>
+    <message>
+        <source>Synthetic</source>
+        <translation>合成数据</translation>
+    </message>
+    <message>
+        <source>version %1</source>
+        <translation>第 %1 版</translation>
+    </message>
+    <message numerus="yes">
+        <source>used by %n run(s)</source>
+        <translation>
+            <numerusform>%n 次运行用过</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>not used yet</source>
+        <translation>尚未使用</translation>
+    </message>
+</context>
+<context>
+    <name>LibraryPage</name>
+    <message>
+        <source>Base models that runs train on</source>
+        <translation>用于训练的基础模型</translation>
+    </message>
+    <message>
+        <source>Models</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>On this computer</source>
+        <translation>此计算机上</translation>
+    </message>
+    <message>
+        <source>Get more</source>
+        <translation>获取更多</translation>
+    </message>
+    <message>
+        <source>Downloads</source>
+        <translation>下载</translation>
+    </message>
+    <message>
+        <source>Cancel the download of %1?</source>
+        <translation>取消下载 %1？</translation>
+    </message>
+    <message>
+        <source>This deletes the %1 that have arrived.</source>
+        <translation>这将删除已下载的 %1。</translation>
+    </message>
+    <message>
+        <source>Keep the download</source>
+        <translation>保留下载</translation>
+    </message>
+    <message>
+        <source>To continue later, pause it instead.</source>
+        <translation>如果以后要继续，请改为暂停。</translation>
+    </message>
+    <message>
+        <source>Cancel the download</source>
+        <translation>取消下载</translation>
+    </message>
+    <message>
+        <source>%1 is on this computer now.</source>
+        <translation>%1 已在此计算机上。</translation>
     </message>
 </context>
 <context>
@@ -10735,10 +13999,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>没有运行</translation>
     </message>
     <message>
-        <source>Exporting %1</source>
-        <translation>正在导出 %1</translation>
-    </message>
-    <message>
         <source>%1%, %2</source>
         <translation>%1%，%2</translation>
     </message>
@@ -10791,22 +14051,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
 <context>
     <name>ModelPicker</name>
     <message>
-        <source>%1 B parameters</source>
-        <translation>%1 B 参数</translation>
-    </message>
-    <message>
-        <source>%1 M parameters</source>
-        <translation>%1 M 参数</translation>
-    </message>
-    <message>
-        <source>chat template found</source>
-        <translation>有对话模板</translation>
-    </message>
-    <message>
-        <source>no chat template</source>
-        <translation>没有对话模板</translation>
-    </message>
-    <message>
         <source>Model</source>
         <translation>模型</translation>
     </message>
@@ -10827,8 +14071,12 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>选择其他文件夹…</translation>
     </message>
     <message>
-        <source>license unknown</source>
-        <translation>许可证未知</translation>
+        <source>Try again</source>
+        <translation>重试</translation>
+    </message>
+    <message>
+        <source>Open in Models</source>
+        <translation>在“模型”中打开</translation>
     </message>
     <message>
         <source>Downloaded from the hub when the run starts. The plan follows after that.</source>
@@ -10844,7 +14092,184 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>ModelRow</name>
+    <message>
+        <source>Import…</source>
+        <translation>导入…</translation>
+    </message>
+    <message>
+        <source>Import %1</source>
+        <translation>导入 %1</translation>
+    </message>
+    <message>
+        <source>Train with it</source>
+        <translation>用它训练</translation>
+    </message>
+    <message>
+        <source>Train with %1</source>
+        <translation>用 %1 训练</translation>
+    </message>
+    <message>
+        <source>More</source>
+        <translation>更多</translation>
+    </message>
+    <message>
+        <source>More for %1</source>
+        <translation>%1 的更多操作</translation>
+    </message>
+    <message>
+        <source>Show in the file manager</source>
+        <translation>在文件管理器中显示</translation>
+    </message>
+    <message>
+        <source>Verify the files</source>
+        <translation>校验文件</translation>
+    </message>
+    <message>
+        <source>Delete…</source>
+        <translation>删除…</translation>
+    </message>
+    <message>
+        <source>It was not downloaded from a model hub, so there are no hashes to compare it with.</source>
+        <translation>该模型不是从模型站下载的，因此没有可供比较的哈希值。</translation>
+    </message>
+</context>
+<context>
+    <name>ModelSheet</name>
+    <message>
+        <source>Asking the hub…</source>
+        <translation>正在询问模型站…</translation>
+    </message>
+    <message>
+        <source>Model card</source>
+        <translation>模型卡片</translation>
+    </message>
+    <message>
+        <source>Open its page</source>
+        <translation>打开其页面</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>Download</source>
+        <translation>下载</translation>
+    </message>
+    <message>
+        <source>Train with it</source>
+        <translation>用它训练</translation>
+    </message>
+    <message>
+        <source>%1 to download. %2 are free.</source>
+        <translation>需下载 %1。可用空间 %2。</translation>
+    </message>
+    <message>
+        <source>Not enough room: %1 to download, but only %2 are free.</source>
+        <translation>空间不足：需下载 %1，但可用空间只有 %2。</translation>
+    </message>
+    <message>
+        <source>It is on this computer.</source>
+        <translation>它已在此计算机上。</translation>
+    </message>
+    <message>
+        <source>Accept the license on the model&apos;s page with your account, then enter an access token of that account.</source>
+        <translation>请用您的账号在模型页面上接受许可证，然后输入该账号的访问令牌。</translation>
+    </message>
+    <message>
+        <source>Access on request</source>
+        <translation>需申请访问</translation>
+    </message>
+    <message>
+        <source>Open the license page</source>
+        <translation>打开许可证页面</translation>
+    </message>
+    <message>
+        <source>Enter a token…</source>
+        <translation>输入令牌…</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>重试</translation>
+    </message>
+    <message>
+        <source>Set up</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>Look at %1</source>
+        <translation>查看 %1</translation>
+    </message>
+</context>
+<context>
+    <name>ModelWords</name>
+    <message>
+        <source>%1 B parameters</source>
+        <translation>%1 B 参数</translation>
+    </message>
+    <message>
+        <source>%1 M parameters</source>
+        <translation>%1 M 参数</translation>
+    </message>
+    <message>
+        <source>Fits</source>
+        <translation>适合</translation>
+    </message>
+    <message>
+        <source>Tight</source>
+        <translation>紧张</translation>
+    </message>
+    <message>
+        <source>Does not fit</source>
+        <translation>放不下</translation>
+    </message>
+    <message>
+        <source>Check first</source>
+        <translation>请先检查</translation>
+    </message>
+    <message>
+        <source>QLoRA: %1</source>
+        <translation>QLoRA：%1</translation>
+    </message>
+    <message>
+        <source>LoRA: %1</source>
+        <translation>LoRA：%1</translation>
+    </message>
+    <message>
+        <source>license unknown</source>
+        <translation>许可证未知</translation>
+    </message>
+    <message>
+        <source>chat template found</source>
+        <translation>有对话模板</translation>
+    </message>
+    <message>
+        <source>no chat template</source>
+        <translation>无对话模板</translation>
+    </message>
+    <message>
+        <source>context of %1 tokens</source>
+        <translation>上下文 %1 个词元</translation>
+    </message>
+    <message>
+        <source>%1 of %2</source>
+        <translation>%1 / %2</translation>
+    </message>
+    <message>
+        <source>%1/s</source>
+        <translation>%1/秒</translation>
+    </message>
+    <message>
+        <source>about %1 left</source>
+        <translation>剩余约 %1</translation>
+    </message>
+</context>
+<context>
     <name>NewRunActions</name>
+    <message>
+        <source>What has arrived of the model is kept. Start continues the download.</source>
+        <translation>已下载的部分会保留。点击开始可继续下载。</translation>
+    </message>
     <message>
         <source>Complete the form first.</source>
         <translation>请先填完表单。</translation>
@@ -10868,6 +14293,13 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Written to %1</source>
         <translation>已写入 %1</translation>
+    </message>
+</context>
+<context>
+    <name>NewRunForm</name>
+    <message>
+        <source>The data has no such column. Choose another one, or none.</source>
+        <translation>数据中没有这一列。请换一列，或不分组。</translation>
     </message>
 </context>
 <context>
@@ -10917,6 +14349,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>训练环境属于另一个版本的 Tunesmith</translation>
     </message>
     <message>
+        <source>Open in Models</source>
+        <translation>在“模型”中打开</translation>
+    </message>
+    <message>
         <source>Runs may fail. Everything else works.</source>
         <translation>运行可能会失败，其他功能不受影响。</translation>
     </message>
@@ -10958,6 +14394,194 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>OfferRow</name>
+    <message>
+        <source>Download…</source>
+        <translation>下载…</translation>
+    </message>
+    <message>
+        <source>Train with it</source>
+        <translation>用它训练</translation>
+    </message>
+    <message>
+        <source>Download %1</source>
+        <translation>下载 %1</translation>
+    </message>
+    <message>
+        <source>Train with %1</source>
+        <translation>用 %1 训练</translation>
+    </message>
+    <message>
+        <source>Access on request</source>
+        <translation>需申请访问</translation>
+    </message>
+    <message>
+        <source>On this computer</source>
+        <translation>此计算机上</translation>
+    </message>
+</context>
+<context>
+    <name>Offers</name>
+    <message>
+        <source>%1 downloads</source>
+        <translation>%1 次下载</translation>
+    </message>
+    <message>
+        <source>size unknown</source>
+        <translation>大小未知</translation>
+    </message>
+    <message>
+        <source>about %1</source>
+        <translation>大约 %1</translation>
+    </message>
+</context>
+<context>
+    <name>OnComputer</name>
+    <message>
+        <source>Import folder…</source>
+        <translation>导入文件夹…</translation>
+    </message>
+    <message>
+        <source>Import GGUF…</source>
+        <translation>导入 GGUF…</translation>
+    </message>
+    <message>
+        <source>Looking for models…</source>
+        <translation>正在查找模型…</translation>
+    </message>
+    <message>
+        <source>No models yet</source>
+        <translation>还没有模型</translation>
+    </message>
+    <message>
+        <source>A run needs a base model. Download one, or import a folder with safetensors files.</source>
+        <translation>运行需要基础模型。请下载一个，或导入包含 safetensors 文件的文件夹。</translation>
+    </message>
+    <message>
+        <source>Get a model</source>
+        <translation>获取模型</translation>
+    </message>
+    <message>
+        <source>Kept by other programs. Tunesmith reads them and changes nothing.</source>
+        <translation>由其他程序保存。Tunesmith 只读取，不做任何更改。</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>重试</translation>
+    </message>
+    <message>
+        <source>Verifying %1</source>
+        <translation>正在校验 %1</translation>
+    </message>
+    <message>
+        <source>%1 is what the hub has, file by file.</source>
+        <translation>%1 的每个文件都与模型站一致。</translation>
+    </message>
+    <message>
+        <source>%1 has changed since it was downloaded</source>
+        <translation>%1 在下载后发生了变化</translation>
+    </message>
+    <message>
+        <source>Missing or changed: %1. Delete the model and download it again.</source>
+        <translation>缺失或已更改：%1。请删除该模型并重新下载。</translation>
+    </message>
+    <message>
+        <source>The run %1 is training with it. Stop the run first.</source>
+        <translation>运行 %1 正在用它训练。请先停止该运行。</translation>
+    </message>
+    <message>
+        <source>Delete %1?</source>
+        <translation>删除 %1？</translation>
+    </message>
+    <message>
+        <source>%1 are moved to the trash, from where the model can be restored.</source>
+        <translation>将 %1 移到回收站，之后可以从那里恢复该模型。</translation>
+    </message>
+    <message>
+        <source>Move to the trash</source>
+        <translation>移到回收站</translation>
+    </message>
+    <message>
+        <source>No run uses it.</source>
+        <translation>没有运行使用它。</translation>
+    </message>
+    <message numerus="yes">
+        <source>%1 and %n more</source>
+        <translation>
+            <numerusform>%1 以及另外 %n 个</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%n run(s) use it and can&apos;t be resumed, asked or exported without it:</source>
+        <translation>
+            <numerusform>有 %n 个运行使用它，没有它就无法恢复、提问或导出：</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Moved to the trash, from where models can be restored.</source>
+        <translation>已移到回收站，可以从那里恢复模型。</translation>
+    </message>
+    <message>
+        <source>Choose a model folder</source>
+        <translation>选择模型文件夹</translation>
+    </message>
+    <message>
+        <source>GGUF files (*.gguf)</source>
+        <translation>GGUF 文件 (*.gguf)</translation>
+    </message>
+    <message>
+        <source>Choose a GGUF file</source>
+        <translation>选择 GGUF 文件</translation>
+    </message>
+    <message>
+        <source>Importing %1</source>
+        <translation>正在导入 %1</translation>
+    </message>
+    <message>
+        <source>%1 was imported.</source>
+        <translation>已导入 %1。</translation>
+    </message>
+</context>
+<context>
+    <name>OpenFile</name>
+    <message>
+        <source>Rows</source>
+        <translation>行</translation>
+    </message>
+    <message>
+        <source>What it learns</source>
+        <translation>学习内容</translation>
+    </message>
+    <message>
+        <source>Problems</source>
+        <translation>问题</translation>
+    </message>
+    <message>
+        <source>What is shown</source>
+        <translation>显示内容</translation>
+    </message>
+    <message>
+        <source>Set up training</source>
+        <translation>设置训练环境</translation>
+    </message>
+    <message>
+        <source>Files of this kind are read by its libraries. JSON, CSV and text files open without it.</source>
+        <translation>这类文件要用训练环境中的库读取。JSON、CSV 和文本文件无需训练环境即可打开。</translation>
+    </message>
+    <message>
+        <source>Training is not set up yet</source>
+        <translation>训练环境尚未设置</translation>
+    </message>
+    <message>
+        <source>Saved as %1</source>
+        <translation>已保存为 %1</translation>
+    </message>
+    <message>
+        <source>Open the copy</source>
+        <translation>打开副本</translation>
+    </message>
+</context>
+<context>
     <name>Outcome</name>
     <message>
         <source>Open folder</source>
@@ -10966,22 +14590,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>%1 in %2</source>
         <translation>%1，位于 %2</translation>
-    </message>
-    <message>
-        <source>It was exported before and has not changed since.</source>
-        <translation>之前已导出过，此后没有改动。</translation>
-    </message>
-    <message>
-        <source>In Ollama: ollama run %1</source>
-        <translation>在 Ollama 中：ollama run %1</translation>
-    </message>
-    <message>
-        <source>In LM Studio: %1</source>
-        <translation>在 LM Studio 中：%1</translation>
-    </message>
-    <message>
-        <source>The license of the base model applies here too: %1</source>
-        <translation>基础模型的许可在此同样适用：%1</translation>
     </message>
 </context>
 <context>
@@ -11130,10 +14738,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>内存计划</translation>
     </message>
     <message>
-        <source>Fits</source>
-        <translation>放得下</translation>
-    </message>
-    <message>
         <source>The weights that are trained, their gradients and the optimizer&apos;s state.</source>
         <translation>参与训练的权重、它们的梯度和优化器状态。</translation>
     </message>
@@ -11148,18 +14752,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>What PyTorch and other libraries take for themselves.</source>
         <translation>PyTorch 等程序库自身占用的部分。</translation>
-    </message>
-    <message>
-        <source>Tight</source>
-        <translation>勉强放得下</translation>
-    </message>
-    <message>
-        <source>Does not fit</source>
-        <translation>放不下</translation>
-    </message>
-    <message>
-        <source>Check first</source>
-        <translation>请先检查</translation>
     </message>
     <message>
         <source>Processor (CPU), no GPU</source>
@@ -11224,6 +14816,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>−%1 GiB</source>
         <translation>−%1 GiB</translation>
+    </message>
+    <message>
+        <source>Examples longer than that: at least %1</source>
+        <translation>比这更长的样本：至少 %1 个</translation>
     </message>
     <message>
         <source>about %1</source>
@@ -11296,6 +14892,138 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>Problems</name>
+    <message>
+        <source>Keep</source>
+        <translation>保留</translation>
+    </message>
+    <message>
+        <source>Leave out</source>
+        <translation>去掉</translation>
+    </message>
+    <message>
+        <source>Repair</source>
+        <translation>修复</translation>
+    </message>
+    <message>
+        <source>Cut</source>
+        <translation>截断</translation>
+    </message>
+    <message>
+        <source>Split</source>
+        <translation>拆分</translation>
+    </message>
+</context>
+<context>
+    <name>ProblemsPane</name>
+    <message>
+        <source>Check again</source>
+        <translation>重新检查</translation>
+    </message>
+    <message>
+        <source>Fix and save as…</source>
+        <translation>修复并另存为…</translation>
+    </message>
+    <message>
+        <source>Choose what is done about each problem. Your file stays as it is.</source>
+        <translation>选择如何处理每个问题。原文件保持不变。</translation>
+    </message>
+    <message>
+        <source>Progress of the check</source>
+        <translation>检查进度</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Problems</source>
+        <translation>问题</translation>
+    </message>
+    <message>
+        <source>Problem</source>
+        <translation>问题</translation>
+    </message>
+    <message>
+        <source>Rows</source>
+        <translation>行</translation>
+    </message>
+    <message>
+        <source>What is done</source>
+        <translation>处理方式</translation>
+    </message>
+    <message>
+        <source>Say first which column is which.</source>
+        <translation>请先指定各列的含义。</translation>
+    </message>
+    <message>
+        <source>Checking the rows…</source>
+        <translation>正在检查各行…</translation>
+    </message>
+    <message>
+        <source>The check was canceled</source>
+        <translation>检查已取消</translation>
+    </message>
+    <message>
+        <source>%1 rows checked</source>
+        <translation>已检查 %1 行</translation>
+    </message>
+    <message>
+        <source>%1, %2 per second</source>
+        <translation>%1，每秒 %2 行</translation>
+    </message>
+    <message>
+        <source>%1, about %2 left</source>
+        <translation>%1，还需约 %2</translation>
+    </message>
+    <message>
+        <source>Set up training</source>
+        <translation>设置训练环境</translation>
+    </message>
+    <message>
+        <source>The check uses its libraries.</source>
+        <translation>检查要用到训练环境中的库。</translation>
+    </message>
+    <message>
+        <source>Training is not set up yet</source>
+        <translation>训练环境尚未设置</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln row(s) checked</source>
+        <translation>
+            <numerusform>已检查 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>%1, problems in %2</source>
+        <translation>%1，其中 %2 行有问题</translation>
+    </message>
+    <message>
+        <source>%1 %2</source>
+        <translation>%1 %2</translation>
+    </message>
+    <message>
+        <source>%1  ·  languages: %2</source>
+        <translation>%1  ·  语言：%2</translation>
+    </message>
+    <message>
+        <source>No problems found</source>
+        <translation>没有发现问题</translation>
+    </message>
+    <message>
+        <source>and %1 more</source>
+        <translation>还有 %1 行</translation>
+    </message>
+    <message>
+        <source>What is done: %1</source>
+        <translation>处理方式：%1</translation>
+    </message>
+    <message>
+        <source>Fix and save as</source>
+        <translation>修复并另存为</translation>
+    </message>
+</context>
+<context>
     <name>Profile</name>
     <message>
         <source>PyTorch for CUDA 12.4</source>
@@ -11311,10 +15039,149 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>QAbstractFileIconProvider</name>
+    <message>
+        <source>Folder</source>
+        <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>File Folder</source>
+        <translation>文件夹</translation>
+    </message>
+</context>
+<context>
+    <name>QFileDialog</name>
+    <message>
+        <source>&amp;Look in:</source>
+        <translation>查找范围(&amp;L)：</translation>
+    </message>
+    <message>
+        <source>Files of &amp;type:</source>
+        <translation>文件类型(&amp;T)：</translation>
+    </message>
+</context>
+<context>
+    <name>QuestionDialog</name>
+    <message>
+        <source>Write questions from documents</source>
+        <translation>根据文档生成问答</translation>
+    </message>
+    <message>
+        <source>A model on this computer reads the text passage by passage and writes questions with answers. Nothing is sent anywhere. A model can be wrong, so you review each row afterwards.</source>
+        <translation>这台电脑上的模型逐段阅读文本，写出问题和答案，不会向外发送任何内容。模型可能出错，因此之后要逐行审核。</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Choose an instruct model</source>
+        <translation>选择指令模型</translation>
+    </message>
+    <message>
+        <source>Larger models write better questions. One without a chat template can&apos;t do it.</source>
+        <translation>模型越大，问题质量越好。没有对话模板的模型无法完成。</translation>
+    </message>
+    <message>
+        <source>Too many make a small model repeat itself. 3 suits most documents.</source>
+        <translation>数量过多时小模型会重复。多数文档适合 3 个。</translation>
+    </message>
+    <message>
+        <source>Questions per passage</source>
+        <translation>每段问题数</translation>
+    </message>
+    <message>
+        <source>Save elsewhere…</source>
+        <translation>保存到其他位置…</translation>
+    </message>
+    <message>
+        <source>Passages that are done</source>
+        <translation>已完成的段落</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>停止</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Review what is there</source>
+        <translation>审核已有内容</translation>
+    </message>
+    <message>
+        <source>Write questions</source>
+        <translation>生成问答</translation>
+    </message>
+    <message>
+        <source>Saved as %1</source>
+        <translation>保存为 %1</translation>
+    </message>
+    <message>
+        <source>Continue</source>
+        <translation>继续</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln question(s) so far, from %1 of %2 passages</source>
+        <translation>
+            <numerusform>已有 %Ln 个问题，来自 %2 段中的 %1 段</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Save the questions as</source>
+        <translation>问题另存为</translation>
+    </message>
+    <message>
+        <source>Reading the documents…</source>
+        <translation>正在读取文档…</translation>
+    </message>
+    <message>
+        <source>Loading the model…</source>
+        <translation>正在加载模型…</translation>
+    </message>
+    <message>
+        <source>%1 of %2 passages  ·  %3 questions</source>
+        <translation>第 %1 / %2 段  ·  %3 个问题</translation>
+    </message>
+    <message>
+        <source>%1 passages per minute</source>
+        <translation>每分钟 %1 段</translation>
+    </message>
+    <message>
+        <source>about %1 left</source>
+        <translation>还需约 %1</translation>
+    </message>
+    <message>
+        <source>Stopping…</source>
+        <translation>正在停止…</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln question(s) from %1 passages.</source>
+        <translation>
+            <numerusform>%1 段文字共生成 %Ln 个问题。</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln of them gave none.</source>
+        <translation>
+            <numerusform>其中 %Ln 段没有生成问题。</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>Rail</name>
     <message>
         <source>Train</source>
         <translation>训练</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
+        <source>Models</source>
+        <translation>模型</translation>
     </message>
     <message>
         <source>Runs</source>
@@ -11351,6 +15218,201 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Try it</source>
         <translation>试用</translation>
+    </message>
+</context>
+<context>
+    <name>ReviewBar</name>
+    <message>
+        <source>Keep</source>
+        <translation>保留</translation>
+    </message>
+    <message>
+        <source>Discard</source>
+        <translation>丢弃</translation>
+    </message>
+    <message>
+        <source>Next</source>
+        <translation>下一行</translation>
+    </message>
+    <message>
+        <source>The next row that nobody has reviewed: N in the list of rows</source>
+        <translation>下一个尚未审核的行：在行列表中按 N</translation>
+    </message>
+    <message>
+        <source>K in the list of rows</source>
+        <translation>在行列表中按 K</translation>
+    </message>
+    <message>
+        <source>D in the list of rows</source>
+        <translation>在行列表中按 D</translation>
+    </message>
+    <message>
+        <source>Passage that the row is about</source>
+        <translation>该行对应的段落</translation>
+    </message>
+    <message>
+        <source>Row %1 of %2</source>
+        <translation>第 %1 / %2 行</translation>
+    </message>
+    <message>
+        <source>Discarded</source>
+        <translation>已丢弃</translation>
+    </message>
+    <message>
+        <source>Kept</source>
+        <translation>已保留</translation>
+    </message>
+    <message>
+        <source>Not reviewed yet</source>
+        <translation>尚未审核</translation>
+    </message>
+    <message>
+        <source>Every row is reviewed. Save a copy to train on it.</source>
+        <translation>所有行都已审核。请另存一份用于训练。</translation>
+    </message>
+    <message>
+        <source>%1 of %2 reviewed</source>
+        <translation>已审核 %1 / %2 行</translation>
+    </message>
+    <message>
+        <source>page %1</source>
+        <translation>第 %1 页</translation>
+    </message>
+    <message>
+        <source>part %1</source>
+        <translation>第 %1 部分</translation>
+    </message>
+    <message>
+        <source>row %1</source>
+        <translation>第 %1 行</translation>
+    </message>
+    <message>
+        <source>line %1</source>
+        <translation>第 %1 行</translation>
+    </message>
+</context>
+<context>
+    <name>RowPane</name>
+    <message>
+        <source>Cell</source>
+        <translation>单元格</translation>
+    </message>
+    <message>
+        <source>Whole row</source>
+        <translation>整行</translation>
+    </message>
+    <message>
+        <source>What is edited</source>
+        <translation>编辑对象</translation>
+    </message>
+    <message>
+        <source>Text of the row</source>
+        <translation>这一行的文本</translation>
+    </message>
+    <message>
+        <source>Apply</source>
+        <translation>应用</translation>
+    </message>
+    <message>
+        <source>Delete row</source>
+        <translation>删除此行</translation>
+    </message>
+    <message>
+        <source>No row is chosen</source>
+        <translation>未选择任何行</translation>
+    </message>
+    <message numerus="yes">
+        <source>Delete %Ln row(s)</source>
+        <translation>
+            <numerusform>删除 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Restore row</source>
+        <translation>恢复此行</translation>
+    </message>
+    <message numerus="yes">
+        <source>Restore %Ln row(s)</source>
+        <translation>
+            <numerusform>恢复 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>A row is an object such as {&quot;question&quot;: &quot;…&quot;}.</source>
+        <translation>一行必须是对象，例如 {&quot;question&quot;: &quot;…&quot;}。</translation>
+    </message>
+    <message>
+        <source>Not valid JSON in line %1, column %2.</source>
+        <translation>第 %1 行第 %2 列不是有效的 JSON。</translation>
+    </message>
+    <message>
+        <source>This row is too long to be edited here. This is its beginning.</source>
+        <translation>这一行太长，无法在这里编辑。下面是它的开头。</translation>
+    </message>
+    <message>
+        <source>Correct this before you leave the row: %1</source>
+        <translation>请先改正再离开此行：%1</translation>
+    </message>
+    <message>
+        <source>This row can&apos;t be read. Repair it here, or delete it.</source>
+        <translation>无法读取这一行。请在这里修复，或将其删除。</translation>
+    </message>
+</context>
+<context>
+    <name>RowProblems</name>
+    <message>
+        <source>%1 What is done: %2</source>
+        <translation>%1处理方式：%2</translation>
+    </message>
+    <message>
+        <source>and %1 more</source>
+        <translation>还有 %1 行</translation>
+    </message>
+</context>
+<context>
+    <name>RowTableModel</name>
+    <message>
+        <source>%1, %2</source>
+        <translation>%1，%2</translation>
+    </message>
+    <message>
+        <source>deleted</source>
+        <translation>已删除</translation>
+    </message>
+    <message>
+        <source>kept</source>
+        <translation>已保留</translation>
+    </message>
+    <message>
+        <source>edited</source>
+        <translation>已修改</translation>
+    </message>
+    <message>
+        <source>too long to be shown whole</source>
+        <translation>太长，未完整显示</translation>
+    </message>
+    <message>
+        <source>can&apos;t be read</source>
+        <translation>无法读取</translation>
+    </message>
+</context>
+<context>
+    <name>RowWords</name>
+    <message>
+        <source>Page %1</source>
+        <translation>第 %1 页</translation>
+    </message>
+    <message>
+        <source>Part %1</source>
+        <translation>第 %1 部分</translation>
+    </message>
+    <message>
+        <source>Row %1</source>
+        <translation>第 %1 行</translation>
+    </message>
+    <message>
+        <source>Line %1</source>
+        <translation>第 %1 行</translation>
     </message>
 </context>
 <context>
@@ -11448,6 +15510,22 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Step %1 of %2 · %3%</source>
         <translation>第 %1 步，共 %2 步 · %3%</translation>
+    </message>
+    <message>
+        <source>%1 of about %2 rows</source>
+        <translation>第 %1 行，共约 %2 行</translation>
+    </message>
+    <message>
+        <source>%1 rows</source>
+        <translation>%1 行</translation>
+    </message>
+    <message>
+        <source>%1 rows/s</source>
+        <translation>%1 行/秒</translation>
+    </message>
+    <message>
+        <source>%1 left</source>
+        <translation>还剩 %1</translation>
     </message>
 </context>
 <context>
@@ -11746,6 +15824,25 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>Saving</name>
+    <message>
+        <source>The file is still being read. Save when all rows are there.</source>
+        <translation>文件仍在读取。请等所有行读完后再保存。</translation>
+    </message>
+    <message>
+        <source>Your latest changes are not in the copy. Save again to keep them.</source>
+        <translation>副本不包含最近的修改。请再次保存以保留它们。</translation>
+    </message>
+    <message>
+        <source>Another file is being saved. Wait until it is whole.</source>
+        <translation>正在保存另一个文件，请等它完成。</translation>
+    </message>
+    <message>
+        <source>Written to %1</source>
+        <translation>已写入 %1</translation>
+    </message>
+</context>
+<context>
     <name>SettingText</name>
     <message>
         <source>on</source>
@@ -11885,6 +15982,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The same seed gives the same answer.</source>
         <translation>相同的种子得到相同的回答。</translation>
+    </message>
+    <message>
+        <source>Questions reach the model through its chat template.</source>
+        <translation>问题会通过模型的对话模板传给模型。</translation>
+    </message>
+    <message>
+        <source>This model has no chat template. It continues your text as it stands, without the system prompt.</source>
+        <translation>此模型没有对话模板，会直接续写您输入的文字，不使用系统提示词。</translation>
     </message>
 </context>
 <context>
@@ -12379,6 +16484,13 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>SetupService</name>
+    <message>
+        <source>Checking this computer</source>
+        <translation>正在检查这台电脑</translation>
+    </message>
+</context>
+<context>
     <name>SetupWizard</name>
     <message>
         <source>Set up Tunesmith</source>
@@ -12407,6 +16519,48 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Where to keep things</source>
         <translation>存放位置</translation>
+    </message>
+</context>
+<context>
+    <name>SheetChoice</name>
+    <message>
+        <source>Sheet</source>
+        <translation>工作表</translation>
+    </message>
+</context>
+<context>
+    <name>Shelf</name>
+    <message>
+        <source>GGUF file</source>
+        <translation>GGUF 文件</translation>
+    </message>
+    <message>
+        <source>GGUF</source>
+        <translation>GGUF</translation>
+    </message>
+    <message>
+        <source>Can&apos;t be trained. %1</source>
+        <translation>无法训练。%1</translation>
+    </message>
+    <message>
+        <source>Kept by the Hugging Face cache</source>
+        <translation>由 Hugging Face 缓存保存</translation>
+    </message>
+    <message>
+        <source>Kept by LM Studio</source>
+        <translation>由 LM Studio 保存</translation>
+    </message>
+    <message>
+        <source>Kept by Ollama</source>
+        <translation>由 Ollama 保存</translation>
+    </message>
+    <message>
+        <source>Used by %1</source>
+        <translation>用于 %1</translation>
+    </message>
+    <message>
+        <source>Used by %1 and %2 more</source>
+        <translation>用于 %1 以及另外 %2 个</translation>
     </message>
 </context>
 <context>
@@ -12494,6 +16648,57 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>SourcesCard</name>
+    <message>
+        <source>Remove %1</source>
+        <translation>移除 %1</translation>
+    </message>
+    <message>
+        <source>all</source>
+        <translation>全部</translation>
+    </message>
+    <message>
+        <source>none</source>
+        <translation>无</translation>
+    </message>
+    <message>
+        <source>%1, %2: %3</source>
+        <translation>%1，%2：%3</translation>
+    </message>
+    <message>
+        <source>Data files</source>
+        <translation>数据文件</translation>
+    </message>
+    <message>
+        <source>An epoch is as long as all files together. Without weights it has every row once. With weights, rows of a small file repeat and rows of a large file take turns.</source>
+        <translation>一轮的长度等于所有文件行数之和。不设权重时每行用一次；设了权重后，小文件的行会重复，大文件的行轮流使用。</translation>
+    </message>
+    <message>
+        <source>File</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Weight</source>
+        <translation>权重</translation>
+    </message>
+    <message>
+        <source>Most rows</source>
+        <translation>最多行数</translation>
+    </message>
+    <message>
+        <source>In an epoch</source>
+        <translation>每轮</translation>
+    </message>
+    <message>
+        <source>Further files: %1. Set their weights in the spec.</source>
+        <translation>其他文件：%1 个。请在运行配置中设置它们的权重。</translation>
+    </message>
+    <message>
+        <source>about %1</source>
+        <translation>约 %1</translation>
+    </message>
+</context>
+<context>
     <name>StartBar</name>
     <message>
         <source>Start run</source>
@@ -12532,6 +16737,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>放不下：见计划</translation>
     </message>
     <message>
+        <source>No room for the model</source>
+        <translation>没有空间存放模型</translation>
+    </message>
+    <message>
+        <source>Downloading the model…</source>
+        <translation>正在下载模型…</translation>
+    </message>
+    <message>
         <source>Starting…</source>
         <translation>正在启动…</translation>
     </message>
@@ -12550,6 +16763,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Save spec…</source>
         <translation>保存配置…</translation>
+    </message>
+    <message>
+        <source>Progress of the download</source>
+        <translation>下载进度</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Cancel the download</source>
+        <translation>取消下载</translation>
     </message>
 </context>
 <context>
@@ -12585,6 +16810,121 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>%1 is waiting to save. If it still can’t when you stop, the steps after %2 are lost.</source>
         <translation>%1 正在等待保存。如果停止时仍无法保存，第 %2 步之后的训练将会丢失。</translation>
+    </message>
+</context>
+<context>
+    <name>TaskRow</name>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Cancel: %1</source>
+        <translation>取消：%1</translation>
+    </message>
+    <message>
+        <source>Canceling…</source>
+        <translation>正在取消…</translation>
+    </message>
+</context>
+<context>
+    <name>TokenDialog</name>
+    <message>
+        <source>Enter an access token</source>
+        <translation>输入访问令牌</translation>
+    </message>
+    <message>
+        <source>Create a token with read access in the settings of your account on the hub. It is kept in the keyring of your system, in no file, and is only sent to the hub.</source>
+        <translation>请在模型站的账号设置中创建一个只读令牌。令牌保存在系统的密钥环中，不写入任何文件，且只发送给模型站。</translation>
+    </message>
+    <message>
+        <source>Access token</source>
+        <translation>访问令牌</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Save token</source>
+        <translation>保存令牌</translation>
+    </message>
+</context>
+<context>
+    <name>TokenField</name>
+    <message>
+        <source>Access token of the model hub</source>
+        <translation>模型站的访问令牌</translation>
+    </message>
+    <message>
+        <source>Enter a token…</source>
+        <translation>输入令牌…</translation>
+    </message>
+    <message>
+        <source>Remove</source>
+        <translation>删除</translation>
+    </message>
+    <message>
+        <source>Remove the access token</source>
+        <translation>删除访问令牌</translation>
+    </message>
+    <message>
+        <source>None. Public models need no token.</source>
+        <translation>无。公开模型不需要令牌。</translation>
+    </message>
+</context>
+<context>
+    <name>TokenTable</name>
+    <message>
+        <source>Token</source>
+        <translation>词元</translation>
+    </message>
+    <message>
+        <source>ID</source>
+        <translation>编号</translation>
+    </message>
+    <message>
+        <source>Learned</source>
+        <translation>学习</translation>
+    </message>
+    <message>
+        <source>Control token</source>
+        <translation>控制词元</translation>
+    </message>
+</context>
+<context>
+    <name>TokenView</name>
+    <message>
+        <source>yes</source>
+        <translation>是</translation>
+    </message>
+    <message>
+        <source>no</source>
+        <translation>否</translation>
+    </message>
+    <message>
+        <source>Row as the model sees it</source>
+        <translation>模型看到的这一行</translation>
+    </message>
+    <message>
+        <source>Tokens of the row</source>
+        <translation>这一行的词元</translation>
+    </message>
+    <message>
+        <source>Split here: the next example begins.</source>
+        <translation>在此拆分：下一个样本开始。</translation>
+    </message>
+    <message>
+        <source>The list shows all %1 tokens.</source>
+        <translation>完整的 %1 个词元见列表。</translation>
+    </message>
+    <message>
+        <source>A run skips this row. It is longer than the context by this many tokens: %1</source>
+        <translation>训练时会跳过这一行。超出上下文长度的词元数：%1</translation>
+    </message>
+    <message>
+        <source>Cut here: the context ends. Lost tokens: %1</source>
+        <translation>在此截断：上下文到此为止。丢失的词元：%1</translation>
     </message>
 </context>
 <context>
@@ -12716,6 +17056,73 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>%1 question %2</source>
         <translation>%1：问题 %2</translation>
+    </message>
+</context>
+<context>
+    <name>Unsaved</name>
+    <message>
+        <source>Drop your changes?</source>
+        <translation>放弃修改？</translation>
+    </message>
+    <message>
+        <source>Drop the changes</source>
+        <translation>放弃修改</translation>
+    </message>
+    <message>
+        <source>Your changes to the rows are not saved in a file yet.</source>
+        <translation>你对数据行的修改还没有保存到文件。</translation>
+    </message>
+    <message>
+        <source>Save as…</source>
+        <translation>另存为…</translation>
+    </message>
+    <message>
+        <source>Your changes to the rows are not saved in a file yet. Training reads the file.</source>
+        <translation>对数据行的修改尚未保存到文件，而训练读取的是文件。</translation>
+    </message>
+    <message>
+        <source>Save your changes first?</source>
+        <translation>先保存修改吗？</translation>
+    </message>
+    <message>
+        <source>Save and train</source>
+        <translation>保存并训练</translation>
+    </message>
+    <message>
+        <source>Train without the changes</source>
+        <translation>不带修改直接训练</translation>
+    </message>
+    <message>
+        <source>Your changes to the rows are not saved in a file yet. The library keeps the file.</source>
+        <translation>对数据行的修改尚未保存到文件，而数据集列表记录的是文件。</translation>
+    </message>
+    <message>
+        <source>Save and keep</source>
+        <translation>保存并加入</translation>
+    </message>
+    <message>
+        <source>Keep without the changes</source>
+        <translation>不带修改直接加入</translation>
+    </message>
+    <message>
+        <source>Use rows that nobody has reviewed?</source>
+        <translation>要使用尚未审核的行吗？</translation>
+    </message>
+    <message>
+        <source>A model wrote %1 of the %2 rows, and nobody has reviewed them. They may be wrong.</source>
+        <translation>共 %2 行，其中 %1 行由模型写成，且无人审核，可能有误。</translation>
+    </message>
+    <message>
+        <source>All rows</source>
+        <translation>全部行</translation>
+    </message>
+    <message>
+        <source>Only reviewed rows are saved as a file of their own. This file stays as it is.</source>
+        <translation>仅将已审核的行另存为一个文件，此文件保持不变。</translation>
+    </message>
+    <message>
+        <source>Only reviewed rows</source>
+        <translation>仅已审核的行</translation>
     </message>
 </context>
 <context>
@@ -12932,14 +17339,37 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
 </context>
 <context>
+    <name>_EndRow</name>
+    <message>
+        <source>Show in folder</source>
+        <translation>在文件夹中显示</translation>
+    </message>
+    <message>
+        <source>Show in folder: %1</source>
+        <translation>在文件夹中显示：%1</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>关闭提示</translation>
+    </message>
+    <message>
+        <source>Dismiss: %1</source>
+        <translation>关闭提示：%1</translation>
+    </message>
+</context>
+<context>
     <name>_OperationRow</name>
     <message>
         <source>Cancel</source>
         <translation>取消</translation>
     </message>
     <message>
-        <source>Cancel: %1</source>
-        <translation>取消：%1</translation>
+        <source>Unload</source>
+        <translation>卸载</translation>
+    </message>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
     </message>
 </context>
 <context>

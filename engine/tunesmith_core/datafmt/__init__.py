@@ -14,10 +14,12 @@ from tunesmith_core.datafmt.formats import (
     PromptCompletion,
     Role,
     Text,
+    Tokens,
     Unreadable,
+    is_wanted,
     to_messages,
 )
-from tunesmith_core.datafmt.layouts import resolve_layout
+from tunesmith_core.datafmt.layouts import recognition, resolve_layout
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, Row, file_kind, read_rows
 from tunesmith_core.datafmt.sniffing import Sniffed, check_head, sniff
 
@@ -34,10 +36,13 @@ __all__ = [
     "Row",
     "Sniffed",
     "Text",
+    "Tokens",
     "Unreadable",
     "check_head",
     "file_kind",
+    "is_wanted",
     "read_rows",
+    "recognition",
     "resolve_layout",
     "sniff",
     "to_messages",

@@ -9,8 +9,9 @@ import codecs
 import contextlib
 import io
 import re
-from collections.abc import Sized
-from pathlib import Path
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TextIO, cast
 
 from tunesmith_core import files
@@ -33,28 +34,67 @@ MAX_NAME = 100
 HEAD_BYTES = 4096
 
 FOREIGN_MAGIC = {
-    b"PK\x03\x04": Message("a ZIP archive, or a workbook whose name ends otherwise"),
-    b"\x1f\x8b": Message("a gzip archive"),
-    b"(\xb5/\xfd": Message("a zstd archive"),
     b"7z\xbc\xaf": Message("a 7-Zip archive"),
-    b"%PDF": Message("a PDF document"),
+    b"Rar!\x1a\x07": Message("a RAR archive"),
+    b"BZh": Message("a bzip2 archive"),
+    b"\xfd7zXZ": Message("an XZ archive"),
     b"SQLite format 3": Message("an SQLite database"),
-    b"ARROW1": Message("an Arrow file"),
     b"\xd0\xcf\x11\xe0": Message("a document of an old Office program"),
 }
+
+FORMATS = Message(
+    "Choose JSONL, JSON, CSV, TSV, Excel, Parquet, Arrow, PDF, Word, HTML, text or Markdown, or a ZIP, gz or zst file "
+    "of these."
+)
+"""What can be read, as errors say it."""
 
 WORKBOOKS = {".xlsx": "xlsx", ".xlsm": "xlsx", ".xlsb": "xlsb", ".xls": "xls", ".ods": "ods"}
 """Kinds of spreadsheets by the endings of their names."""
 
-WORKBOOK_MAGIC = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
-NUMBERED_KINDS = frozenset({"json", "parquet", *WORKBOOKS.values()})
+ZIP_MAGIC = b"PK\x03\x04"
+WORKBOOK_MAGIC = (ZIP_MAGIC, b"\xd0\xcf\x11\xe0")
+PDF, DOCX, HTML = "pdf", "docx", "html"
+ARROW, GZ, ZST, ZIP, FOLDER = "arrow", "gz", "zst", "zip", "folder"
+MAGIC_KINDS = {
+    b"PAR1": "parquet",
+    b"ARROW1": ARROW,
+    b"\xff\xff\xff\xff": ARROW,
+    b"%PDF": PDF,
+    b"\x1f\x8b": GZ,
+    b"(\xb5/\xfd": ZST,
+    ZIP_MAGIC: ZIP,
+    b"PK\x05\x06": ZIP,
+}
+"""Kinds of files by their first bytes; what is a ZIP archive may be a workbook or a document too."""
+
+NUMBERED_KINDS = frozenset({"json", "parquet", ARROW, *WORKBOOKS.values()})
 """Kinds of files whose rows are no lines."""
 
+PART_KINDS = frozenset({DOCX, HTML})
+"""Kinds of documents of which neither lines nor pages are known."""
+
 UTF_8 = "utf-8"
-UTF_16 = "utf-16"
+READ_AS = "read-as-"
+"""Beginning of the names of actions that read a file in an encoding."""
+
+UTF_16, UTF_32 = "utf-16", "utf-32"
 HALF_CHARACTERS = "tunesmith-half-characters"
 WESTERN_SIGNS = "€ŒœŠšŽžŸ\u2018\u2019“”„\u2013—…«»°§¿¡\u00a0"
 """Beside letters, what Western text has beyond ASCII: quotation marks, dashes and the like."""
+
+SCRIPTS = (
+    ("cp949", "euc_kr", re.compile("[\uac00-\ud7a3]"), 0.9, 8),
+    ("euc_jp", "euc_jp", re.compile("[\u3040-\u30ff]"), 0.25, 1),
+    ("cp932", "cp932", re.compile("[\u3040-\u30ff]"), 0.25, 1),
+    ("gb18030", "gb2312", re.compile("[\u4e00-\u9fff]"), 0.51, 1),
+    ("cp950", "cp950", re.compile("[\u4e00-\u9fff]{2,}"), 0.5, 2),
+    ("windows-1251", "windows-1251", re.compile("[\u0400-\u04ff]{3,}"), 0.6, 3),
+)
+"""Encodings, by what they are judged, and the least share and number of a script among the letters beyond ASCII.
+
+Nearly any bytes can be read as the large successors of an encoding, so the smaller one judges. Western accents stand
+alone, where the same bytes in Cyrillic make words. A few Chinese characters may be Korean ones too.
+"""
 
 JUDGED_BYTES = 1024**2
 """Of a file, from its beginning, to tell a foreign encoding from a damaged row."""
@@ -62,8 +102,38 @@ JUDGED_BYTES = 1024**2
 UNDECODABLE = re.compile("[\ud800-\udfff]")
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file inside of another: one of an archive, or the only one of a compressed file.
+
+    Attributes:
+        place: where it is, as errors name it.
+        name: its own, with the folders above it.
+        opener: returns its bytes from the beginning.
+        path: where it is unpacked; None while it is not.
+    """
+
+    place: str
+    name: str
+    opener: Callable[[], BinaryIO]
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        """Return the place."""
+        return self.place
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the name."""
+        return PurePosixPath(self.name).suffix
+
+
+DataFile = Path | Member
+"""What rows are read from."""
+
+
 def parse_error(
-    path: Path, problem: str, line: int | None = None, column: int | None = None, **values: object
+    path: DataFile, problem: str, line: int | None = None, column: int | None = None, **values: object
 ) -> TunesmithError:
     """Return a `dataset-parse-error` that names file, line and column."""
     return TunesmithError(
@@ -75,14 +145,14 @@ def parse_error(
     )
 
 
-def row_error(path: Path, kind: str, number: int, problem: Message) -> TunesmithError:
+def row_error(path: DataFile, kind: str, number: int, problem: Message) -> TunesmithError:
     """Return a `dataset-parse-error` that names file and row; see `row_place`."""
     return TunesmithError(
         "dataset-parse-error", "{place}: {problem}", place=row_place(path, kind, number), problem=problem
     )
 
 
-def blank_error(path: Path, line: int | None = None) -> TunesmithError:
+def blank_error(path: DataFile, line: int | None = None) -> TunesmithError:
     """Return the error of a file in which nothing more is to be expected."""
     return parse_error(path, "too many blank lines follow each other.", line)
 
@@ -96,21 +166,28 @@ def too_wide(row: Sized) -> Message:
     )
 
 
-def place(path: Path, line: int | None = None, column: int | None = None) -> str:
+def place(path: DataFile, line: int | None = None, column: int | None = None) -> str:
     """Return "file, line 3, column 7" with as much as is known."""
     if column:
         return Message("{path}, line {line}, column {column}", path=path, line=line, column=column)
     return Message("{path}, line {line}", path=path, line=line) if line else str(path)
 
 
-def row_place(path: Path, kind: str, number: int) -> str:
-    """Return "file, line 3", or "file, row 3" where rows are no lines: lists in JSON, Parquet and workbooks."""
+def row_place(path: DataFile, kind: str, number: int) -> str:
+    """Return "file, line 3", or "file, row 3" where rows are no lines: lists in JSON, Parquet and workbooks.
+
+    Of a PDF it is the page; other documents are counted in the parts that they are cut into.
+    """
     if kind in NUMBERED_KINDS:
         return Message("{path}, row {row}", path=path, row=number)
+    if kind == PDF:
+        return Message("{path}, page {page}", path=path, page=number)
+    if kind in PART_KINDS:
+        return Message("{path}, part {part}", path=path, part=number)
     return place(path, number)
 
 
-def read_head(path: Path, num_bytes: int = HEAD_BYTES) -> bytes:
+def read_head(path: DataFile, num_bytes: int = HEAD_BYTES) -> bytes:
     """Return the first bytes of a file.
 
     Raises:
@@ -120,13 +197,15 @@ def read_head(path: Path, num_bytes: int = HEAD_BYTES) -> bytes:
         return file.read(num_bytes)
 
 
-def open_bytes(path: Path) -> BinaryIO:
+def open_bytes(path: DataFile) -> BinaryIO:
     """Open a data file; a pipe or a device, which would never end, is none.
 
     Raises:
         UserError: `dataset-parse-error` when it can't be opened.
         EnvironmentProblem: `path-too-long`.
     """
+    if isinstance(path, Member):
+        return path.opener()
     try:
         return cast(BinaryIO, files.open_file(path))
     except OSError as error:
@@ -138,7 +217,7 @@ def open_bytes(path: Path) -> BinaryIO:
         raise parse_error(path, "the file can't be read: {reason}.", reason=Message("Not an ordinary file")) from error
 
 
-def text_encoding(path: Path, head: bytes) -> str:
+def text_encoding(path: DataFile, head: bytes) -> str:
     """Return the encoding in which a data file is to be opened, judged by its first bytes.
 
     Raises:
@@ -146,18 +225,18 @@ def text_encoding(path: Path, head: bytes) -> str:
     """
     for magic, name in FOREIGN_MAGIC.items():
         if head.startswith(magic):
-            raise parse_error(path, "the file is {name}. Choose JSONL, JSON, CSV, TSV, Excel or Parquet.", name=name)
+            raise parse_error(path, "the file is {name}. {formats}", name=name, formats=FORMATS)
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        raise parse_error(path, "the file is UTF-32 text. Save it as UTF-8.")
+        return UTF_32
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return UTF_16
     nuls = (head[0::2].count(0), head[1::2].count(0))
     if max(nuls) > len(head) // 4 and min(nuls) <= max(nuls) // 10:
-        raise parse_error(path, "the file looks like UTF-16 text without a byte order mark. Save it as UTF-8.")
+        return "utf-16-be" if nuls[0] > nuls[1] else "utf-16-le"
     return "utf-8-sig"
 
 
-def check_is_utf_8(path: Path) -> None:
+def check_is_utf_8(path: DataFile) -> None:
     """Refuse a file of another encoding, which is told from damaged rows by having no line beyond ASCII that is UTF-8.
 
     Raises:
@@ -176,20 +255,20 @@ def check_is_utf_8(path: Path) -> None:
         raise TunesmithError(
             "dataset-encoding",
             "{place}: byte 0x{byte:02X} is not UTF-8. The file looks like {encoding}.",
-            actions=(f"read-as-{likely}",),
+            actions=(READ_AS + likely,),
             place=place(path, number, first.start() + 1),
             byte=ord(first.group()) - 0xDC00,
             encoding=Message(CHOICE_WORDS[likely]),
         )
 
 
-def open_text(path: Path, encoding: str, newline: str | None = None) -> TextIO:
+def open_text(path: DataFile, encoding: str, newline: str | None = None) -> TextIO:
     """Open a data file so that undecodable UTF-8 bytes become surrogate escapes.
 
     Raises:
         UserError: `dataset-parse-error` when it can't be opened.
     """
-    errors = HALF_CHARACTERS if encoding == UTF_16 else "surrogateescape"
+    errors = HALF_CHARACTERS if encoding.startswith((UTF_16, UTF_32)) else "surrogateescape"
     return io.TextIOWrapper(open_bytes(path), encoding, errors, newline)
 
 
@@ -220,14 +299,12 @@ def text_problem(text: str) -> tuple[int, str] | None:
 def _guess(text: str) -> str | None:
     """Return the encoding that lines with undecodable bytes most likely have, or None."""
     raw = text.encode(UTF_8, "surrogateescape")
-    try:
-        # GB 2312 alone: nearly any bytes can be read as its large successors.
-        decoded = raw.decode("gb2312")
-        num_chinese = sum("\u4e00" <= character <= "\u9fff" for character in decoded)
-        if num_chinese > sum(not character.isascii() for character in decoded) - num_chinese:
-            return "gb18030"
-    except UnicodeDecodeError:
-        pass
+    for name, strict, script, share, least in SCRIPTS:
+        with contextlib.suppress(UnicodeDecodeError):
+            decoded = raw.decode(strict)
+            num = sum(map(len, script.findall(decoded)))
+            if num >= max(least, share * sum(not letter.isascii() for letter in decoded)):
+                return name
     try:
         decoded = raw.decode("windows-1252")
     except UnicodeDecodeError:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -57,7 +58,22 @@ class Text:
     text: str
 
 
-Conversation = Chat | PromptCompletion | Text
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """An example that was made into tokens before.
+
+    Attributes:
+        input_ids: numbers of tokens.
+        labels: the same where they are trained, -100 elsewhere.
+        column: that held them.
+    """
+
+    input_ids: tuple[int, ...]
+    labels: tuple[int, ...]
+    column: str
+
+
+Conversation = Chat | PromptCompletion | Text | Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +102,69 @@ class Role:
     required: bool = True
 
 
+PREFERENCE, TOKENS = "preference", "tokens"
 MESSAGE_COLUMNS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
 SYSTEM_ROLE = Role("system", ("system", "system_prompt"), required=False)
 TOOLS_ROLE = Role("tools", ("tools", "functions"), required=False)
+LABEL_ROLE = Role("label", ("label", "kto_tag"), required=False)
+"""Whether an answer is a good one; of usual names only a column of truth values is taken for it."""
 
 ROLES: dict[str, tuple[Role, ...]] = {
-    "messages": (Role("messages", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE),
-    "sharegpt": (Role("conversations", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE),
+    PREFERENCE: (
+        Role("chosen", ("chosen", "chosen_response", "chosen_messages", "preferred")),
+        Role("rejected", ("rejected", "rejected_response", "rejected_messages", "dispreferred")),
+        Role("prompt", ("prompt", "question", "instruction", "query", *MESSAGE_COLUMNS), required=False),
+        Role("input", ("input", "context"), required=False),
+        SYSTEM_ROLE,
+        TOOLS_ROLE,
+    ),
+    "messages": (Role("messages", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE, LABEL_ROLE),
+    "sharegpt": (Role("conversations", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE, LABEL_ROLE),
     "alpaca": (
         Role("instruction", ("instruction",)),
         Role("input", ("input", "context"), required=False),
         Role("output", ("output", "response", "answer")),
         SYSTEM_ROLE,
+        Role("history", ("history",), required=False),
     ),
     "prompt-completion": (
         Role("prompt", ("prompt", "question", "query", "input")),
         Role("completion", ("completion", "answer", "response", "output")),
+        LABEL_ROLE,
     ),
     "text": (Role("text", ("text", "content", "document")),),
+    TOKENS: (
+        Role("input_ids", ("input_ids", "token_ids")),
+        Role("labels", ("labels",), required=False),
+        Role("attention_mask", ("attention_mask",), required=False),
+    ),
 }
 ROLES["prompt-completion-raw"] = ROLES["prompt-completion"]
 """Roles of each format, in the order in which formats are tried; the last is never guessed, only chosen."""
 
 RAW = "prompt-completion-raw"
+RAW_TEXT = Sentence(
+    "The model has a chat template, but prompts and completions are joined as plain text. In a chat, the model will "
+    "see a format that it was not trained on."
+)
+"""What is said where a person chose RAW for such a model."""
 
 MESSAGE_KEYS = ("role", "from", "content", "value")
 """Keys of a message that every template knows; the others are carried along."""
+
+TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+DIALOGUE = re.compile(r"(?:^|\n\n)\s*(Human|Assistant):")
+"""How a speaker begins in a dialogue that is one text."""
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+THOUGHT_PARTS = ("reasoning", "thinking")
+"""Types of the parts of a message that are text, and thoughts before it."""
+
+WEIGHTS = ("weight", "loss_weight")
+"""What data sets call how much a message counts for the loss."""
+
+IGNORED, MOST_ID = -100, 1 << 31
+"""Label of a token that is not trained, and a number that no token has."""
 
 SPEAKERS = {
     "system": "system",
@@ -140,10 +193,13 @@ class Layout:
     columns: Mapping[str, str]
 
 
+Place = str | Callable[[], str]
+"""Where a row is; making the words for each of a million rows takes a third of the time to read them."""
+
 MAX_LISTED = 50
 """Columns that an error names."""
 
-def to_messages(row: Mapping[str, Any], layout: Layout, place: str) -> Conversation:
+def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Conversation:
     """Turn a row into what will be rendered.
 
     Args:
@@ -160,17 +216,98 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: str) -> Conversat
         return Text(reader.text("text"))
     if layout.format in ("prompt-completion", RAW):
         return _prompt_completion(reader)
+    if layout.format == TOKENS:
+        return reader.tokens()
+    if layout.format == PREFERENCE:
+        return _preferred(reader)
     if layout.format == "alpaca":
         question = "\n\n".join(part for part in (reader.text("instruction"), reader.optional_text("input")) if part)
         messages = [{"role": "user", "content": question}, {"role": "assistant", "content": reader.text("output")}]
+        messages = [*reader.history(), *messages]
     else:
         role = ROLES[layout.format][0].name
         messages = reader.messages(role, reader.value(role))
         reader.require_answer(role, messages)
+    return _chat(reader, messages)
+
+
+def _chat(reader: _RowReader, messages: list[Message], first_trained: int = 0) -> Chat:
+    """Return messages as a chat with what else the row says."""
     system = reader.optional_text("system")
     if system and messages[0]["role"] != "system":
-        messages.insert(0, {"role": "system", "content": system})
-    return Chat(tuple(messages), tools=reader.tools())
+        messages = [{"role": "system", "content": system}, *messages]
+        first_trained += bool(first_trained)
+    return Chat(tuple(messages), first_trained, reader.tools())
+
+
+def is_wanted(row: Mapping[str, Any], layout: Layout) -> bool:
+    """Return False for a row whose label says that its answer is a bad one."""
+    column = layout.columns.get("label")
+    return column is None or _truth(row.get(column)) is not False
+
+
+def _truth(value: object) -> bool | None:
+    """Return what a label says; None where it says nothing."""
+    if isinstance(value, str):
+        return TRUTHS.get(value.strip().lower())
+    return bool(value) if isinstance(value, bool | int | float) else None
+
+
+def _preferred(reader: _RowReader) -> Chat | PromptCompletion:
+    """Return the better answer with its question, which both answers may hold as their common beginning."""
+    asked = message_list(reader.row.get(reader.layout.columns.get("prompt", "")))
+    chosen, rejected = (_spoken(reader.row.get(reader.layout.columns[role])) for role in ("chosen", "rejected"))
+    if not isinstance(chosen, list) and not isinstance(asked, list):
+        return _preferred_text(reader, rejected, is_asked=asked is not None)
+    answer = reader.messages("chosen", chosen) if isinstance(chosen, list) else reader.turn("chosen", "assistant")
+    reader.require_answer("chosen", answer)
+    if asked is None:
+        num_common = _common(chosen, rejected) if isinstance(rejected, list) else 0
+        answers = [place for place, message in enumerate(answer) if message["role"] == "assistant"]
+        return _chat(reader, answer, min(num_common, answers[-1]))
+    before = reader.messages("prompt", asked) if isinstance(asked, list) else reader.turn("prompt", "user")
+    return _chat(reader, [*before, *answer], len(before))
+
+
+def _preferred_text(reader: _RowReader, rejected: object, *, is_asked: bool) -> Chat | PromptCompletion:
+    answer = reader.text("chosen")
+    if not is_asked:
+        start = _common(answer, rejected) if isinstance(rejected, str) else 0
+        return PromptCompletion(answer[:start], answer[start:])
+    question = "\n\n".join(part for part in (reader.text("prompt"), reader.optional_text("input")) if part)
+    if not reader.optional_text("system"):
+        return PromptCompletion(question, answer)
+    return _chat(reader, [{"role": "user", "content": question}, {"role": "assistant", "content": answer}])
+
+
+def _common(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """Return how long the common beginning of two texts or lists is; a text is cut before a word."""
+    num = next((place for place, (one, two) in enumerate(zip(first, second, strict=False)) if one != two), 0)
+    return first.rfind(" ", 0, num + 1) + 1 if isinstance(first, str) and num else num
+
+
+def _spoken(value: Any) -> Any:  # Any: JSON values
+    """Return the messages of an answer; a text of a whole dialogue is split where somebody else speaks."""
+    value = message_list(value)
+    if isinstance(value, dict):
+        return [value]
+    if not isinstance(value, str) or not DIALOGUE.match(value):
+        return value
+    parts = DIALOGUE.split(value)
+    speakers = {"Human": "user", "Assistant": "assistant"}
+    turns = zip(parts[1::2], parts[2::2], strict=True)
+    return [{"role": speakers[speaker], "content": text.strip()} for speaker, text in turns]
+
+
+def message_list(value: Any) -> Any:  # Any: JSON values
+    """Return the messages that a value holds, also as JSON text or inside of an object; another value as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        parsed = _parsed(value)
+        value = parsed if isinstance(parsed, list | dict) else value
+    if isinstance(value, dict):
+        inner = (value[name] for name in MESSAGE_COLUMNS if isinstance(value.get(name), list))
+        return next(inner, value)
+    return value
 
 
 def _prompt_completion(reader: _RowReader) -> Chat | PromptCompletion:
@@ -189,7 +326,10 @@ class _RowReader:
 
     row: Mapping[str, Any]
     layout: Layout
-    place: str
+    place: Place
+
+    def placed(self) -> str:
+        return self.place if isinstance(self.place, str) else self.place()
 
     def value(self, role: str) -> Any:  # Any: JSON values
         column = self.layout.columns[role]
@@ -198,7 +338,7 @@ class _RowReader:
             raise TunesmithError(
                 "dataset-column-missing",
                 "{place}: the row has no column {column}. Its columns are: {columns}.",
-                place=self.place,
+                place=self.placed(),
                 column=wanted,
                 columns=listed(self.row) or Sentence("none"),
             )
@@ -222,6 +362,7 @@ class _RowReader:
         return self.text(role, may_be_empty=True) if column in self.row else ""
 
     def messages(self, role: str, value: object) -> list[Message]:
+        value = message_list(value)
         if not isinstance(value, list):
             raise self._error(role, "must be a list of messages, not {kind}", kind=_kind(value))
         if not value:
@@ -230,10 +371,41 @@ class _RowReader:
 
     def turn(self, role: str, speaker: str) -> list[Message]:
         """Return a list of messages as it is, a plain text as one message of the speaker."""
-        value = self.value(role)
+        value = message_list(self.value(role))
         return (
             self.messages(role, value) if isinstance(value, list) else [{"role": speaker, "content": self.text(role)}]
         )
+
+    def history(self) -> list[Message]:
+        """Return the questions and answers before the one of the row."""
+        turns = _parsed(self.row.get(self.layout.columns.get("history", ""))) or []
+        if not isinstance(turns, list) or not all(_is_pair(turn) for turn in turns):
+            raise self._error("history", "must be a list of pairs, a question and its answer")
+        roles = ("user", "assistant")
+        return [{"role": role, "content": text} for turn in turns for role, text in zip(roles, turn, strict=True)]
+
+    def tokens(self) -> Tokens:
+        """Return numbers of tokens; those that a mask leaves out are no part of it."""
+        ids = self._numbers("input_ids", 0)
+        labels = self._numbers("labels", IGNORED) if self._has("labels") else ids
+        mask = self._numbers("attention_mask", 0) if self._has("attention_mask") else [1] * len(ids)
+        for role, numbers in (("labels", labels), ("attention_mask", mask)):
+            if len(numbers) != len(ids):
+                raise self._error(role, "holds {num} numbers for {num_ids} tokens", num=len(numbers), num_ids=len(ids))
+        kept = [(number, label) for number, label, is_read in zip(ids, labels, mask, strict=True) if is_read]
+        if not kept:
+            raise self._error("input_ids", "is empty")
+        columns = [tuple(column) for column in zip(*kept, strict=True)]
+        return Tokens(columns[0], columns[1], self.layout.columns["input_ids"])
+
+    def _has(self, role: str) -> bool:
+        return self.row.get(self.layout.columns.get(role, "")) is not None
+
+    def _numbers(self, role: str, least: int) -> list[int]:
+        value = _parsed(self.value(role))
+        if not isinstance(value, list) or not all(type(each) is int and least <= each < MOST_ID for each in value):
+            raise self._error(role, "must be a list of token numbers")
+        return value
 
     def require_answer(self, role: str, messages: list[Message]) -> None:
         if not any(message["role"] == "assistant" for message in messages):
@@ -249,10 +421,15 @@ class _RowReader:
             raise self._error(role, "message {number} has {shown}", number=number, shown=shown)
         speaker = SPEAKERS[speaker.lower()]
         fields = {key: value for key, value in item.items() if key not in MESSAGE_KEYS and value is not None}
+        for name in WEIGHTS:
+            if isinstance(fields.get(name), int | float) and bool(fields[name]) == (speaker == "assistant"):
+                # What is trained anyway.
+                del fields[name]
         if content is None and speaker == "assistant" and fields.get("tool_calls"):
             content = ""
         if isinstance(content, list):
-            content = self._joined_parts(role, number, content)
+            content, more = self._joined_parts(role, number, content)
+            fields |= more
         if not isinstance(content, str):
             raise self._error(
                 role, "message {number} must have a text as its content, not {kind}", number=number, kind=_kind(content)
@@ -286,21 +463,43 @@ class _RowReader:
             raise self._error("tools", "must be a list of objects, each describing a tool")
         return tuple(tools)
 
-    def _joined_parts(self, role: str, number: int, parts: list[Any]) -> str:
-        texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-        joinable = [text for text in texts if isinstance(text, str)]
-        if len(joinable) < len(parts):
-            raise self._error(role, "message {number} holds something other than text", number=number)
-        return "".join(joinable)
+    def _joined_parts(self, role: str, number: int, parts: list[Any]) -> tuple[str, dict[str, Any]]:
+        """Return the text of the parts of a message, and its thoughts and tool calls."""
+        texts, thoughts, calls = [], [], []
+        for part in parts:
+            kind = part.get("type", "") if isinstance(part, dict) else ""
+            text = part.get("text", part.get("value", part.get(kind))) if isinstance(part, dict) else part
+            if kind == "tool_call":
+                calls.append(_parsed(text))
+                continue
+            if kind in THOUGHT_PARTS and isinstance(text, str):
+                thoughts.append(text)
+                continue
+            if not isinstance(text, str) or (isinstance(part, dict) and kind not in TEXT_PARTS):
+                raise self._no_text(role, number, str(kind)[:MAX_NAME])
+            texts.append(text)
+        fields = {"reasoning_content": "\n".join(thoughts)} if thoughts else {}
+        return "".join(texts), {**fields, **({"tool_calls": calls} if calls else {})}
+
+    def _no_text(self, role: str, number: int, kind: str) -> TunesmithError:
+        if not kind:
+            return self._error(role, "message {number} holds something other than text", number=number)
+        return self._error(
+            role, 'message {number} holds something other than text, of the type "{kind}"', number=number, kind=kind
+        )
 
     def _error(self, role: str, problem: str, **values: object) -> TunesmithError:
         return TunesmithError(
             "dataset-parse-error",
             '{place}, column "{columns}": {problem}.',
-            place=self.place,
+            place=self.placed(),
             columns=self.layout.columns[role],
             problem=Sentence(problem, **values),
         )
+
+
+def _is_pair(turn: object) -> bool:
+    return isinstance(turn, list) and len(turn) == 2 and all(isinstance(text, str) and text.strip() for text in turn)
 
 
 def _parsed(value: Any) -> Any:  # Any: JSON values

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from tunesmith_core.datafmt.formats import ROLES, Role
+from tunesmith_core.datafmt.formats import ROLES, Role, message_list
 
 Row = Mapping[str, Any]  # Any: JSON values
 
@@ -23,6 +23,9 @@ _QUESTION = (
     "问",
     "题",
     "指令",
+    "输入",
+    "提示",
+    "用户",
     "質問",
     "질문",
 )
@@ -40,6 +43,8 @@ _ANSWER = (
     "答",
     "回",
     "输出",
+    "响应",
+    "助手",
     "답",
 )
 HINTS: dict[str, tuple[str, ...]] = {
@@ -50,6 +55,10 @@ HINTS: dict[str, tuple[str, ...]] = {
     "system": ("system", "系统"),
     "input": ("context", "上下文"),
     "text": ("text", "content", "body", "文本", "内容"),
+    "chosen": ("chosen", "prefer", "better"),
+    "rejected": ("reject", "worse"),
+    "label": ("label",),
+    "history": ("history", "历史"),
 }
 """Parts of names, in the languages of the data sets out there, that speak for a role."""
 
@@ -59,8 +68,17 @@ ALIKE = {"instruction": "prompt", "output": "completion", "conversations": "mess
 
 NUM_EXAMPLES = 3
 
+MARKS = tuple("_id _ids _idx _index _type _domain _url _source _lang _language _category _topic".split())
+"""How the names of columns end that say something about a question or an answer."""
+
 NUM_LETTERS = 2
 """A value with fewer is a number, a date or a mark, not something that a person says."""
+
+FEWEST_QUESTIONS = 0.3
+"""Share of the values of a column that must ask so that it is the one of questions."""
+
+MUCH_LONGER = 1.5
+"""Texts that are so much longer than others are the answers, whichever stand first."""
 
 FEWEST_TEXTS = 0.8
 """Share of the values of a column that must be texts so that it is taken for one without asking."""
@@ -76,6 +94,7 @@ def speaking_columns(head: Sequence[Row]) -> dict[str, str]:
     found = {}
     for role, hints, others in (("prompt", _QUESTION, _ANSWER), ("completion", _ANSWER, _QUESTION)):
         named = [name for name in names if _speaks(name, hints) and not _speaks(name, others)]
+        named = [name for name in named if not name.lower().rstrip().endswith(MARKS)]
         fitting = [name for name in named if _is_text(name, head) or (role == "completion" and _ends_with(name, hints))]
         if len(fitting) != 1:
             return {}
@@ -104,7 +123,7 @@ def _is_text(name: str, head: Sequence[Row]) -> bool:
 
 def guess_format(head: Sequence[Row]) -> str:
     """Return the format that fits the values of the first rows best."""
-    messages = next((value[0] for row in head for value in row.values() if _is_messages(value)), None)
+    messages = next((message_list(value)[0] for row in head for value in row.values() if _is_messages(value)), None)
     if messages is not None:
         return "sharegpt" if "from" in messages else "messages"
     return "prompt-completion" if len(_texts(head)) > 1 else "text"
@@ -140,7 +159,7 @@ def examples_of(column: str, head: Sequence[Row]) -> list[str]:
 
 def _one_line(value: Any) -> str:  # Any: JSON values
     if _is_messages(value):
-        first = value[0]
+        first = message_list(value)[0]
         value = f"{first.get('role', first.get('from', ''))}: {first.get('content', first.get('value', ''))}"
     return " ".join(str(value).split())
 
@@ -151,12 +170,25 @@ def _fitting(role: Role, head: Sequence[Row]) -> list[str]:
     lengths = _texts(head)
     if role.name == "text":
         return sorted(lengths, key=lambda name: -lengths[name])
-    # What asks comes first, and who makes a table begins with the question. Numbers are an answer sooner than a
-    # question, and those of the rows stand first.
-    spoken = [name for name in lengths if _is_text(name, head)]
-    asks = {name: any(str(row.get(name)).rstrip().endswith(("?", "？")) for row in head) for name in spoken}
-    spoken.sort(key=lambda name: asks[name] != (role.name in ("prompt", "instruction")))
-    return [*spoken, *(name for name in reversed(lengths) if name not in spoken)]
+    spoken = _by_what_they_say([name for name in lengths if _is_text(name, head)], lengths, head)
+    if role.name not in ("prompt", "instruction"):
+        spoken = [*spoken[1:], *spoken[:1]]
+    # Numbers are an answer sooner than a question, and those of the rows stand first.
+    return list(dict.fromkeys([*spoken, *reversed(lengths)]))
+
+
+def _by_what_they_say(names: list[str], lengths: Mapping[str, int], head: Sequence[Row]) -> list[str]:
+    """Return columns of texts with the one of questions first, then that of answers, then the others."""
+    asking = {name: sum(any(mark in str(row.get(name)) for mark in "?？") for row in head) for name in names}
+    longest_first = sorted(names, key=lambda name: -lengths[name])
+    question = max(names, key=lambda name: asking[name], default="")
+    if asking.get(question, -1) >= FEWEST_QUESTIONS * len(head):
+        return [question, *(name for name in longest_first if name != question)]
+    # Answers are longer, and who makes a table begins with the question.
+    both = sorted(longest_first[:2], key=names.index)
+    if len(both) > 1 and lengths[both[0]] > MUCH_LONGER * lengths[both[1]]:
+        both.reverse()
+    return [*both, *longest_first[2:]]
 
 
 def _texts(head: Sequence[Row]) -> dict[str, int]:
@@ -170,4 +202,5 @@ def _texts(head: Sequence[Row]) -> dict[str, int]:
 
 
 def _is_messages(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+    items = message_list(value)
+    return isinstance(items, list) and bool(items) and isinstance(items[0], dict)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, KeysView
-from pathlib import Path
 from typing import Any, TextIO
 
 from tunesmith_core import json_values
@@ -14,6 +13,7 @@ from tunesmith_core.datafmt.encoding import (
     MAX_COLUMNS,
     MAX_NAME,
     MAX_ROW_CHARACTERS,
+    DataFile,
     blank_error,
     parse_error,
     row_error,
@@ -28,17 +28,28 @@ SPACES = re.compile(r"[ \t\n\r]*")
 LONGEST_TOKEN_CHARACTERS = 64
 """A number or literal that touches the end of the buffer may go on in the next chunk."""
 
+HELD_OUT = frozenset(
+    ("test", "testing", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout", "held_out")
+)
+"""Names of the lists of rows in a file that are not for training."""
+
 
 class ArrayScanner:
     """Reads `[{...}, ...]`, or the first list of objects inside `{"data": [...], ...}`, chunk by chunk.
+
+    A list whose name says that it is for evaluation is not read.
 
     Args:
         path: named in errors.
         file: the open text.
         decode: decodes one JSON value at a position of a text; raises json.JSONDecodeError.
+
+    Attributes:
+        unread: names of the lists that were not read.
     """
 
-    def __init__(self, path: Path, file: TextIO, decode: Callable[[str, int], tuple[Any, int]]) -> None:
+    def __init__(self, path: DataFile, file: TextIO, decode: Callable[[str, int], tuple[Any, int]]) -> None:
+        self.unread: list[str] = []
         self._path = path
         self._file = file
         self._decode = decode
@@ -99,13 +110,16 @@ class ArrayScanner:
         """Go to the first list of objects inside an object."""
         self._expect("{")
         while self._peek() != "}":
-            self._value()
+            name = self._value()
             self._expect(":")
-            if self._list_of_objects():
+            if self._list_of_objects() and not self._is_held_out(name):
                 return
             self._skip()
             if self._peek() != "}":
                 self._expect(",")
+        if self.unread:
+            names = ", ".join(f'"{name}"' for name in self.unread)
+            raise parse_error(self._path, 'the lists of rows are {names}, and none is named "train".', names=names)
         raise parse_error(self._path, 'no list of rows: the file must hold [{...}, ...] or {"data": [{...}, ...]}.')
 
     def _leave_wrapper(self, columns: KeysView[str] | None) -> None:
@@ -120,7 +134,7 @@ class ArrayScanner:
             name = self._value()
             self._expect(":")
             line = self._line_at(self._position)
-            is_list = self._list_of_objects()
+            is_list = self._list_of_objects() and not self._is_held_out(name)
             first = self._skip()
             if is_list and isinstance(first, dict) and first.keys() == columns:
                 raise parse_error(
@@ -130,6 +144,13 @@ class ArrayScanner:
                     name=str(name)[:MAX_NAME],
                 )
         self._expect("}")
+
+    def _is_held_out(self, name: object) -> bool:
+        """Return whether a list of rows is for evaluation, and remember it then."""
+        is_held_out = isinstance(name, str) and name.lower() in HELD_OUT
+        if is_held_out:
+            self.unread.append(str(name)[:MAX_NAME])
+        return is_held_out
 
     def _skip(self) -> Any:  # Any: JSON values
         """Go behind a value, item by item where it is a list; return the value or the first item."""

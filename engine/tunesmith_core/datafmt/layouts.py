@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tunesmith_core.datafmt.formats import RAW, ROLES, Layout, Role, Unreadable, listed
+from tunesmith_core.datafmt.formats import (
+    PREFERENCE,
+    RAW,
+    ROLES,
+    TOKENS,
+    Layout,
+    Role,
+    Unreadable,
+    listed,
+    message_list,
+)
 from tunesmith_core.datafmt.guessing import speaking_columns
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message, joined
 
-MESSAGE_NAMES = ({"role", "content"}, {"from", "value"})
+MESSAGE_SHAPES = {"messages": {"role", "content"}, "sharegpt": {"from", "value"}}
+MESSAGE_NAMES = tuple(MESSAGE_SHAPES.values())
 """Columns that are no row's but a message's: "content" alone would be taken for plain text."""
 
 
@@ -50,13 +62,17 @@ def resolve_layout(
     for name in candidates:
         layout = Layout(name, _mapping(ROLES[name], present, given))
         if given.keys() <= {role.name for role in ROLES[name]} and _is_complete(layout) and _has_shape(layout, rows):
-            return layout
+            return layout if "label" in given else _without_names(layout, rows)
     if given and format_name == "auto":
-        format_name = next((name for name in ROLES if given.keys() <= {role.name for role in ROLES[name]}), "auto")
+        # What only pairs of answers have is named by nobody who means another format.
+        names = sorted(ROLES, key=lambda name: name == PREFERENCE)
+        format_name = next((name for name in names if given.keys() <= {role.name for role in ROLES[name]}), "auto")
     if format_name != "auto":
         # The rows will name the column that they lack; an unmapped role is looked for under its usual name.
         usual = {role.name: role.usual_names[0] for role in ROLES[format_name] if role.required}
         return Layout(format_name, usual | _mapping(ROLES[format_name], present, given))
+    if not given and (held := _held_messages(rows)):
+        return held
     if not given and (speaking := speaking_columns(rows)):
         return Layout("prompt-completion", speaking)
     raise TunesmithError(
@@ -79,6 +95,31 @@ def _mapping(roles: tuple[Role, ...], present: list[str], given: dict[str, str])
     return mapping
 
 
+def _without_names(layout: Layout, rows: list[Mapping[str, Any]]) -> Layout:
+    """Return a layout without a column of labels that are no truth values, but names of classes."""
+    column = layout.columns.get("label")
+    if column is None or all(str(row.get(column)).lower() in ("true", "false") for row in rows):
+        return layout
+    return Layout(layout.format, {role: name for role, name in layout.columns.items() if role != "label"})
+
+
+def _held_messages(rows: list[Mapping[str, Any]]) -> Layout | None:
+    """Return the layout of rows of which one column of any name holds messages."""
+    found: dict[str, str] = {}
+    for row in rows:
+        for column, value in row.items():
+            items = message_list(value)
+            first = items[0] if isinstance(items, list) and items else None
+            names = (name for name, keys in MESSAGE_SHAPES.items() if isinstance(first, dict) and keys <= first.keys())
+            if name := next(names, None):
+                found.setdefault(column, name)
+    if len(found) != 1:
+        return None
+    column, name = next(iter(found.items()))
+    present = list(dict.fromkeys(key for row in rows for key in row))
+    return Layout(name, _mapping(ROLES[name], present, {ROLES[name][0].name: column}))
+
+
 def _is_complete(layout: Layout) -> bool:
     return all(role.name in layout.columns for role in ROLES[layout.format] if role.required)
 
@@ -89,8 +130,37 @@ def _has_shape(layout: Layout, rows: list[Mapping[str, Any]]) -> bool:
     if key is None:
         return True
     column = layout.columns[ROLES[layout.format][0].name]
-    items = (item for row in rows if isinstance(row.get(column), list) for item in row[column])
-    first = next(items, None)
+    lists = (message_list(row.get(column)) for row in rows)
+    first = next((item for items in lists if isinstance(items, list) for item in items), None)
     if first is None:
         return any(isinstance(row.get(column), Unreadable) for row in rows)
     return isinstance(first, dict) and key in first
+
+
+def recognition(layout: Layout) -> Message:
+    """Say as what the rows are read, and by which columns that was recognized."""
+    columns = {role: f'"{name}"' for role, name in layout.columns.items()}
+    said = [_shape(layout.format, columns)]
+    if "tools" in columns:
+        said.append(Message("The column {column} describes tools.", column=columns["tools"]))
+    if "label" in columns:
+        said.append(Message("Only rows whose column {column} is true are trained.", column=columns["label"]))
+    return said[0] if len(said) == 1 else joined(said)
+
+
+def _shape(name: str, columns: Mapping[str, str]) -> Message:
+    if name == PREFERENCE:
+        return Message("Preference pairs: the column {chosen} is trained, {rejected} is not.", **columns)
+    if name == TOKENS:
+        return Message("Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.", **columns)
+    if name == "messages":
+        return Message('Chats: the column {messages} holds messages with "role" and "content".', **columns)
+    if name == "sharegpt":
+        return Message('Chats: the column {conversations} holds messages with "from" and "value".', **columns)
+    if name == "alpaca":
+        return Message("Instructions: the column {instruction} asks, and {output} answers.", **columns)
+    if name == RAW:
+        return Message("Prompts and completions: {prompt} and {completion} are joined as plain text.", **columns)
+    if name == "text":
+        return Message("Plain text: the column {text} is learned whole.", **columns)
+    return Message("Questions and answers: the column {prompt} asks, and {completion} answers.", **columns)

@@ -1,4 +1,4 @@
-"""Rows of JSONL, JSON, CSV and TSV files, one at a time, each with the line where it begins.
+"""Rows of JSONL, JSON, CSV, TSV and text files, one at a time, each with the line where it begins.
 
 Memory stays flat whatever the file's size. Every malformed row gets a verdict with file, line, column and reason; a
 reader that wants to go on after one passes `on_bad_row`.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +17,26 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from tunesmith_core import json_values
+from tunesmith_core.datafmt.documents import MARKDOWN, PLAIN, pieces
 from tunesmith_core.datafmt.encoding import (
+    ARROW,
+    DOCX,
+    FOLDER,
+    FORMATS,
+    GZ,
+    HTML,
+    MAGIC_KINDS,
     MAX_BLANK_CHARACTERS,
     MAX_COLUMNS,
     MAX_ROW_CHARACTERS,
+    PDF,
+    READ_AS,
     UTF_8,
     WORKBOOK_MAGIC,
     WORKBOOKS,
+    ZIP,
+    ZST,
+    DataFile,
     blank_error,
     check_is_utf_8,
     open_text,
@@ -42,10 +56,25 @@ Row = dict[str, Any]  # Any: JSON values
 BadRow = Callable[[int, TunesmithError], None]
 
 PARQUET = "parquet"
-READ_BY_ENGINE = frozenset({PARQUET, *WORKBOOKS.values()})
+READ_BY_ENGINE = frozenset({PARQUET, ARROW, PDF, DOCX, HTML, GZ, ZST, ZIP, FOLDER, *WORKBOOKS.values()})
 """Kinds of files that need libraries of the training environment."""
 
-KIND_OF_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
+KIND_OF_SUFFIX = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".txt": PLAIN,
+    ".md": MARKDOWN,
+    ".markdown": MARKDOWN,
+    ".html": HTML,
+    ".htm": HTML,
+    ".xhtml": HTML,
+}
+JSON_START = re.compile(r'\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$)')
+"""How JSON begins in a file whose name says that it is text."""
 DELIMITERS = ",;\t|"
 MAX_DIGITS = 1000
 """Of a whole number: the time to read one grows with the square of them."""
@@ -54,33 +83,43 @@ MAX_SKIPPED_CHARACTERS = 16 * MAX_ROW_CHARACTERS
 MAX_BLANK_ROWS = 2_000_000
 """Rows of nothing but commas behind each other, twice what a spreadsheet can hold."""
 
+TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"|[-+.\w]+', re.DOTALL)
+"""Texts, numbers and words of JSON."""
+
+HALVES = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F])|\\.", re.DOTALL)
+"""Escapes of JSON; the group is half a surrogate pair."""
+
 SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def file_kind(path: Path) -> str:
+def file_kind(path: DataFile) -> str:
     """Return the kind of a file, judged by content first and by the name's ending second.
 
-    It is "jsonl", "json", "csv", "tsv" or one of READ_BY_ENGINE.
+    It is "jsonl", "json", "csv", "tsv", "txt", "md" or one of READ_BY_ENGINE, "folder" included.
 
     Raises:
         UserError: `dataset-parse-error` when the file can't be read or is of no such kind,
             `dataset-empty` when it is empty.
     """
-    head = read_head(path)
+    if isinstance(path, Path) and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        return FOLDER
+    head, suffix = read_head(path), path.suffix.lower()
     if not head:
         raise TunesmithError("dataset-empty", "{path}: the file is empty.", path=path)
-    if head.startswith(b"PAR1"):
-        return PARQUET
-    if path.suffix.lower() in WORKBOOKS and head.startswith(WORKBOOK_MAGIC):
-        return WORKBOOKS[path.suffix.lower()]
+    if suffix in WORKBOOKS and head.startswith(WORKBOOK_MAGIC):
+        return WORKBOOKS[suffix]
+    if kind := next((kind for magic, kind in MAGIC_KINDS.items() if head.startswith(magic)), None):
+        return DOCX if kind == ZIP and suffix == ".docx" else kind
     encoding = text_encoding(path, head)
-    named = KIND_OF_SUFFIX.get(path.suffix.lower())
-    if named in ("csv", "tsv"):
+    named = KIND_OF_SUFFIX.get(suffix)
+    if named in ("csv", "tsv", MARKDOWN, HTML):
         return named
     with open_text(path, encoding) as file:
         line = _next_line(path, file)
         if not line:
             raise TunesmithError("dataset-empty", "{path}: the file contains only blank lines.", path=path)
+        if named == PLAIN and not JSON_START.match(line.lstrip()):
+            return PLAIN
         start = line.lstrip()[:1]
         if start == "[":
             return "json"
@@ -89,13 +128,24 @@ def file_kind(path: Path) -> str:
     if named is None:
         raise parse_error(
             path,
-            'the file type "{suffix}" is not supported. Choose JSONL, JSON, CSV, TSV, Excel or Parquet.',
+            'the file type "{suffix}" is not supported. {formats}',
             suffix=path.suffix,
+            formats=FORMATS,
         )
     return named
 
 
-def _next_line(path: Path, file: TextIO) -> str:
+def likely_encoding(path: Path) -> str:
+    """Return a choice of SourceSpec.encoding: UTF-8 unless the file surely has another; also where it can't be read."""
+    try:
+        if file_kind(path) not in READ_BY_ENGINE and text_encoding(path, read_head(path)) == "utf-8-sig":
+            check_is_utf_8(path)
+    except TunesmithError as error:
+        return next((each.removeprefix(READ_AS) for each in error.actions if each.startswith(READ_AS)), UTF_8)
+    return UTF_8
+
+
+def _next_line(path: DataFile, file: TextIO) -> str:
     """Return the next line that is not blank, cut at the longest row, or "" at the end."""
     num_blank = 0
     for line in iter(lambda: file.readline(MAX_ROW_CHARACTERS), ""):
@@ -107,7 +157,7 @@ def _next_line(path: Path, file: TextIO) -> str:
     return ""
 
 
-def _kind_of_objects(path: Path, file: TextIO, line: str) -> str:
+def _kind_of_objects(path: DataFile, file: TextIO, line: str) -> str:
     """Tell JSON Lines from one JSON object: lines are whole objects, and a wrapper object holds a list of rows."""
     try:
         first = json_values.loads(line)
@@ -117,13 +167,16 @@ def _kind_of_objects(path: Path, file: TextIO, line: str) -> str:
     return "json" if wraps_rows and not _next_line(path, file) else "jsonl"
 
 
-def read_rows(path: Path, on_bad_row: BadRow | None = None, encoding: str = UTF_8) -> Iterator[tuple[int, Row]]:
-    """Yield (number from 1, row) of a JSONL, JSON, CSV or TSV file: of the line, in a JSON list of the item.
+def read_rows(
+    path: DataFile, on_bad_row: BadRow | None = None, encoding: str = UTF_8, notes: dict[str, str] | None = None
+) -> Iterator[tuple[int, Row]]:
+    """Yield (number from 1, row) of a text file: of the line, in a JSON list of the item.
 
     Args:
         path: the file.
         on_bad_row: called with number and error for each malformed row, which is left out; None raises instead.
         encoding: a choice of SourceSpec.encoding, for a file without a byte order mark.
+        notes: gets what a person should know once all is read: codes and sentences.
 
     Raises:
         UserError: `dataset-encoding` when the file is not UTF-8, which was said or assumed.
@@ -152,7 +205,9 @@ def read_rows(path: Path, on_bad_row: BadRow | None = None, encoding: str = UTF_
         if kind == "jsonl":
             rows = _jsonl_rows(path, file, bad)
         elif kind == "json":
-            rows = ArrayScanner(path, file, decode_row).rows(bad)
+            rows = _json_rows(path, file, bad, {} if notes is None else notes)
+        elif kind in (PLAIN, MARKDOWN):
+            rows = _document_rows(path, file, kind, bad)
         else:
             rows = _csv_rows(path, file, kind, bad)
         for num_rows, numbered in enumerate(rows, start=1):  # noqa: B007 - counted for the check below
@@ -161,7 +216,26 @@ def read_rows(path: Path, on_bad_row: BadRow | None = None, encoding: str = UTF_
         raise first_error or TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
 
 
-def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Row]]:
+def _json_rows(path: DataFile, file: TextIO, bad: BadRow, notes: dict[str, str]) -> Iterator[tuple[int, Row]]:
+    scanner = ArrayScanner(path, file, decode_row)
+    yield from scanner.rows(bad)
+    if scanner.unread:
+        names = ", ".join(f'"{name}"' for name in scanner.unread)
+        notes["dataset-parts-unread"] = Message(
+            "{path} has lists of rows for evaluation, which are not read: {names}.", path=path, names=names
+        )
+
+
+def _document_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[tuple[int, Row]]:
+    for number, text in pieces(file, kind):
+        if problem := text_problem(text):
+            line = number + text.count("\n", 0, problem[0])
+            bad(number, parse_error(path, "{reason}.", line, reason=problem[1]))
+        else:
+            yield number, {"text": text}
+
+
+def _jsonl_rows(path: DataFile, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Row]]:
     number = num_blank = 0
     while text := file.readline(MAX_ROW_CHARACTERS + 1):
         number += 1
@@ -176,16 +250,17 @@ def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Ro
                 raise blank_error(path, number)
             continue
         # Both would be kept: a line may take 64 MiB.
+        indent = text.index(stripped[0])
         text, num_blank = stripped, 0
         try:
-            row = _jsonl_row(path, text, number)
+            row = _jsonl_row(path, text, number, indent)
         except UserError as error:
             bad(number, error)
         else:
             yield number, row
 
 
-def _skip_line(path: Path, file: TextIO, number: int) -> None:
+def _skip_line(path: DataFile, file: TextIO, number: int) -> None:
     """Go behind a line that is too long."""
     num_skipped = 0
     while (text := file.readline(MAX_ROW_CHARACTERS)) and not text.endswith("\n"):
@@ -194,7 +269,7 @@ def _skip_line(path: Path, file: TextIO, number: int) -> None:
             raise _too_long(path, number)
 
 
-def _too_long(path: Path, number: int) -> TunesmithError:
+def _too_long(path: DataFile, number: int) -> TunesmithError:
     return parse_error(
         path,
         "the line is longer than {max_row_characters:,} characters.",
@@ -203,15 +278,17 @@ def _too_long(path: Path, number: int) -> TunesmithError:
     )
 
 
-def _jsonl_row(path: Path, text: str, number: int) -> Row:
+def _jsonl_row(path: DataFile, text: str, number: int, indent: int) -> Row:
     if json_values.may_exceed(text) and (problem := json_values.excess(text)):
         raise parse_error(path, "{reason}.", number, reason=problem)
     try:
         value, end = decode_row(text, 0)
     except json.JSONDecodeError as error:
-        raise parse_error(path, "not valid JSON: {msg}.", number, error.pos + 1, msg=json_problem(error.msg)) from error
+        column = indent + error.pos + 1
+        raise parse_error(path, "not valid JSON: {msg}.", number, column, msg=json_problem(error.msg)) from error
     if end < len(text):
-        raise parse_error(path, "more text follows the JSON object.", number, len(text) - len(text[end:].lstrip()) + 1)
+        column = indent + len(text) - len(text[end:].lstrip()) + 1
+        raise parse_error(path, "more text follows the JSON object.", number, column)
     if not isinstance(value, dict):
         raise parse_error(path, "the line must hold a JSON object such as {...}.", number)
     if len(value) > MAX_COLUMNS:
@@ -254,18 +331,32 @@ def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
             raise
         raise json.JSONDecodeError(problem[1], text, start + problem[0]) from None
     except ValueError as error:
-        raise json.JSONDecodeError(error.args[0], text, start) from None
+        raise json.JSONDecodeError(error.args[0], text, _place_of_number(text, start)) from None
     # The decoder itself refuses NUL.
     problem = None if text.isascii() else text_problem(text[start:end])
     if problem is None and text.find("\\", start, end) >= 0 and SURROGATE_ESCAPE.search(text, start, end):
         half = text_problem(json.dumps(value, ensure_ascii=False))
-        problem = half and (0, half[1])
+        place = next((match.start() - start for match in HALVES.finditer(text, start, end) if match[1]), 0)
+        problem = half and (place, half[1])
     if problem:
         raise json.JSONDecodeError(problem[1], text, start + problem[0])
     return value, end
 
 
-def _csv_rows(path: Path, file: TextIO, kind: str, bad: BadRow) -> Iterator[tuple[int, Row]]:
+def _place_of_number(text: str, start: int) -> int:
+    """Return where the first number stands that is none or too large."""
+    tokens = (match for match in TOKENS.finditer(text, start) if match[0][0] != '"')
+    return next((match.start() for match in tokens if _is_no_number(match[0])), start)
+
+
+def _is_no_number(token: str) -> bool:
+    try:
+        return len(token) > MAX_DIGITS or not math.isfinite(float(token))
+    except ValueError:
+        return False
+
+
+def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[tuple[int, Row]]:
     header_line = _next_line(path, file)
     file.seek(0)
     delimiter = "\t" if kind == "tsv" else max(DELIMITERS, key=header_line.count)
@@ -297,7 +388,7 @@ def _csv_rows(path: Path, file: TextIO, kind: str, bad: BadRow) -> Iterator[tupl
             yield number, empty | dict(zip(header, values, strict=False))
 
 
-def _too_many_fields(path: Path, number: int, num_fields: int, num_header: int) -> TunesmithError:
+def _too_many_fields(path: DataFile, number: int, num_fields: int, num_header: int) -> TunesmithError:
     return parse_error(
         path,
         "fields in this row: {num_fields}, in the header: {num_header}.",
@@ -311,33 +402,46 @@ def _refuse(_number: int, error: TunesmithError) -> NoReturn:
     raise error
 
 
+_TO_CLOSING_QUOTE = re.compile('[^"]*(?:""[^"]*)*"(?!")')
+
+
 class _CsvLines:
     """Hands a CSV reader its lines, and stops it before a row takes more memory than a row may.
 
     Attributes:
         line: the last one.
         num_characters: of the row that is being read; whoever takes the row sets it to zero.
+        opened: line and column of the quote with which the field began that goes on in the next line.
     """
 
-    def __init__(self, path: Path, file: TextIO, delimiter: str) -> None:
+    def __init__(self, path: DataFile, file: TextIO, delimiter: str) -> None:
         self._path = path
         self._file = file
         self._delimiter = delimiter
+        self._begins_field = re.compile(f'(?:^|(?<={re.escape(delimiter)}))"')
         self.line = ""
         self.num_characters = 0
+        self.opened: tuple[int, int] | None = None
+        self._first = 1
 
     def __iter__(self) -> Iterator[str]:
         number = num_separators = 0
-        while line := self._file.readline(MAX_ROW_CHARACTERS + 1):
+        while line := self._next(number):
             self.line = line
             number += 1
+            self._first = self._first if self.num_characters else number
             self.num_characters += len(line)
             if self.num_characters > MAX_VALUES:
                 if len(line) > MAX_ROW_CHARACTERS:
                     raise _too_long(self._path, number)
                 if self.num_characters > MAX_ROW_CHARACTERS:
-                    raise csv.Error("a row of many lines is too long")
-                is_first = self.num_characters == len(line)
+                    raise parse_error(
+                        self._path,
+                        "the row that begins here is longer than {most:,} characters. Is a closing quote missing?",
+                        self._first,
+                        most=MAX_ROW_CHARACTERS,
+                    )
+                is_first = self._first == number
                 num_separators = line.count(self._delimiter) + (0 if is_first else num_separators)
                 if num_separators > MAX_VALUES:
                     problem = Message("one row holds more than {max_values:,} values", max_values=MAX_VALUES)
@@ -345,8 +449,29 @@ class _CsvLines:
             yield line
 
 
+    def _next(self, number: int) -> str:
+        """Return the next line; the reader asks for it within a row only where a quote is open."""
+        if self.num_characters:
+            self._find_open_quote(number)
+        else:
+            self.opened = None
+        return self._file.readline(MAX_ROW_CHARACTERS + 1)
+
+    def _find_open_quote(self, number: int) -> None:
+        position = 0
+        if self.opened:
+            closed = _TO_CLOSING_QUOTE.match(self.line)
+            if not closed:
+                return
+            position, self.opened = closed.end(), None
+        while begun := self._begins_field.search(self.line, position):
+            closed = _TO_CLOSING_QUOTE.match(self.line, begun.end())
+            self.opened = None if closed else (number, begun.end())
+            position = closed.end() if closed else len(self.line)
+
+
 def _csv_record(
-    path: Path, reader: Any, lines: _CsvLines, bad: BadRow
+    path: DataFile, reader: Any, lines: _CsvLines, bad: BadRow
 ) -> tuple[int, list[str]] | None:  # Any: csv's reader has no public type
     """Return the next row that is CSV and the line where it begins, None at the end."""
     while True:
@@ -359,11 +484,18 @@ def _csv_record(
         except csv.Error as error:
             # Only behind a line with as many quotes as it needs is the next one known to begin a row.
             if reader.line_num > number or lines.line.count('"') % 2:
-                raise parse_error(path, "not valid CSV from here on. Is a closing quote missing?", number) from error
+                line, column = lines.opened or (number, None)
+                raise parse_error(
+                    path,
+                    "the quote that opens here has no closing quote at the end of its field, so nothing behind it can "
+                    "be read. Close it, or write it twice if it belongs to the text.",
+                    line,
+                    column,
+                ) from error
             bad(number, parse_error(path, "a quote inside a field is not written twice.", number))
 
 
-def _checked_header(path: Path, fields: list[str], number: int) -> list[str]:
+def _checked_header(path: DataFile, fields: list[str], number: int) -> list[str]:
     header = header_names(fields)
     if problem := header_problem(header):
         raise parse_error(path, "{reason}.", number, reason=problem)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
-from tunesmith_core.datafmt.formats import Layout, to_messages
+from tunesmith_core.datafmt.formats import Layout, is_wanted, to_messages
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, BadRow, Row, file_kind, read_rows
@@ -30,6 +30,9 @@ UNFOLDED_BYTES = 8 * PARSED_BYTES
 TEMPLATE_TOKENS = 128
 """Room for what a chat template adds: role marks, and a system prompt of its own."""
 
+UNTRAINED_ROLES = ("rejected", "label")
+"""Roles of columns that decide what is trained, and are not trained themselves."""
+
 HEAD_ROWS = 1000
 HEAD_BYTES = 8 * 1024**2
 
@@ -45,7 +48,8 @@ class Sniffed:
         mapping: role to column.
         num_rows_estimate: exact for Parquet and for files that end within the head; None for workbooks.
         num_bytes: size of the file.
-        longest_row_bytes: bytes of the longest row as JSON; None where finding it would take long.
+        longest_row_bytes: bytes of the longest row as JSON, without columns that are not trained; None where finding it
+            would take long.
     """
 
     kind: str
@@ -67,8 +71,20 @@ class Sniffed:
         return self.longest_row_bytes + len(system_prompt.encode("utf-8", "replace")) + TEMPLATE_TOKENS
 
 
-def sniff(path: Path, num_rows: int = LAYOUT_ROWS, encoding: str = UTF_8) -> Sniffed:
-    """Look at the first rows of a file of an encoding; see `read_rows`.
+def sniff(
+    path: Path,
+    num_rows: int = LAYOUT_ROWS,
+    encoding: str = UTF_8,
+    format_name: str = "auto",
+    columns: Mapping[str, str] | None = None,
+) -> Sniffed:
+    """Look at the first rows of a file.
+
+    Args:
+        path: of the file.
+        num_rows: most rows to look at.
+        encoding: see `read_rows`.
+        format_name, columns: of the data source; they say what is trained, and change nothing about what is recognized.
 
     Raises:
         UserError: `dataset-parse-error` or `dataset-empty` when no row can be read; a malformed row is left out.
@@ -78,35 +94,57 @@ def sniff(path: Path, num_rows: int = LAYOUT_ROWS, encoding: str = UTF_8) -> Sni
     if kind in READ_BY_ENGINE:
         return Sniffed(kind, "auto", (), {}, count_rows(path) if kind == PARQUET else None, num_bytes)
     rows = head_rows(path, num_rows, _ignore, encoding)
-    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    present = tuple(dict.fromkeys(name for row in rows for name in row))
     estimate = len(rows)
     if len(rows) == num_rows:
         used = sum(row_bytes(row) for row in rows)
         estimate = max(len(rows), round(num_bytes * len(rows) / used))
-    try:
-        layout = resolve_layout(rows, source=str(path))
-    except UserError:
-        layout = Layout("auto", {})
+    trained = _trained(present, _layout(rows, path, format_name, columns))
     if len(rows) < num_rows:
-        longest: int | None = max(map(row_bytes, rows))
+        longest: int | None = max(row_bytes(_part(row, trained)) for row in rows)
     else:
-        longest = _longest_row_bytes(path, kind, num_bytes, encoding)
-    return Sniffed(kind, layout.format, columns, layout.columns, estimate, num_bytes, longest)
+        longest = _longest_row_bytes(path, kind, num_bytes, encoding, None if trained == set(present) else trained)
+    layout = _layout(rows, path)
+    return Sniffed(kind, layout.format, present, layout.columns, estimate, num_bytes, longest)
 
 
-def _longest_row_bytes(path: Path, kind: str, num_bytes: int, encoding: str) -> int | None:
+def _layout(
+    rows: list[Row], path: Path, format_name: str = "auto", columns: Mapping[str, str] | None = None
+) -> Layout:
+    try:
+        return resolve_layout(rows, format_name, columns, str(path))
+    except UserError:
+        return Layout("auto", {})
+
+
+def _trained(present: tuple[str, ...], layout: Layout) -> set[str]:
+    """Return the columns of which an example is made; all of them where the layout is not known."""
+    return {name for role, name in layout.columns.items() if role not in UNTRAINED_ROLES} or set(present)
+
+
+def _part(row: Row, names: set[str]) -> Row:
+    return {name: value for name, value in row.items() if name in names}
+
+
+def _longest_row_bytes(path: Path, kind: str, num_bytes: int, encoding: str, trained: set[str] | None) -> int | None:
+    """Return the bytes of the longest row of a file.
+
+    Args:
+        path, kind, num_bytes, encoding: of the file.
+        trained: the columns that count; None for all.
+    """
     if num_bytes > (SCANNED_BYTES if kind == "jsonl" else PARSED_BYTES):
         return None
-    if kind == "jsonl":
+    # The lines of a larger file are measured as they are, with what is not trained.
+    if kind == "jsonl" and (trained is None or num_bytes > PARSED_BYTES):
         with open_bytes(path) as file:
             return max(map(len, file))
     longest = num_read = 0
     try:
         for _, row in read_rows(path, _ignore, encoding):
-            num_bytes_of_row = row_bytes(row)
-            longest = max(longest, num_bytes_of_row)
+            longest = max(longest, row_bytes(row if trained is None else _part(row, trained)))
             # Rows of a wide table take far more than the bytes of the file, for each has all columns.
-            num_read += num_bytes_of_row
+            num_read += row_bytes(row)
             if num_read > UNFOLDED_BYTES:
                 return None
     except UserError:
@@ -116,8 +154,18 @@ def _longest_row_bytes(path: Path, kind: str, num_bytes: int, encoding: str) -> 
 
 
 def head_rows(path: Path, num_rows: int, on_bad_row: BadRow | None = None, encoding: str = UTF_8) -> list[Row]:
-    """Return the first rows of a file; see `read_rows` for the errors."""
-    return [row for _, row in _head(path, num_rows, on_bad_row, encoding)]
+    """Return the first rows of a file; see `read_rows` for the errors.
+
+    Where bad rows are told to somebody, those before a place from which on nothing can be read are returned.
+    """
+    rows: list[Row] = []
+    try:
+        for _, row in _head(path, num_rows, on_bad_row, encoding):
+            rows.append(row)
+    except UserError:
+        if on_bad_row is None or not rows:
+            raise
+    return rows
 
 
 def beginning(rows: Iterator[tuple[int, Row]], num_rows: int) -> Iterator[tuple[int, Row]]:
@@ -202,7 +250,8 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
     num_good = 0
     for line, row in _head(path, num_rows, bad_row, source.encoding):
         try:
-            to_messages(row, layout, row_place(path, kind, line))
+            if is_wanted(row, layout):
+                to_messages(row, layout, row_place(path, kind, line))
             num_good += 1
         except UserError as error:
             bad_row(line, error)

@@ -85,15 +85,35 @@ def _text(text: str) -> str:
 _READERS: dict[Any, Callable[[str], str]] = {AbsolutePath: _absolute, RunFolder: _run_folder, str: _text}
 
 
-def run(kind: Kind, arguments: Namespace) -> int:
-    """Do an operation and show its events, or with --json the events as JSON lines."""
-    spec = kind.spec(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(kind.spec)})
+def spec_of(kind: Kind, arguments: Namespace) -> Any:  # Any: of kind.spec
+    """Return the spec that the words of a command make."""
+    return kind.spec(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(kind.spec)})
+
+
+def run(kind: Kind, spec: Any, say: Callable[[Any], None], *, as_json: bool) -> int:  # Any: of kind.spec; JSON values
+    """Do an operation and say its answer, see `do`.
+
+    Raises:
+        TunesmithError: of an operation that failed, or that tells of a failure in its answer.
+    """
+    answer = do(kind, spec, say, as_json=as_json)
+    if isinstance(answer, dict) and "error" in answer:
+        raise TunesmithError.from_dict(answer["error"])
+    return EXIT_DONE
+
+
+def do(kind: Kind, spec: Any, say: Callable[[Any], None], *, as_json: bool) -> Any:  # Any: of kind.spec; JSON values
+    """Do an operation, show its events, and say and return its answer; or show the events as JSON lines, it among them.
+
+    Raises:
+        TunesmithError: of an operation that failed.
+    """
     progress = terminal.Progress()
     try:
-        outcome = conduct(kind, spec, on_event=terminal.say_event if arguments.json else progress.show)
+        outcome = conduct(kind, spec, on_event=terminal.say_event if as_json else progress.show)
     finally:
         progress.close()
     answer: Any = outcome.get()  # Any: JSON values
-    if not arguments.json:
-        terminal.say_json(answer)
-    return EXIT_DONE
+    if not as_json:
+        say(answer)
+    return answer

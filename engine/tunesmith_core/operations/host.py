@@ -76,9 +76,11 @@ class Host:
         """Try again to write the events that wait in memory; return why they can't be written, None when all are."""
         return self._journal.fault()
 
-    def phase(self, name: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Say which phase begins, or how far it is."""
-        self.event("phase", name=name, done=done, total=total, unit=unit)
+    def phase(
+        self, name: str, done: int = 0, total: int = 0, unit: str = "", **pace: float | None
+    ) -> None:
+        """Say which phase begins, or how far it is; `pace` may be rows_per_s and remaining_s."""
+        self.event("phase", name=name, done=done, total=total, unit=unit, **pace)
 
     def warning(self, code: str, message: str) -> None:
         """Report something that does not end the operation, with the catalogue's next step."""

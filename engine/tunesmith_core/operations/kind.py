@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NewType
 
-from tunesmith_core import devices, environments, files, paths
+from tunesmith_core import devices, environments, files, hub_token, paths
 from tunesmith_core.messages import Message
 from tunesmith_core.operations import kinds
 from tunesmith_core.operations.folder import Operation
@@ -55,6 +55,7 @@ class Kind:
         options: what the fields of the spec are, for the command's help.
         grace_s: how long it may take to end once it was asked to.
         limits: of its work on what others made; None where it does no such work.
+        asks_hub: whether it talks to a model hub, for which it gets the proxy and the access token.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Kind:
     options: Mapping[str, Message] = field(default_factory=dict, hash=False)
     grace_s: float = 3.0
     limits: Limits | None = None
+    asks_hub: bool = False
 
     def spec_values(self, spec: Any) -> dict[str, Any]:  # Any: of self.spec; JSON values
         """Return a spec as JSON values."""
@@ -100,6 +102,8 @@ class Kind:
         """Return the variables of the child: ours, or those of an engine with the device of its run."""
         if self.place is Place.SAME:
             return dict(os.environ) | {paths.HOME_VARIABLE: str(paths.data_root())}
+        if self.asks_hub:
+            return environments.engine_environment(downloads=True) | hub_token.variables()
         if hasattr(spec, "answering"):
             run: Any = spec.answering()  # Any: a spec or what else stands under that name
         else:
@@ -107,7 +111,7 @@ class Kind:
         if not isinstance(run, RunSpec):
             return environments.engine_environment()
         downloads = bool(getattr(spec, "downloads", False))
-        variables = environments.engine_environment(run.model.path, downloads=downloads)
+        variables = environments.engine_environment(downloads=downloads)
         return variables | devices.device_of(run).environment()
 
     def load_function(self) -> Callable[[Any, Any], Any]:  # Any: host, spec, answer

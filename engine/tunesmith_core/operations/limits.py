@@ -40,7 +40,7 @@ WORK = {
 """What a portion may be, as it is told."""
 
 NAMES = tuple(WORK)
-KINDS = ("", *dict.fromkeys(KIND_OF_SUFFIX.values()), *sorted(READ_BY_ENGINE))
+KINDS = ("", *dict.fromkeys(KIND_OF_SUFFIX.values()), *sorted(READ_BY_ENGINE.difference(KIND_OF_SUFFIX.values())))
 
 _RECORD = struct.Struct("<QdQQBBH")
 MAX_PATH_BYTES = 4096

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import tunesmith_core
 from tunesmith_core import evaluations, files, terminal, votes
@@ -63,7 +64,7 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
         (
             f"<h1>{_text(name)}</h1><p class=soft>{_text(made)}</p>",
             f"<p class=verdict>{'<br>'.join(map(_text, _told(verdict)))}</p>",
-            _section(Message("Loss in nats per token"), curves(facts.training, facts.held_out) + _losses(facts)),
+            _section(Message("Loss"), _loss(facts)),
             _section(Message("Evaluation"), _evaluation(evaluations.newest(run))),
             _section(Message("Blind votes"), _votes(run)),
             _section(Message("Answers before and after"), _answers(facts)),
@@ -95,6 +96,11 @@ def _rows(rows: Iterable[tuple[str, object]]) -> str:
         if value not in (None, "")
     )
     return f"<table>{cells}</table>" if cells else ""
+
+
+def _loss(facts: Facts) -> str:
+    shown = curves(facts.training, facts.held_out) + _losses(facts)
+    return f"<p class=soft>{_text(evaluations.LOSS_HELP)}</p>{shown}" if shown else ""
 
 
 def _losses(facts: Facts) -> str:
@@ -185,11 +191,31 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
         (Message("training rows"), setup.get("num_train_rows")),
         (Message("held-out rows"), setup.get("num_eval_rows")),
         (Message("skipped rows"), setup.get("num_skipped_rows")),
+        *_sources(setup),
         (Message("state"), said(Message(status.state.value))),
         (Message("steps"), f"{status.step} / {status.total_steps}"),
         (Message("started"), datetime.datetime.fromtimestamp(created).isoformat(" ", "minutes") if created else None),
         (Message("duration"), terminal.duration(seconds) if seconds else None),
         (Message("trained parameters"), setup.get("num_trainable_parameters")),
+    ]
+
+
+def _sources(setup: dict[str, Any]) -> list[tuple[str, object]]:  # Any: JSON values
+    """Which rows come from which file, where there are several."""
+    sources = setup.get("sources") or []
+    if len(sources) < 2:
+        return []
+    return [
+        (
+            Path(each["path"]).name,
+            Message(
+                "{trained:,} training rows, {held_out:,} held out, {examples:,} examples in each epoch",
+                trained=each["num_train_rows"],
+                held_out=each["num_eval_rows"],
+                examples=each["num_epoch_rows"],
+            ),
+        )
+        for each in sources
     ]
 
 

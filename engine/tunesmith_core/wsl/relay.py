@@ -23,6 +23,7 @@ from tunesmith_core import devices, environments, files, paths
 from tunesmith_core.engine_process import die_with_parent
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.folder_switch import switch_folder
+from tunesmith_core.model_folder import hub_folder, is_hub_id
 from tunesmith_core.protocol import decode, pending_commands
 from tunesmith_core.runs import SUPERVISED, Run, create_run
 from tunesmith_core.spec import RunSpec
@@ -50,10 +51,13 @@ def guest_path(path: str) -> str:
     return result.stdout.decode("utf-8").strip("\n")
 
 
-def guest_spec(spec: RunSpec) -> RunSpec:
-    """Return a spec whose files are named as they are called here."""
+def guest_spec(spec: RunSpec, models: Path) -> RunSpec:
+    """Return a spec whose files are named as they are called here; models is where those of the host are."""
     data = spec.to_dict()
-    data["model"]["path"] = guest_path(spec.model.path)
+    # A model of a hub was downloaded on the side of Windows, beside the runs.
+    downloaded = models / hub_folder(spec.model.path, spec.model.revision).name
+    from_hub = is_hub_id(spec.model.path) and downloaded.is_dir()
+    data["model"]["path"] = str(downloaded) if from_hub else guest_path(spec.model.path)
     for source in data["data"]["sources"]:
         source["path"] = guest_path(source["path"])
     if spec.evaluation.path:
@@ -65,7 +69,7 @@ def make_twin(host: Run) -> Run:
     """Create the folder on the Linux disk that the engine works in, with the journal and checkpoints so far."""
     twins = files.private_folder(paths.tmp_dir() / "twins")
     shutil.rmtree(twins / host.id, ignore_errors=True)
-    made = create_run(guest_spec(host.load_spec()), twins)
+    made = create_run(guest_spec(host.load_spec(), host.path.parents[1] / paths.models_dir().name), twins)
     twin = Run(twins / host.id)
     if made.path != twin.path:
         files.replace(made.path, twin.path)
@@ -179,7 +183,7 @@ class Relay:
         self._engine = subprocess.Popen(
             environments.engine_command("run", "--run-dir", str(self.twin.path)),
             cwd=self.twin.path,
-            env=environments.engine_environment(spec.model.path) | devices.device_of(spec).environment() | SUPERVISED,
+            env=environments.engine_environment() | devices.device_of(spec).environment() | SUPERVISED,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=die_with_parent(),

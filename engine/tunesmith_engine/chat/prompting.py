@@ -36,8 +36,8 @@ class Prompts:
     A template that breaks a limit costs the process, and the next prompt gets a new one.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._spec = RenderSpec(AbsolutePath(str(folder)))
+    def __init__(self, folder: Path, template: str) -> None:
+        self._spec = RenderSpec(AbsolutePath(str(folder)), template)
         self._child: _Renderer | None = _Renderer(self._spec)
 
     def close(self) -> None:

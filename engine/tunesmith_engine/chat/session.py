@@ -57,7 +57,7 @@ class Session:
         self.compute = inference_compute(spec, spec.hardware.device)
         self._trained = self._find(checkpoint)
         self._trained.check_base(folder)
-        self._tokenizer = load_tokenizer(folder)
+        self._tokenizer = load_tokenizer(folder, spec.model.chat_template)
         self._model = load_trained(self._trained, folder, self.compute)
         self._ends = end_tokens(self._model.get_base_model(), self._tokenizer)
         # On a CPU the comparison with transformers, without which no other way is taken, takes longer than an answer.
@@ -86,6 +86,11 @@ class Session:
         """Take the fastest way to answer from now on."""
         self._waits = False
         self._decoder = open_decoder(self._model, self.compute)
+
+    @property
+    def has_template(self) -> bool:
+        """Whether conversations become prompts by a chat template."""
+        return bool(self._tokenizer.chat_template)
 
     def switch(self, checkpoint: int) -> None:
         """Let other weights of the run answer, in the same memory; those of before stay when they can't be found.

@@ -1,4 +1,4 @@
-"""Examples cut to the context length: how many, and which of them lose the end of what the model should learn."""
+"""Examples cut or split at the context length: how many, and which lose the end of what the model should learn."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from tunesmith_core.messages import Message, joined
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
+from tunesmith_engine.data.parts import parts
+from tunesmith_engine.data.tokenising import Tokenised
 
 
 @dataclass(slots=True)
@@ -14,33 +16,81 @@ class Cuts:
 
     Attributes:
         limit: the context length.
-        num_rows: examples seen.
+        splits: whether a longer text becomes several examples.
+        num_rows: examples seen; each part of a text that was split is one.
         num_cut: longer than the limit.
         num_open: cut in the middle of what is learned: the model would never see where to stop.
-        longest_tokens: length of the longest example before it was cut.
+        num_cut_texts, num_open_texts: plain texts among these, which could be split instead.
+        longest_tokens: length of the longest row before it was cut or split.
+        num_split: texts that became several examples.
+        num_parts: examples that they became.
     """
 
     limit: int
+    splits: bool = False
     num_rows: int = 0
     num_cut: int = 0
     num_open: int = 0
+    num_cut_texts: int = 0
+    num_open_texts: int = 0
     longest_tokens: int = 0
+    num_split: int = 0
+    num_parts: int = 0
 
-    def cut(self, example: Example) -> Example:
+    def parts(self, row: Tokenised) -> list[Tokenised]:
+        """Return the examples that a row becomes: several of a longer text that is split, else the row itself."""
+        if not self.splits or not row.is_text or len(row.example.input_ids) <= self.limit:
+            return [row]
+        found = parts(row, self.limit)
+        self.longest_tokens = max(self.longest_tokens, len(row.example.input_ids))
+        self.num_split += 1
+        self.num_parts += len(found)
+        return found
+
+    def cut(self, example: Example, *, is_text: bool = False) -> Example:
         """Return an example within the limit: a longer one as an own copy, so that the rest is freed."""
         num_tokens = len(example.input_ids)
         self.num_rows += 1
         self.longest_tokens = max(self.longest_tokens, num_tokens)
         if num_tokens <= self.limit:
             return example
+        is_open = bool((example.labels[self.limit - 1 : self.limit + 1] != IGNORED_LABEL).all())
         self.num_cut += 1
-        self.num_open += bool((example.labels[self.limit - 1 : self.limit + 1] != IGNORED_LABEL).all())
+        self.num_open += is_open
+        self.num_cut_texts += is_text
+        self.num_open_texts += is_text and is_open
         return Example(example.input_ids[: self.limit].copy(), example.labels[: self.limit].copy())
 
     def notes(self) -> dict[str, str]:
-        """Return what a person should know, a code and a sentence; nothing when every example was within the limit."""
+        """Return what a person should know, codes and sentences; nothing when every row was within the limit."""
+        split = Message(
+            "Texts longer than the context length of {limit} tokens: {num_split}. They were split into {num_parts} "
+            "examples.",
+            limit=self.limit,
+            num_split=self.num_split,
+            num_parts=self.num_parts,
+        )
+        found: dict[str, str] = {"dataset-rows-split": split} if self.num_split else {}
         if not self.num_cut:
-            return {}
+            return found
+        words = self._of_texts() if self.num_cut_texts == self.num_cut else self._of_rows()
+        return found | {"dataset-rows-cut": joined(words)}
+
+    def _of_texts(self) -> list[str]:
+        cut = Message(
+            "Texts cut at the context length of {limit} tokens: {num_cut} of {num_rows}.",
+            limit=self.limit,
+            num_cut=self.num_cut,
+            num_rows=self.num_rows,
+        )
+        advice = Message(
+            "To keep all of every text, have longer texts split (Longer examples: Split), or raise the context length "
+            "to {longest_tokens} tokens.",
+            longest_tokens=self.longest_tokens,
+        )
+        return [cut, *self._lost_of_texts(), advice]
+
+    def _of_rows(self) -> list[str]:
         cut = Message(
             "Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}.",
             limit=self.limit,
@@ -50,10 +100,25 @@ class Cuts:
         lost = Message(
             "In {num_open} of them, the end of an answer is lost with its stop token, so the model doesn't learn to "
             "stop there.",
-            num_open=self.num_open,
+            num_open=self.num_open - self.num_open_texts,
         )
         advice = Message(
             "To keep every row whole, raise the context length to {longest_tokens} tokens, or skip longer rows.",
             longest_tokens=self.longest_tokens,
         )
-        return {"dataset-rows-cut": joined([cut, lost, advice] if self.num_open else [cut, advice])}
+        splitting = Message("Longer texts can be split instead (Longer examples: Split).")
+        return [
+            cut,
+            *([lost] if self.num_open > self.num_open_texts else []),
+            *self._lost_of_texts(),
+            *([splitting] if self.num_cut_texts else []),
+            advice,
+        ]
+
+    def _lost_of_texts(self) -> list[str]:
+        lost = Message(
+            "In {num_open} of them, the end of the text is lost with its stop token, so the model doesn't learn to "
+            "stop there.",
+            num_open=self.num_open_texts,
+        )
+        return [lost] if self.num_open_texts else []

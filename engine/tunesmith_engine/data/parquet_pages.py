@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow
 
-from tunesmith_core.datafmt.encoding import open_bytes, row_error
+from tunesmith_core.datafmt.encoding import DataFile, open_bytes, row_error
 from tunesmith_core.datafmt.parquet_footer import Thrift
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
@@ -45,7 +44,7 @@ class _Pages:
     repeated: int = 0
 
 
-def batch_rows(path: Path, group: Any, wanted: Collection[str], first_row: int) -> int:  # Any: RowGroupMetaData
+def batch_rows(path: DataFile, group: Any, wanted: Collection[str], first_row: int) -> int:  # Any: RowGroupMetaData
     """Return how many rows of a row group are read at once, so that memory stays flat.
 
     Args:
@@ -76,7 +75,7 @@ def batch_rows(path: Path, group: Any, wanted: Collection[str], first_row: int) 
     return min(MAX_BATCH_ROWS, max(1, BATCH_BYTES // max(1, num_repeated_bytes)))
 
 
-def _too_big(path: Path, row: int, num_bytes: int) -> TunesmithError:
+def _too_big(path: DataFile, row: int, num_bytes: int) -> TunesmithError:
     problem = Message(
         "reading on would take {num_mib:,} MiB at once. The most is {max_mib:,} MiB.",
         num_mib=num_bytes >> 20,

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow
 from pyarrow import parquet, types
 
 from tunesmith_core.datafmt import ROLES, Row, Unreadable
-from tunesmith_core.datafmt.encoding import MAX_ROW_CHARACTERS, parse_error, row_error
+from tunesmith_core.datafmt.encoding import MAX_ROW_CHARACTERS, DataFile, parse_error, row_error
 from tunesmith_core.datafmt.guessing import speaks
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import MAX_VALUES
 from tunesmith_core.messages import Message, phrase
+from tunesmith_engine.data.members import path_of
 from tunesmith_engine.data.parquet_pages import batch_rows
 
 BUFFER_BYTES = 1024**2
@@ -34,7 +34,7 @@ Array = Any
 """pyarrow.Array, for which there are no types."""
 
 
-def parquet_rows(path: Path, mapped: Iterable[str]) -> Iterator[tuple[int, Row]]:
+def parquet_rows(path: DataFile, mapped: Iterable[str]) -> Iterator[tuple[int, Row]]:
     """Yield (row number from 1, row); columns that can't be part of an example are None.
 
     Args:
@@ -47,26 +47,41 @@ def parquet_rows(path: Path, mapped: Iterable[str]) -> Iterator[tuple[int, Row]]
     """
     number = 0
     try:
-        with parquet.ParquetFile(path, buffer_size=BUFFER_BYTES) as file:
+        with parquet.ParquetFile(path_of(path), buffer_size=BUFFER_BYTES) as file:
             names = file.schema_arrow.names
-            needed = USUAL_NAMES | {name.lower() for name in mapped}
-            wanted = [name for name in names if name.lower() in needed or speaks(name)]
-            if twice := next((name for name in wanted if wanted.count(name) > 1), None):
-                raise parse_error(path, 'the header names the column "{name}" twice.', name=twice)
-            others = dict.fromkeys(names)
+            wanted, others = wanted_columns(path, names, mapped), dict.fromkeys(names)
             for group in range(file.num_row_groups):
                 size = batch_rows(path, file.metadata.row_group(group), wanted, number + 1)
                 for batch in file.iter_batches(size, row_groups=[group], columns=wanted):
-                    columns = [_values(batch.column(name)) for name in wanted]
-                    for values in zip(*columns, strict=True) if columns else [()] * batch.num_rows:
+                    for row in batch_values(batch, wanted):
                         number += 1
-                        yield number, others | dict(zip(wanted, values, strict=True))
+                        yield number, others | row
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
         words = phrase(str(error).partition("\n")[0][:200])
         problem = Message("the Parquet file is damaged: {error}.", error=words)
         raise row_error(path, "parquet", number + 1, problem) from error
     if not number:
         raise TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
+
+
+def wanted_columns(path: DataFile, names: list[str], mapped: Iterable[str]) -> list[str]:
+    """Return the columns of a table that can be part of an example.
+
+    Raises:
+        UserError: `dataset-parse-error` when two of them have the same name.
+    """
+    needed = USUAL_NAMES | {name.lower() for name in mapped}
+    wanted = [name for name in names if name.lower() in needed or speaks(name)]
+    if twice := next((name for name in wanted if wanted.count(name) > 1), None):
+        raise parse_error(path, 'the header names the column "{name}" twice.', name=twice)
+    return wanted
+
+
+def batch_values(batch: Any, wanted: list[str]) -> Iterator[Row]:  # Any: a pyarrow.RecordBatch
+    """Yield the rows of a batch with some of its columns."""
+    columns = [_values(batch.column(name)) for name in wanted]
+    for values in zip(*columns, strict=True) if columns else [()] * batch.num_rows:
+        yield dict(zip(wanted, values, strict=True))
 
 
 def _values(array: Array) -> Iterable[Any]:  # Any: JSON values

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.datafmt import Conversation
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import Example
+from tunesmith_engine.data.groups import joined_groups, split_groups
 from tunesmith_engine.data.order import split_rows
-from tunesmith_engine.data.read import Source
-from tunesmith_engine.data.render import Rendered, Renderer
+from tunesmith_engine.data.read import Source, notes_of
+from tunesmith_engine.data.render import Renderer
 from tunesmith_engine.data.rows_file import RowsWriter
+from tunesmith_engine.data.tokenising import Rendered
+from tunesmith_engine.data.weighing import SourceShare, mixture_notes, shares_of, sources_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+LEAST_TRAINED = 0.01
+"""Share of the tokens that count; with less, the answers are probably cut off or in another column."""
+
+OVERLONG_HINT = Message("Raise the context length, or have longer rows cut. Longer texts can also be split.")
+"""What helps where every row is longer than the context length and skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,8 @@ class Prepared:
         train, eval: numbers of the rows that are trained and held out, from 0, ascending.
         notes: what a person should know about how rows became tokens: codes and sentences.
         pairs: what became of prompts and completions: "chat" or "text".
+        sources: what each data file gives to an epoch.
+        earlier: the same as long as copies of a row could be on both sides; None where the same rows were held out.
     """
 
     train: list[int]
@@ -68,10 +81,19 @@ class Prepared:
     stats: DataStats
     notes: dict[str, str] = field(default_factory=dict)
     pairs: str = "text"
+    sources: list[SourceShare] = field(default_factory=list)
+    earlier: Prepared | None = None
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return all but the numbers of the training rows as JSON values."""
-        return {"eval": self.eval, "stats": asdict(self.stats), "notes": self.notes, "pairs": self.pairs}
+        return {
+            "eval": self.eval,
+            "stats": asdict(self.stats),
+            "notes": self.notes,
+            "pairs": self.pairs,
+            "sources": [asdict(source) for source in self.sources],
+            "earlier": self.earlier.to_dict() if self.earlier else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +105,8 @@ class PreparedData:
         pairs: what became of prompts and completions: "chat" or "text".
         prompts: the tokens of the sample prompts that could be rendered.
         questions: what is asked in some of the held-out examples, by their places among them.
+        sources: what each data file gives to an epoch; none where every example is taken once.
+        earlier: the same rows as an earlier version split them, see `Prepared`.
     """
 
     train: list[Example]
@@ -92,11 +116,13 @@ class PreparedData:
     pairs: str = "text"
     prompts: dict[str, list[int]] = field(default_factory=dict)
     questions: dict[int, str] = field(default_factory=dict)
+    sources: list[SourceShare] = field(default_factory=list)
+    earlier: PreparedData | None = None
 
     @staticmethod
     def from_rows(rows: list[Example], values: dict[str, Any]) -> PreparedData:  # Any: JSON values
         """Return the data of all rows and `Prepared.to_dict`, with "prompts" and "questions" beside it."""
-        held_out = set(values["eval"])
+        held_out, earlier = set(values["eval"]), values.get("earlier")
         return PreparedData(
             [row for number, row in enumerate(rows) if number not in held_out],
             [rows[number] for number in values["eval"]],
@@ -105,7 +131,19 @@ class PreparedData:
             values["pairs"],
             values["prompts"],
             {int(place): text for place, text in values.get("questions", {}).items()},
+            [SourceShare(**source) for source in values["sources"]],
+            PreparedData.from_rows(rows, values | earlier) if earlier else None,
         )
+
+    def as_in(self, fingerprint: Mapping[str, Any]) -> PreparedData:  # Any: JSON values
+        """Return the rows split as a checkpoint has them: an earlier version may have begun its run."""
+        if self.earlier and self.earlier.hashes().items() <= fingerprint.items():
+            return self.earlier
+        return self
+
+    def hashes(self) -> dict[str, str]:
+        """Return the digests by which a checkpoint knows the rows."""
+        return {"tokens": self.tokens_hash(), "held_out": self.held_out_hash()}
 
     def tokens_hash(self) -> str:
         """Return a digest of the training examples: tokens, and which of them count."""
@@ -146,24 +184,47 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
 
     Raises:
         UserError: `dataset-empty`, `dataset-parse-error`, `dataset-column-missing`, `dataset-chat-template-missing`,
-            `chat-template-unclear`, `no-trained-tokens`, `foreign-limit`, each naming file and line where one is at
-            fault.
+            `chat-template-unclear`, `no-trained-tokens`, `dataset-groups`, `dataset-weight`, `foreign-limit`, each
+            naming file and line where one is at fault.
     """
     renderer = Renderer(tokenizer, spec.data, portions)
-    cuts = Cuts(spec.data.context_length)
-    files = [_write_examples(spec, source, renderer, cuts, rows) for source in spec.all_sources()]
+    cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
+    sources = sources_of(spec, renderer.portions)
+    files = [_write_examples(spec, source, renderer, cuts, rows) for source in sources]
+    notes: dict[str, str] = {}
+    earlier = None
     if spec.evaluation.path:
         num_train = sum(file.num_rows for file in files[:-1])
         train, held_out = list(range(num_train)), list(range(num_train, len(rows)))
+    elif spec.evaluation.groups_by:
+        train, held_out, notes = split_groups(spec, rows)
     else:
-        train, held_out = split_rows(len(rows), spec.evaluation.percent, spec.schedule.seed)
+        wanted = (len(rows), spec.evaluation.percent, spec.schedule.seed)
+        alike = joined_groups(rows.groups, rows.contents).tolist() if cuts.num_split else rows.contents
+        train, held_out = split_rows(*wanted, alike)
+        # An earlier version had neither weights nor texts in parts.
+        is_new = cuts.num_split or any(source.weight for source in spec.data.sources)
+        earlier = None if is_new else split_rows(*wanted)
+    notes |= renderer.notes | notes_of(sources) | cuts.notes()
+    pairs = "chat" if renderer.makes_chats else "text"
+
+    def split(train: list[int], held_out: list[int], earlier: Prepared | None = None) -> Prepared:
+        shares = shares_of(spec, [file.num_rows for file in files], held_out)
+        stats = _stats(files, cuts, rows, train)
+        more = mixture_notes(spec, shares) | few_trained(stats.num_trained_tokens, stats.num_tokens)
+        return Prepared(train, held_out, stats, notes | more, pairs, shares, earlier)
+
+    return split(train, held_out, split(*earlier) if earlier and earlier[1] != held_out else None)
+
+
+def _stats(files: list[_FileRows], cuts: Cuts, rows: RowsWriter, train: list[int]) -> DataStats:
     num_bad, num_overlong, num_untrained = (
         sum(getattr(file, name) for file in files)
         for name in ("num_bad_rows", "num_overlong_rows", "num_untrained_rows")
     )
-    stats = DataStats(
+    return DataStats(
         num_train_rows=len(train),
-        num_eval_rows=len(held_out),
+        num_eval_rows=len(rows) - len(train),
         num_skipped_rows=num_bad + num_overlong + num_untrained,
         num_bad_rows=num_bad,
         num_overlong_rows=num_overlong,
@@ -174,26 +235,44 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
         longest_tokens=max(rows.num_tokens),
         row_format=files[0].row_format,
     )
-    notes = renderer.notes | cuts.notes()
-    return Prepared(train, held_out, stats, notes, "chat" if renderer.makes_chats else "text")
+
+
+def few_trained(num_trained: int, num_tokens: int) -> dict[str, str]:
+    """Return what a person should know when hardly any token counts for the loss, a code and a sentence."""
+    if num_trained >= num_tokens * LEAST_TRAINED:
+        return {}
+    words = Message(
+        "Only {num_trained:,} of {num_tokens:,} tokens are trained, less than 1%. The rest is read, not learned.",
+        num_trained=num_trained,
+        num_tokens=num_tokens,
+    )
+    return {"few-trained-tokens": words}
 
 
 def _write_examples(
-    spec: RunSpec, file_spec: SourceSpec, renderer: Renderer, cuts: Cuts, rows: RowsWriter
+    spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
 ) -> _FileRows:
-    source = Source(file_spec, spec.data.skip_bad_rows, portions=renderer.portions)
     num_before, num_overlong, num_untrained = len(rows), 0, 0
-    for tokenised in renderer.tokenise(rendered for _, rendered in rendered_rows(source, renderer)):
-        example = tokenised.example
-        if len(example.input_ids) > cuts.limit and spec.data.overlong == "skip":
+    groups: deque[int] = deque()
+
+    def texts() -> Iterator[Rendered]:
+        for _, rendered in rendered_rows(source, renderer):
+            groups.append(source.group)
+            yield rendered
+
+    # Many are rendered before the first is made into tokens.
+    for tokenised in rows.begun.examples(texts(), renderer):
+        # The parts of a text stay together, as the rows of a group do.
+        group = groups.popleft() if spec.evaluation.groups_by else len(rows)
+        if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
             num_overlong += 1
             continue
-        example = cuts.cut(example)
-        if example.num_trained_tokens:
-            rows.add(example, tokenised.question)
-        else:
-            num_untrained += 1
-    renderer.notes |= source.notes
+        for part in cuts.parts(tokenised):
+            example = cuts.cut(part.example, is_text=tokenised.is_text)
+            if example.num_trained_tokens:
+                rows.add(example, tokenised.question, group)
+            else:
+                num_untrained += 1
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
     file = _FileRows(num_rows, source.row_format, num_bad, num_overlong, num_untrained)
     if not file.num_rows:
@@ -213,7 +292,7 @@ def _raise_nothing_left(path: Path, file: _FileRows, limit: int) -> None:
     raise TunesmithError(
         "dataset-empty",
         "{path}: all {num_rows} rows are longer than the context length of {limit} tokens.",
-        hint="Raise the context length, or have longer rows cut.",
+        hint=OVERLONG_HINT,
         path=path,
         num_rows=file.num_overlong_rows,
         limit=limit,

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tunesmith_core.errors import TunesmithError
+import numpy as np
+
+from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
-from tunesmith_engine.data.prepare import rendered_rows
-from tunesmith_engine.data.read import Source
-from tunesmith_engine.data.render import Renderer, Tokenised
+from tunesmith_engine.data.prepare import OVERLONG_HINT, few_trained, rendered_rows
+from tunesmith_engine.data.read import Source, notes_of
+from tunesmith_engine.data.render import Renderer
+from tunesmith_engine.data.tokenising import Rendered, Tokenised
+from tunesmith_engine.data.weighing import planned_notes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -20,12 +27,20 @@ if TYPE_CHECKING:
 MAX_ROWS = 5000
 """Rows that are looked at; a preview is for a person who waits."""
 
+MAX_PARTS = 32
+"""Examples that are shown of a row that is split."""
+
 MAX_PROBLEMS = 100
 NUM_BARS = 24
 
 
 def preview(
-    spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int, portions: Portions | None = None
+    spec: RunSpec,
+    tokenizer: PreTrainedTokenizerBase,
+    num_rows: int,
+    portions: Portions | None = None,
+    *,
+    tokens: bool = False,
 ) -> dict[str, Any]:  # Any: JSON values
     """Return the first rows with the trained stretches told apart, and counts over the first 5000 rows.
 
@@ -36,13 +51,21 @@ def preview(
         tokenizer: the base model's own.
         num_rows: most rows to show.
         portions: told which row is being handled.
+        tokens: whether each row that is shown also has its tokens one by one.
 
     Returns:
-        rows: list of {line, segments: [{text, trained}], num_tokens, num_trained_tokens, is_cut}.
+        rows: list of {line, place, part, segments: [{text, trained}], num_tokens, num_trained_tokens, num_lost_tokens,
+        is_cut, is_skipped}; of a row that is split one for each of its first parts, which are counted from 1; with
+        `tokens` also tokens: [{id, text, trained, special}], the text empty behind the first token of a character that
+        takes several, `special` the name of a control token, else empty.
         histogram: list of {from_tokens, to_tokens, num_rows}, the upper bound exclusive.
-        num_rows, num_skipped, num_cut, num_untrained, longest_tokens, context_length; is_complete, False when the file
+        num_rows, the examples, of which a row that is split has several; num_skipped, bad rows and those that are
+        skipped because they are too long; num_cut, num_untrained,
+        longest_tokens, context_length; is_complete, False when the file
         goes on behind the rows that were looked at; problems: list of {line, message}, at most 100; notes: sentences
-        about how rows become tokens.
+        about how rows become tokens; reasons: for each source a sentence that says by what its format was recognized;
+        pairs: what became of prompts and completions, "chat" or "text"; num_tokens, num_trained_tokens,
+        num_lost_tokens: of these rows, the last behind the context length.
 
     Raises:
         UserError: when no row can be shown at all, with the cause of the first.
@@ -54,59 +77,172 @@ def preview(
             problems.append({"line": line, "message": error.message})
 
     portions = portions or Portions()
-    source = Source(spec.data.sources[0], skip_bad_rows=True, on_problem=note, portions=portions)
-    renderer = Renderer(tokenizer, spec.data, portions)
-    cuts = Cuts(spec.data.context_length)
+    column = spec.evaluation.groups_by
+    sources = [
+        Source(each, skip_bad_rows=True, on_problem=note, portions=portions, group_column=column)
+        for each in spec.data.sources
+    ]
+    show_tokens = tokenizer if tokens else None
+    return _looked_at(spec, sources, Renderer(tokenizer, spec.data, portions), num_rows, show_tokens) | {
+        "problems": problems
+    }
+
+
+@dataclass(slots=True)
+class _Head:
+    """The first rows of all sources, of each an equal share.
+
+    Attributes:
+        num_shown: rows of each source that are shown at most.
+        is_complete: whether these are all rows.
+        numbers: how many rows of each source were looked at.
+    """
+
+    sources: list[Source]
+    renderer: Renderer
+    num_shown: int
+    is_complete: bool = True
+    numbers: list[int] = field(default_factory=list)
+
+    def rows(self) -> Iterator[tuple[int, str, bool, Rendered, Tokenised]]:
+        """Yield line, place, whether it is to be shown, and the row as text and as tokens."""
+        for source in self.sources:
+            found = _to_first_fault(source, self.renderer)
+            # The place is known only while the file is read.
+            placed = ((line, source.place(line), rendered) for line, rendered in found)
+            looked_at = list(islice(placed, max(1, MAX_ROWS // len(self.sources))))
+            self.is_complete &= next(found, None) is None
+            self.numbers.append(len(looked_at))
+            all_tokenised = self.renderer.tokenise(rendered for *_, rendered in looked_at)
+            for number, ((line, place, rendered), tokenised) in enumerate(zip(looked_at, all_tokenised, strict=True)):
+                yield line, place, number < self.num_shown, rendered, tokenised
+
+
+def _to_first_fault(source: Source, renderer: Renderer) -> Iterator[tuple[int, Rendered]]:
+    """Yield the rows before a place from which on a file can't be read, which is told; see `rendered_rows`.
+
+    Raises:
+        UserError: what is wrong, when no row comes before it.
+    """
+    line = 0
+    try:
+        for line, rendered in rendered_rows(source, renderer):
+            yield line, rendered
+    except UserError as error:
+        if not line or source.on_problem is None:
+            raise
+        source.on_problem(line + 1, error)
+
+
+def _looked_at(
+    spec: RunSpec, sources: list[Source], renderer: Renderer, num_rows: int, tokenizer: PreTrainedTokenizerBase | None
+) -> dict[str, Any]:  # Any: JSON values
+    """Return what `preview` does but for the problems; with a tokenizer also the tokens of each row that is shown."""
+    cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
     rows: list[dict[str, Any]] = []
     lengths: list[int] = []
-    num_untrained = 0
-    found = rendered_rows(source, renderer)
-    looked_at = list(islice(found, MAX_ROWS))
-    is_complete = next(found, None) is None
-    tokens = renderer.tokenise(rendered for _, rendered in looked_at)
-    for (line, rendered), tokenised in zip(looked_at, tokens, strict=True):
-        example = cuts.cut(tokenised.example)
-        lengths.append(len(tokenised.example.input_ids))
-        num_untrained += not example.num_trained_tokens
-        if len(rows) < num_rows:
-            rows.append(_shown_row(line, tokenised, example, renderer.leading_text if rendered.starts_document else ""))
-    notes = renderer.notes | source.notes | (cuts.notes() if spec.data.overlong == "truncate" else {})
+    num_shown = num_untrained = num_overlong = num_tokens = num_trained_tokens = 0
+    head = _Head(sources, renderer, -(-num_rows // len(sources)))
+    for line, place, is_shown, rendered, row in head.rows():
+        leading = renderer.leading_text if rendered.starts_document else ""
+        is_shown = is_shown and num_shown < num_rows
+        num_shown += is_shown
+        for part, tokenised in enumerate(cuts.parts(row), 1):
+            length = len(tokenised.example.input_ids)
+            lengths.append(length)
+            if is_skipped := spec.data.overlong == "skip" and length > cuts.limit:
+                num_overlong += 1
+                example = _unlearned(tokenised.example, cuts.limit)
+            else:
+                example = cuts.cut(tokenised.example, is_text=tokenised.is_text)
+                num_untrained += not example.num_trained_tokens
+                num_tokens += len(example.input_ids)
+                num_trained_tokens += example.num_trained_tokens
+            if is_shown and part <= MAX_PARTS:
+                # Only the first part has the leading tokens.
+                shown = _shown_row(line, tokenised, example, leading if part == 1 else "")
+                rows.append({"place": place, "part": part, "is_skipped": is_skipped, **shown})
+                if tokenizer:
+                    rows[-1]["tokens"] = _shown_tokens(tokenizer, tokenised, example)
+    notes = renderer.notes | notes_of(sources) | cuts.notes() | _overlong_notes(num_overlong, len(lengths), cuts.limit)
+    notes |= few_trained(num_trained_tokens, num_tokens)
+    notes |= planned_notes(spec, head.numbers if head.is_complete else None)
     return {
         "rows": rows,
         "histogram": histogram(lengths),
-        "num_rows": len(lengths),
-        "num_skipped": source.num_skipped_rows,
+        "num_rows": len(lengths) - num_overlong,
+        "num_skipped": sum(source.num_skipped_rows for source in sources) + num_overlong,
         "num_cut": cuts.num_cut,
         "num_untrained": num_untrained,
-        "longest_tokens": cuts.longest_tokens,
+        "num_tokens": num_tokens,
+        "num_trained_tokens": num_trained_tokens,
+        "num_lost_tokens": sum(lengths) - num_tokens,
+        "longest_tokens": max(lengths),
         "context_length": cuts.limit,
-        "is_complete": is_complete,
-        "problems": problems,
+        "is_complete": head.is_complete,
         "notes": list(notes.values()),
+        "reasons": [source.reason for source in sources],
+        "pairs": "chat" if renderer.makes_chats else "text",
     }
+
+
+def _unlearned(example: Example, limit: int) -> Example:
+    """Return the beginning of an example that a run leaves out."""
+    return Example(example.input_ids[:limit], np.full(limit, IGNORED_LABEL, dtype=np.int32))
+
+
+def _overlong_notes(num_overlong: int, num_rows: int, limit: int) -> dict[str, str]:
+    """Return what a person should know about rows that are skipped because they are too long, a code and a sentence."""
+    if not num_overlong:
+        return {}
+    words = Message(
+        "Rows longer than the context length of {limit} tokens are skipped: {number:,} of {num_rows:,}.",
+        limit=limit,
+        number=num_overlong,
+        num_rows=num_rows,
+    )
+    nothing = Message("No row is left to train on, so a run would stop. {hint}", hint=OVERLONG_HINT)
+    return {"dataset-rows-overlong": joined([words, nothing]) if num_overlong == num_rows else words}
 
 
 def _shown_row(line: int, tokenised: Tokenised, example: Example, leading: str) -> dict[str, Any]:
     num_tokens = len(example.input_ids)
     segments: list[dict[str, Any]] = []
-    position = 0
-    for token in range(num_tokens):
-        trained = bool(example.labels[token] != IGNORED_LABEL)
-        end = max(position, int(tokenised.ends[token]))
-        text = tokenised.text[position:end] if end else ""
+    for text, label in zip(_token_texts(tokenised, num_tokens), example.labels, strict=True):
+        trained = bool(label != IGNORED_LABEL)
         if segments and segments[-1]["trained"] == trained:
             segments[-1]["text"] += text
         else:
             segments.append({"text": text, "trained": trained})
-        position = end
     segments[0]["text"] = leading + segments[0]["text"]
     return {
         "line": line,
         "segments": [segment for segment in segments if segment["text"]],
         "num_tokens": num_tokens,
         "num_trained_tokens": example.num_trained_tokens,
+        "num_lost_tokens": len(tokenised.example.input_ids) - num_tokens,
         "is_cut": num_tokens < len(tokenised.example.input_ids),
     }
+
+
+def _token_texts(tokenised: Tokenised, num_tokens: int) -> Iterator[str]:
+    """Yield the text that each of the first tokens adds; the leading ones add none."""
+    position = 0
+    for end in tokenised.ends[:num_tokens].tolist():
+        yield tokenised.text[position:end]
+        position = max(position, end)
+
+
+def _shown_tokens(
+    tokenizer: PreTrainedTokenizerBase, tokenised: Tokenised, example: Example
+) -> list[dict[str, Any]]:  # Any: JSON values
+    special = {number: str(token) for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    num_tokens = len(example.input_ids)
+    numbers, labels = example.input_ids.tolist(), example.labels.tolist()
+    return [
+        {"id": number, "text": text, "trained": label != IGNORED_LABEL, "special": special.get(number, "")}
+        for number, label, text in zip(numbers, labels, _token_texts(tokenised, num_tokens), strict=True)
+    ]
 
 
 def histogram(lengths: list[int]) -> list[dict[str, int]]:

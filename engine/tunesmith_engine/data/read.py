@@ -1,21 +1,32 @@
-"""Rows of any supported file as conversations: text files through core, Parquet and workbooks through libraries."""
+"""Rows of any supported file, folder or archive as conversations: text through core, the rest through libraries."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from tunesmith_core import datafmt
-from tunesmith_core.datafmt.encoding import row_place
+from tunesmith_core.datafmt.encoding import ARROW, DOCX, HTML, MAX_NAME, PDF, WORKBOOKS, DataFile, row_place
+from tunesmith_core.datafmt.formats import MAX_LISTED, PREFERENCE
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, beginning
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.data.given import Given
+from tunesmith_engine.data.groups import group_of
+from tunesmith_engine.data.members import unpacked_into
 from tunesmith_engine.data.parquet_rows import parquet_rows
+
+PAIRS_TEXT = Message("The data holds preference pairs. The chosen answers are trained, the rejected ones are not.")
+
+MOST_NOTES = 3
+"""Sentences of a kind that are said of files."""
 
 MOST_BAD_ROWS = 100_000
 """After so many at the beginning of a file no good one is expected; some bytes of Parquet can be a billion rows."""
@@ -23,52 +34,91 @@ MOST_BAD_ROWS = 100_000
 READ_CPU_S, BYTES_PER_S = 18.0, 10_000_000
 """Beyond the usual limit: rows of Parquet come in batches, and opening a text file may mean reading all of it."""
 
+WHOLE = frozenset({datafmt.PARQUET, ARROW, PDF, DOCX, *WORKBOOKS.values()})
+"""Kinds of files that are read from any place in them, so that they must lie on the disk."""
+
 
 @dataclass(slots=True)
 class Source:
-    """One data file being read.
+    """One data file being read, or the files of one folder or archive.
 
     Attributes:
         spec: the file and how its rows are laid out.
         skip_bad_rows: whether bad ones are left out.
         on_problem: told each bad row that is left out.
         portions: told where the reader is.
+        group_column: by which rows belong together, "" for none.
+        group: that of the row that was read last.
         num_skipped_rows: bad rows left out so far.
         first_error: of the first of them, None while there is none.
+        num_left_out_rows: rows so far whose label says that their answer is a bad one.
         row_format: how the rows are read, known with the first of them.
-        notes: what a person should know of the file: codes and sentences.
+        reason: a sentence that says by what that was recognized.
+        sheet, sheets: of a workbook, which is read and which there are.
     """
 
     spec: SourceSpec
     skip_bad_rows: bool
     on_problem: Callable[[int, TunesmithError], None] | None = None
     portions: Portions = field(default_factory=Portions)
+    group_column: str = ""
+    group: int = field(default=0, init=False)
     num_skipped_rows: int = field(default=0, init=False)
     first_error: TunesmithError | None = field(default=None, init=False)
+    num_left_out_rows: int = field(default=0, init=False)
     row_format: str = field(default="", init=False)
-    notes: dict[str, str] = field(default_factory=dict, init=False)
+    reason: str = field(default="", init=False)
+    sheet: str = field(default="", init=False)
+    sheets: list[str] = field(default_factory=list, init=False)
 
+    _noted: list[dict[str, str]] = field(default_factory=list, init=False)
+    _file: DataFile | None = field(default=None, init=False)
     _kind: str = field(default="", init=False)
     _has_good: bool = field(default=False, init=False)
+    _num_unreviewed: int = field(default=0, init=False)
     _more_cpu_s: float = field(default=READ_CPU_S, init=False)
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The file, or the folder or archive of files."""
         return Path(self.spec.path)
 
+    @property
+    def notes(self) -> dict[str, str]:
+        """What a person should know of the files so far: codes and sentences."""
+        return _together(self._noted)
+
+    @property
+    def _named_columns(self) -> list[str]:
+        """Columns that are read whatever they are called."""
+        return [*self.spec.columns.values(), self.group_column]
+
+    @property
+    def kind(self) -> str:
+        """What the file is that is being read; see `datafmt.file_kind`."""
+        return self._kind
+
     def place(self, number: int) -> str:
-        """Return "file, line 3", or "file, row 3" where rows are no lines."""
-        return row_place(self.path, self._kind, number)
+        """Return "file, line 3" of the file that is being read, or "file, row 3" where rows are no lines."""
+        return row_place(self._file or self.path, self._kind, number)
 
     def conversations(self) -> Iterator[tuple[int, datafmt.Conversation]]:
         """Yield (line or row number from 1, conversation) of every good row.
+
+        Each file of a folder or archive has a layout of its own.
 
         Raises:
             UserError: the first problem, unless bad rows are to be left out; `dataset-empty` when there is no row;
                 the first problem also when every row was left out.
         """
-        rows = self.rows()
+        for rows in self._files():
+            yield from self._conversations(rows)
+        if not self._has_good and self.first_error:
+            raise self.first_error
+        if not self._has_good:
+            raise TunesmithError("dataset-empty", "{path}: the label of every row is false.", path=self.path)
+
+    def _conversations(self, rows: Iterator[tuple[int, datafmt.Row]]) -> Iterator[tuple[int, datafmt.Conversation]]:
         head: list[tuple[int, datafmt.Row]] = []
         failure: UserError | None = None
         try:
@@ -77,44 +127,114 @@ class Source:
             failure = error
         if failure and not head:
             raise failure
-        layout = datafmt.resolve_layout([row for _, row in head], self.spec.format, self.spec.columns, str(self.path))
-        self.row_format = layout.format
+        layout = self.layout_of([row for _, row in head])
+        if not self.row_format:
+            self.row_format, self.reason = layout.format, datafmt.recognition(layout)
+        if layout.format == PREFERENCE:
+            self._noted[-1]["dataset-preference-pairs"] = PAIRS_TEXT
         for number, row in chain(head, _raised(failure) if failure else rows):
             self._announce(number)
+            if not datafmt.is_wanted(row, layout):
+                self._leave_out()
+                continue
+            if _is_true(row, "synthetic") and not _is_true(row, "reviewed"):
+                self._note_unreviewed()
             try:
-                conversation = datafmt.to_messages(row, layout, self.place(number))
+                conversation = datafmt.to_messages(row, layout, partial(self.place, number))
             except UserError as error:
                 self.bad_row(number, error)
             else:
                 self._has_good = True
+                if self.group_column:
+                    self.group = group_of(row, self.group_column, self.place(number))
                 yield number, conversation
                 self._announce(number)
-        if not self._has_good and self.first_error:
-            raise self.first_error
+
+    def layout_of(self, rows: list[datafmt.Row]) -> datafmt.Layout:
+        """Return how the rows of the file that is being read are laid out, by the first of them.
+
+        Raises:
+            UserError: see `datafmt.resolve_layout`; that of a workbook also names its other sheets.
+        """
+        path = str(self._file or self.path)
+        try:
+            return datafmt.resolve_layout(rows, self.spec.format, self.spec.columns, path)
+        except UserError as error:
+            others = [name for name in self.sheets if name != self.sheet]
+            if error.code != "dataset-column-missing" or self.spec.sheet or not others:
+                raise
+            raise TunesmithError(
+                error.code,
+                '{source}: the columns of the sheet "{sheet}" are not recognized. The workbook has other sheets, and '
+                "on the command line --sheet names the one to read: {names}.",
+                hint=error.hint,
+                source=path,
+                sheet=self.sheet,
+                names=", ".join(f'"{name[:MAX_NAME]}"' for name in others[:MAX_LISTED]),
+            ) from error
+
+    def _leave_out(self) -> None:
+        """Count a row whose answer is a bad one."""
+        self.num_left_out_rows += 1
+        self._noted[0]["dataset-rows-left-out"] = Message(
+            "{path}: rows whose label is false are left out ({num:,}).", path=self.path, num=self.num_left_out_rows
+        )
+
+    def _note_unreviewed(self) -> None:
+        """Count a row that a model wrote and nobody has looked at."""
+        self._num_unreviewed += 1
+        self._noted[0]["dataset-not-reviewed"] = Message(
+            "{path}: rows that a model wrote and nobody has reviewed ({num:,}).",
+            path=self.path,
+            num=self._num_unreviewed,
+        )
 
     def rows(self) -> Iterator[tuple[int, datafmt.Row]]:
-        """Open the file and return its rows with their numbers; see `conversations` for the errors."""
+        """Yield the rows of all files with their numbers; see `conversations` for the errors."""
+        for rows in self._files():
+            yield from rows
+
+    def _files(self) -> Iterator[Iterator[tuple[int, datafmt.Row]]]:
+        """Open one file after another and yield its rows."""
         # What is wrong with the path is said by whoever opens it.
         with contextlib.suppress(OSError, ValueError):
             self._more_cpu_s += self.path.stat().st_size / BYTES_PER_S
         self.portions.about(self.path)
         self._announce(0)
-        self._kind = datafmt.file_kind(self.path)
-        self.portions.about(self.path, self._kind)
-        if self._kind == datafmt.PARQUET:
-            return parquet_rows(self.path, self.spec.columns.values())
-        if self._kind in datafmt.READ_BY_ENGINE:
-            # Imported here: older environments lack the library, and other files do not need it.
+        given = Given(self.path)
+        self._noted.append(given.notes)
+        for file, kind in given.files():
+            self._noted.append({})
+            with tempfile.TemporaryDirectory(prefix="tunesmith-", ignore_cleanup_errors=True) as folder:
+                self.portions.about(Path(str(file)), kind)
+                if file != self.path:
+                    self._announce(0)
+                self._kind = kind
+                self._file = unpacked_into(Path(folder), file) if kind in WHOLE else file
+                yield self._rows_of(self._file, kind)
+
+    def _rows_of(self, file: DataFile, kind: str) -> Iterator[tuple[int, datafmt.Row]]:
+        # Imported where they are needed, because older environments lack some of the libraries.
+        if kind == datafmt.PARQUET:
+            return parquet_rows(file, self._named_columns)
+        if kind == ARROW:
+            from tunesmith_engine.data.arrow_rows import arrow_rows
+
+            return arrow_rows(file, self._named_columns)
+        if kind in (PDF, DOCX, HTML):
+            from tunesmith_engine.data.document_rows import document_rows
+
+            return document_rows(file, kind, self.bad_row, self._noted[-1])
+        if kind in datafmt.READ_BY_ENGINE:
             from tunesmith_engine.data.workbook_rows import WorkbookRows
 
-            workbook = WorkbookRows(self.path, self._kind, self.bad_row)
-            if workbook.unread:
-                names = ", ".join(f'"{name}"' for name in workbook.unread)
-                self.notes["dataset-fields-unused"] = Message(
-                    "{path} has more sheets than the first, which are not read: {names}.", path=self.path, names=names
-                )
+            workbook = WorkbookRows(file, kind, self.bad_row, self.spec.sheet)
+            if file == self.path:
+                self.sheet, self.sheets = workbook.sheet, workbook.sheets
+            if notes := workbook.notes():
+                self._noted[-1]["dataset-parts-unread"] = joined(notes)
             return workbook.rows()
-        return datafmt.read_rows(self.path, self.bad_row, self.spec.encoding)
+        return datafmt.read_rows(file, self.bad_row, self.spec.encoding, self._noted[-1])
 
     def bad_row(self, number: int, error: TunesmithError) -> None:
         """Count a bad row, or raise its error when bad rows are not to be left out."""
@@ -131,6 +251,27 @@ class Source:
     def _announce(self, number: int) -> None:
         """Say that a row was read and the next one comes."""
         self.portions.begin("reader", number, more_cpu_s=self._more_cpu_s)
+
+
+def _is_true(row: datafmt.Row, column: str) -> bool:
+    """Return whether a column says true, as JSON or in a copy as CSV."""
+    return str(row.get(column)).lower() == "true"
+
+
+def notes_of(sources: Iterable[Source]) -> dict[str, str]:
+    """Return what a person should know of several sources: codes and sentences."""
+    return _together(source.notes for source in sources)
+
+
+def _together(parts: Iterable[dict[str, str]]) -> dict[str, str]:
+    """Join the notes of several files: what is said of more than one stands behind each other."""
+    sentences: dict[str, list[str]] = {}
+    for part in parts:
+        for code, said in part.items():
+            same = sentences.setdefault(code, [])
+            if said not in same and len(same) < MOST_NOTES:
+                same.append(said)
+    return {code: same[0] if len(same) == 1 else joined(same) for code, same in sentences.items()}
 
 
 def _raised(error: UserError) -> Iterator[tuple[int, datafmt.Row]]:

@@ -3,76 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import islice
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunesmith_core.datafmt import Chat, Conversation, PromptCompletion
+from tunesmith_core.datafmt import Chat, Conversation, PromptCompletion, Text, Tokens
+from tunesmith_core.datafmt.formats import RAW_TEXT
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec_sections import DataSpec
-from tunesmith_engine.data.answers import ChatRenderer, Span
+from tunesmith_engine.data.answers import GENERATION_MARK, ChatRenderer
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.literals import Literals
-from tunesmith_engine.model.foreign import reading
+from tunesmith_engine.data.tokenising import CHARACTERS_PER_S, Rendered, Tokenised, Tokeniser, batches_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-BATCH_ROWS = 256
-"""Rows that are rendered before they are tokenised: taking turns with each row was measured to take twice as long."""
-
-GROUP_ROWS, GROUP_CHARACTERS = 16, 20_000
-"""Most rows and text that go through the tokenizer together."""
-
-CHARACTERS_PER_S, MESSAGES_PER_S = 100_000, 100
-"""By these a long row may take longer than others; computers of today are ten times faster."""
+MESSAGES_PER_S = 100
+"""By this a long chat may take longer than others; computers of today are ten times faster."""
 
 MAX_CHARACTERS, MAX_GROWTH = 1_000_000, 4
 """A template may write so many characters, and so many more for each character of the row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """One conversation before tokenisation.
-
-    Attributes:
-        text: what the tokenizer gets.
-        trained: spans of characters that count for the loss.
-        starts_document: whether the tokenizer's own leading tokens come first; a chat template writes its own.
-        literals: where special tokens of the data stand that are text.
-        row: number of the row in its file.
-        question: what a person asks last, "" for a text that asks nothing.
-    """
-
-    text: str
-    trained: list[Span]
-    starts_document: bool
-    literals: list[Span] = field(default_factory=list)
-    row: int = 0
-    question: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Tokenised:
-    """One conversation as tokens.
-
-    Attributes:
-        example: ids and labels, not yet cut to the context length.
-        text: what was tokenised.
-        ends: for each token the character behind it in `text`; leading tokens have 0.
-        question: see Rendered.
-    """
-
-    example: Example
-    text: str
-    ends: NDArray[np.int64]
-    question: str = ""
 
 
 class Renderer:
@@ -105,6 +60,7 @@ class Renderer:
         self.makes_chats = False
         alone = tokenizer("")["input_ids"]
         self._leading_ids = alone[:-1] if alone and alone[-1] == tokenizer.eos_token_id else alone
+        self._tokeniser = Tokeniser(tokenizer, self._leading_ids, self._literals, self.portions)
 
     @property
     def leading_text(self) -> str:
@@ -118,18 +74,17 @@ class Renderer:
             UserError: `dataset-chat-template-missing`, `dataset-parse-error` or `chat-template-unclear`; `place` names
                 the row.
         """
+        if isinstance(conversation, Tokens):
+            return self._as_given(conversation, place)
         if isinstance(conversation, PromptCompletion) and self._tokenizer.chat_template:
             if conversation.as_chat:
                 conversation = self._as_chat(conversation)
             else:
-                self.notes["dataset-raw-text"] = Message(
-                    "The model has a chat template, but prompts and completions are joined as plain text. In a chat, "
-                    "the model will see a format that it was not trained on."
-                )
+                self.notes["dataset-raw-text"] = RAW_TEXT
         if isinstance(conversation, Chat):
             num_characters = num_characters_of(conversation)
             more_cpu_s = num_characters / CHARACTERS_PER_S + len(conversation.messages) / MESSAGES_PER_S
-            self.portions.begin("template", more_cpu_s=more_cpu_s)
+            self.portions.begin("template", more_cpu_s=more_cpu_s + self._tokeniser.ahead_cpu_s)
             return self._render_chat(conversation, place, max_characters(num_characters))
         prompt = conversation.prompt if isinstance(conversation, PromptCompletion) else ""
         text = conversation.completion if isinstance(conversation, PromptCompletion) else conversation.text
@@ -141,7 +96,27 @@ class Renderer:
         start = 0 if self._data.train_on == "all" else len(prompt)
         # A text that already begins with the leading token must not get a second one.
         starts_document = not self._leading_ids or not whole.startswith(self.leading_text)
-        return Rendered(whole, [(start, len(whole))], starts_document, row=self.portions.row, question=prompt)
+        trained, is_text = [(start, len(whole))], isinstance(conversation, Text)
+        return Rendered(
+            whole, trained, starts_document, row=self.portions.row, question=prompt, is_text=is_text
+        )
+
+    def _as_given(self, tokens: Tokens, place: str) -> Rendered:
+        """Return tokens of the data as they are, once all are known to be the model's."""
+        largest = max(*tokens.input_ids, *tokens.labels)
+        if largest >= len(self._tokenizer):
+            raise TunesmithError(
+                "dataset-parse-error",
+                '{place}, column "{column}": the token {number} is not among the {num:,} of {path}.',
+                hint="Choose the model for which the data was made into tokens.",
+                place=place,
+                column=tokens.column,
+                number=largest,
+                num=len(self._tokenizer),
+                path=self._tokenizer.name_or_path,
+            )
+        is_text = IGNORED_LABEL not in tokens.labels
+        return Rendered("", [], False, row=self.portions.row, tokens=tokens, is_text=is_text)
 
     def _as_chat(self, pair: PromptCompletion) -> Chat:
         """Return question and answer as the messages that a person and this model exchange."""
@@ -197,57 +172,19 @@ class Renderer:
 
     def tokenise(self, rendered: Iterable[Rendered]) -> Iterator[Tokenised]:
         """Yield the tokens of each text: many are rendered before they go through the tokenizer, some at a time."""
-        remaining = iter(rendered)
-        while batch := list(islice(remaining, BATCH_ROWS)):
-            for group in _groups(batch):
-                more_cpu_s = sum(len(item.text) for item in group) / CHARACTERS_PER_S
-                self.portions.begin("tokenizer", group[0].row, last_row=group[-1].row, more_cpu_s=more_cpu_s)
-                yield from self._group(group)
+        for _, tokenised in self.tokenise_batches(batches_of(rendered)):
+            yield from tokenised
 
-    def _group(self, group: list[Rendered]) -> Iterator[Tokenised]:
-        with reading(Path(self._tokenizer.name_or_path), "the tokenizer can't split the rows into tokens"):
-            encoded = self._tokenizer(
-                [item.text for item in group],
-                add_special_tokens=False,
-                return_offsets_mapping=True,
-                return_attention_mask=False,
-                verbose=False,
-            )
-        for item, ids, offsets in zip(group, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-            if item.literals:
-                yield self._tokenised(item, *self._literals.encode(item.text, item.literals))
-            else:
-                yield self._tokenised(item, ids, offsets)
+    def tokenise_batches(self, batches: Iterator[list[Rendered]]) -> Iterator[tuple[list[Rendered], list[Tokenised]]]:
+        """Yield batches of texts with the tokens of each; the next batch is made while the tokenizer works on one."""
+        marks_answers = GENERATION_MARK.search(str(self._tokenizer.chat_template))
+        return self._tokeniser.batches(batches, work_ahead=not marks_answers)
 
-    def _tokenised(self, item: Rendered, ids: list[int], offsets: list[Span]) -> Tokenised:
-        leading = self._leading_ids if item.starts_document else []
-        input_ids = np.array(leading + ids, dtype=np.int32)
-        starts, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
-        counts = np.zeros(len(ids), dtype=bool)
-        if item.trained:
-            # A token counts when any of its characters does: when the first stretch that ends behind its start begins
-            # before its end.
-            trained = np.array([*sorted(item.trained), (len(item.text) + 1,) * 2])
-            counts = trained[np.searchsorted(trained[:-1, 1], starts, side="right"), 0] < ends
-        # As in TRL, the leading tokens of a text that is learned whole count too.
-        whole = bool(item.trained) and item.trained[0][0] == 0
-        counts = np.concatenate([np.full(len(leading), whole), counts])
-        labels = np.where(counts, input_ids, IGNORED_LABEL).astype(np.int32)
-        ends = np.concatenate([np.zeros(len(leading), int), ends])
-        return Tokenised(Example(input_ids, labels), item.text, ends, item.question)
-
-
-def _groups(batch: list[Rendered]) -> Iterator[list[Rendered]]:
-    """Split a batch so that few rows can be meant when the tokenizer takes too long, and a long row is alone."""
-    group: list[Rendered] = []
-    num_characters = 0
-    for item in batch:
-        if group and (len(group) == GROUP_ROWS or num_characters + len(item.text) > GROUP_CHARACTERS):
-            yield group
-            group, num_characters = [], 0
-        group.append(item)
-        num_characters += len(item.text)
-    yield group
+    def again(self, item: Rendered, example: Example, ends: NDArray[np.int64]) -> Tokenised:
+        """Return a row as `tokenise` has returned it before, of which ids, labels and ends were kept."""
+        if item.tokens:
+            return self._tokeniser.from_tokens(item.tokens, item.is_text)
+        return Tokenised(example, item.text, ends, item.question, item.is_text)
 
 
 def _last_question(chat: Chat) -> str:

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import time
 from array import array
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
+from tunesmith_engine.data.begun import Begun
 from tunesmith_engine.data.example import Example
 
 NAME = "rows.int32"
@@ -22,16 +25,32 @@ MAX_QUESTION_CHARACTERS = 2000
 """What a person sees of a question."""
 
 
+TELL_EVERY_ROWS, TELL_EVERY_S = 256, 1.0
+
+
 class RowsWriter:
     """Writes rows into a folder; a context manager. Memory grows by a few bytes a row only.
 
+    Args:
+        folder: where they are written.
+        tell: told from time to time how many there are.
+        begun: what is done of them already.
+
     Attributes:
+        begun: as given.
         num_tokens: of each row so far.
         num_trained_tokens: of each row so far.
+        contents: a hash of the tokens of each row so far.
+        groups: what each row so far belongs to; rows of a group are all trained or all held out.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.num_tokens, self.num_trained_tokens = array("q"), array("q")
+    def __init__(
+        self, folder: Path, tell: Callable[[int], object] = lambda _num_rows: None, begun: Begun | None = None
+    ) -> None:
+        self.begun = begun or Begun()
+        self._tell, self._told_s = tell, time.monotonic()
+        self.num_tokens, self.num_trained_tokens, self.contents = array("q"), array("q"), array("q")
+        self.groups = array("q")
         self._lengths_path = folder / LENGTHS
         self._file = (folder / NAME).open("wb")
         self._questions = (folder / QUESTIONS).open("w", encoding="utf-8", errors="replace", newline="\n")
@@ -49,13 +68,19 @@ class RowsWriter:
     def __len__(self) -> int:
         return len(self.num_tokens)
 
-    def add(self, example: Example, question: str = "") -> None:
+    def add(self, example: Example, question: str = "", group: int = 0) -> None:
         """Write a row: its ids, then its labels; and what a person asks in it, "" for a text that asks nothing."""
+        self.groups.append(group)
         self.num_tokens.append(len(example.input_ids))
         self.num_trained_tokens.append(example.num_trained_tokens)
-        self._file.write(_little_endian(example.input_ids))
+        tokens = _little_endian(example.input_ids)
+        self.contents.append(int.from_bytes(hashlib.blake2b(tokens, digest_size=8).digest(), "little", signed=True))
+        self._file.write(tokens)
         self._file.write(_little_endian(example.labels))
         self._questions.write(json.dumps(question[:MAX_QUESTION_CHARACTERS]) + "\n")
+        if len(self) % TELL_EVERY_ROWS == 0 and time.monotonic() - self._told_s >= TELL_EVERY_S:
+            self._told_s = time.monotonic()
+            self._tell(len(self))
 
 
 def _little_endian(values: np.ndarray) -> bytes:

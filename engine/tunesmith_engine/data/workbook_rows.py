@@ -1,51 +1,60 @@
-"""Rows of spreadsheets, from the first sheet that has any, each cell as the text that a CSV file would hold."""
+"""Rows of spreadsheets, from the first sheet that has any or a chosen one: cells are texts as a CSV file has them."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import chain, islice
 from typing import Any
 
 from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, SheetVisibleEnum
 
 from tunesmith_core.datafmt import Row
-from tunesmith_core.datafmt.encoding import parse_error, row_error, text_problem
+from tunesmith_core.datafmt.encoding import MAX_NAME, DataFile, parse_error, row_error, text_problem
+from tunesmith_core.datafmt.formats import MAX_LISTED
 from tunesmith_core.datafmt.reading import BadRow, header_names, header_problem
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, phrase
+from tunesmith_engine.data.members import path_of
+
+MOST_TITLES = 3
+"""Rows of one cell that may stand above a heading; more of them are rows."""
 
 
 class WorkbookRows:
     """The rows of one spreadsheet.
 
     Attributes:
-        unread: names of further sheets that hold something.
+        sheet: name of the sheet that is read.
+        titles: lines above the heading, which are no rows.
+        sheets: names of the sheets that are shown and hold more than a heading, in the order of the workbook.
     """
 
-    def __init__(self, path: Path, kind: str, bad: BadRow) -> None:
+    def __init__(self, path: DataFile, kind: str, bad: BadRow, sheet: str = "") -> None:
         """Open a file.
 
         Args:
             path: of the file.
             kind: of the file.
             bad: told each row that can't be read, which is left out unless it raises.
+            sheet: name of the sheet that is read, a hidden one too; "" for the first with rows that is shown.
 
         Raises:
-            UserError: `dataset-parse-error` when the file is damaged or locked by a password; `dataset-empty` when no
-                sheet holds a row.
+            UserError: `dataset-parse-error` when the file is damaged or locked by a password, or has no such sheet.
         """
         self._path, self._kind, self._bad = path, kind, bad
         try:
-            book = CalamineWorkbook.from_path(path)
+            book = CalamineWorkbook.from_path(path_of(path))
             shown = [each.name for each in book.sheets_metadata if each.visible is SheetVisibleEnum.Visible]
-            sheets = [sheet for name in shown if (sheet := book.get_sheet_by_name(name)).total_height]
+            if sheet and sheet not in book.sheet_names:
+                names = ", ".join(f'"{name[:MAX_NAME]}"' for name in shown[:MAX_LISTED])
+                raise parse_error(path, 'there is no sheet "{sheet}". It has: {names}.', sheet=sheet, names=names)
+            self.sheets = [name for name in shown if book.get_sheet_by_name(name).total_height]
+            self.sheet = sheet or next(iter(self.sheets), "")
+            self._sheet: CalamineSheet | None = book.get_sheet_by_name(self.sheet) if self.sheet else None
         except (CalamineError, OSError, ValueError) as error:
-            raise parse_error(path, "the workbook can't be read: {error}.", error=phrase(str(error)[:200])) from error
-        if not sheets:
-            raise TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
-        self._sheet: CalamineSheet = sheets[0]
-        self.unread = [sheet.name for sheet in sheets[1:]]
+            raise _refusal(path, error) from error
+        self.titles, self._rows = self._below_titles()
 
     def rows(self) -> Iterator[tuple[int, Row]]:
         """Yield (number of the row in the sheet, row).
@@ -55,11 +64,7 @@ class WorkbookRows:
         """
         header: list[str] = []
         num_rows = 0
-        first = self._sheet.start[0] + 1 if self._sheet.start else 1
-        for number, cells in enumerate(self._sheet.to_python(skip_empty_area=True), start=first):
-            values = [_text(cell) for cell in cells]
-            if not any(values):
-                continue
+        for number, values in self._rows:
             if not header:
                 header = self._header(values, number)
             elif problem := text_problem("\n".join(values)):
@@ -70,11 +75,66 @@ class WorkbookRows:
         if not num_rows:
             raise TunesmithError("dataset-empty", "{path}: the file has no rows.", path=self._path)
 
+    def notes(self) -> list[Message]:
+        """Return sentences about the parts that are not read."""
+        said = []
+        if unread := [name for name in self.sheets if name != self.sheet]:
+            names = ", ".join(f'"{name}"' for name in unread)
+            said.append(
+                Message(
+                    '{path}: the sheet "{sheet}" is read. These are not: {names}.',
+                    path=self._path,
+                    sheet=self.sheet,
+                    names=names,
+                )
+            )
+        if self.titles:
+            lines = ", ".join(f'"{title[:MAX_NAME]}"' for title in self.titles)
+            said.append(
+                Message(
+                    "{path}: lines above the heading of the sheet are not read: {lines}.", path=self._path, lines=lines
+                )
+            )
+        return said
+
+    def _below_titles(self) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+        """Return the titles of the sheet, which are single cells above a row with several, and the rows below them."""
+        rows, above = self._filled(), []
+        for numbered in islice(rows, MOST_TITLES + 1):
+            above.append(numbered)
+            if _num_filled(numbered[1]) > 1:
+                titles = [next(filter(None, values)) for _, values in above[:-1]]
+                return titles, chain(above[-1:], rows)
+        return [], chain(above, rows)
+
+    def _filled(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the rows that hold something, with their numbers."""
+        if self._sheet is None:
+            return
+        first = self._sheet.start[0] + 1 if self._sheet.start else 1
+        for number, cells in enumerate(self._sheet.to_python(skip_empty_area=True), start=first):
+            values = [_text(cell) for cell in cells]
+            if any(values):
+                yield number, values
+
     def _header(self, values: list[str], number: int) -> list[str]:
         header = header_names(values)
         if problem := header_problem(header):
             raise row_error(self._path, self._kind, number, Message("{reason}.", reason=problem))
         return header
+
+
+def _num_filled(values: list[str]) -> int:
+    return sum(map(bool, values))
+
+
+def _refusal(path: DataFile, error: Exception) -> TunesmithError:
+    """Say what is wrong with a workbook without the words of the library: it speaks of the ZIP archive inside."""
+    if "password" in str(error).lower():
+        return parse_error(path, "the workbook is locked by a password. Save it without one.")
+    if isinstance(error, OSError) and error.strerror:
+        return parse_error(path, "the workbook can't be read: {error}.", error=phrase(error.strerror))
+    return parse_error(path, "the workbook is damaged, or only a part of it was copied.")
 
 
 def _text(cell: Any) -> str:  # Any: what calamine makes of a cell

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from tunesmith_core.sampling import Sampling
+from tunesmith_engine.kernels.argmax import argmax
 
 
 class Chooser:
@@ -36,13 +37,13 @@ class Chooser:
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the next token of each row, [M] int64, for logits [M, V]."""
         if self._sampling.temperature == 0.0 and self._occurred is None:
-            return logits.argmax(dim=1)
+            return argmax(logits)
         scores = logits.float()
         if self._occurred is not None:
             penalty = self._sampling.repetition_penalty
             penalised = torch.where(scores < 0, scores * penalty, scores / penalty)
             scores = torch.where(self._occurred, penalised, scores)
-        chosen = scores.argmax(dim=1) if self._sampling.temperature == 0.0 else self._draw(scores)
+        chosen = argmax(scores) if self._sampling.temperature == 0.0 else self._draw(scores)
         if self._occurred is not None:
             self._occurred.scatter_(1, chosen[:, None], True)
         return chosen
@@ -65,4 +66,4 @@ class Chooser:
             shares = shares.masked_fill(shares < sampling.min_p * shares.amax(dim=1, keepdim=True), 0.0)
         # The first of exponential arrivals at these rates is a draw of these probabilities.
         arrivals = torch.empty_like(shares).exponential_(generator=self._generator)
-        return (shares / arrivals).argmax(dim=1)
+        return argmax(shares / arrivals)

@@ -1,11 +1,11 @@
-"""A projection for the few rows of a decoding step: one row by our kernels, several by the products of training."""
+"""A projection for the few rows of a decoding step: by our kernels where they can, else by the products of training."""
 
 from __future__ import annotations
 
 import torch
 
 from tunesmith_engine.fused.projection import Projection
-from tunesmith_engine.kernels import glu, matvec, nf4_matvec, registry
+from tunesmith_engine.kernels import glu, matvec, nf4_matvec, nf4_rows, registry
 from tunesmith_engine.kernels.nf4 import Nf4Weight
 
 
@@ -16,6 +16,7 @@ class Inputs:
         self.num_rows = num_rows
         self._rows: dict[tuple[int, int, int, bool], torch.Tensor] = {}
         self._planes: dict[int, torch.Tensor] = {}
+        self._sums: dict[tuple[int, int], torch.Tensor] = {}
 
     def rows(self, projection: Projection, like: torch.Tensor) -> torch.Tensor:
         """Return [M, K + R] with zeros in the adapters' columns and ones in that of the bias."""
@@ -32,6 +33,13 @@ class Inputs:
         if width not in self._planes:
             self._planes[width] = torch.empty(matvec.WORD, width // matvec.WORD, device=device)
         return self._planes[width]
+
+    def sums(self, num_splits: int, num_outputs: int, device: torch.device) -> torch.Tensor:
+        """Return [S, M, N] float32; see `nf4_rows.multiply_rows_nf4`."""
+        key = (num_splits, num_outputs)
+        if key not in self._sums:
+            self._sums[key] = torch.empty(num_splits, self.num_rows, num_outputs, device=device)
+        return self._sums[key]
 
 
 class Product:
@@ -70,9 +78,23 @@ class Product:
                 and nf4_matvec.problem(self._four_bit, gated) is None
             )
         )
+        self._sums = self._room_for_sums(inputs, like)
         self._planes = (
             inputs.planes(self._width, like.device) if self._by_kernel and projection.dense_weight is None else None
         )
+
+    def _room_for_sums(self, inputs: Inputs, like: torch.Tensor) -> torch.Tensor | None:
+        """Return what `nf4_rows` needs, None where it can't serve."""
+        if (
+            self._by_kernel
+            or not self._four_bit
+            or type(self._projection) is not Projection
+            or not registry.runs(nf4_rows.NAME, like.device, needs_dot=True)
+            or nf4_rows.problem(self._four_bit, inputs.num_rows, like.dtype) is not None
+        ):
+            return None
+        num_splits = nf4_rows.num_splits(self._four_bit)
+        return inputs.sums(num_splits, self._projection.num_outputs if num_splits > 1 else 0, like.device)
 
     def forward(self, out: torch.Tensor, with_adapter: bool) -> None:
         """Write the outputs of all members side by side, [M, N], or the gated product, [M, N / 2].
@@ -82,11 +104,20 @@ class Product:
         if self._by_kernel:
             self._forward_row(out[0], with_adapter)
         elif self._activation is None:
-            self._projection.forward(self.x, out, with_adapter)
+            self._forward_rows(out, with_adapter)
         else:
-            self._projection.forward(self.x, self._halves, with_adapter)
+            self._forward_rows(self._halves, with_adapter)
             gate, up = self._halves.chunk(2, dim=1)
             glu.gate_and_multiply(gate, up, self._activation, out)
+
+    def _forward_rows(self, out: torch.Tensor, with_adapter: bool) -> None:
+        projection = self._projection
+        if self._sums is None:
+            projection.forward(self.x, out, with_adapter)
+            return
+        projection.shrink(self.x, with_adapter)
+        beside = projection.beside if projection.num_extra else None
+        nf4_rows.multiply_rows_nf4(self.x, self._four_bit, beside, out, self._sums)
 
     def _forward_row(self, out: torch.Tensor, with_adapter: bool) -> None:
         projection = self._projection

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tunesmith_core.checkpoint_manifest import read_manifest
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.evaluations import save
+from tunesmith_core.messages import MessageError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_core.runs import Run
@@ -27,7 +30,7 @@ from tunesmith_engine.evaluation.difference import Values, difference
 from tunesmith_engine.evaluation.metrics import metrics_for
 from tunesmith_engine.export.trained import find_trained
 from tunesmith_engine.methods import method_of
-from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_id
+from tunesmith_engine.model.folder import model_folder, padding_id
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.model.trained_model import inference_compute, load_trained
 from tunesmith_engine.preparation import Preparation
@@ -58,6 +61,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     host.phase("data")
     with Preparation(asked_spec) as preparation:
         preparation.begin(folder)
+        preparation.fingerprint = _fingerprint(run)
         data = preparation.data()
     if data is None or not data.eval:
         raise TunesmithError(
@@ -66,7 +70,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
             hint="Name a file of rows to measure on, or train again with an evaluation split.",
             run=run.id,
         )
-    tokenizer = load_tokenizer(folder)
+    tokenizer = trained.tokenizer(folder)
     questions = _questions(data, spec.rows)
     expected = [_text(tokenizer, each.expected) for each in questions]
     # A pattern that is of no use is refused before anything takes long.
@@ -75,7 +79,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     compute = inference_compute(trained.spec)
     model = load_trained(trained, folder, compute)
     bench = _Bench(host, model, tokenizer, compute, asked_spec)
-    tasks = harness.measured(host, spec, model, load_tokenizer(folder)) if spec.harness else []
+    tasks = harness.measured(host, spec, model, trained.tokenizer(folder)) if spec.harness else []
     losses = bench.losses(data.eval)
     before, after = bench.answers(questions)
     found = {
@@ -95,6 +99,14 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
         "general": bench.general(data.prompts),
     }
     return found | {"path": str(save(run, found))}
+
+
+def _fingerprint(run: Run) -> Mapping[str, Any]:  # Any: JSON values
+    """Return what a checkpoint of a run says about its rows, nothing where none can be read."""
+    for folder in sorted(run.checkpoints_path.glob("step-*"), reverse=True):
+        with contextlib.suppress(MessageError):
+            return read_manifest(folder).fingerprint
+    return {}
 
 
 def _asked_spec(spec: RunSpec, path: str) -> RunSpec:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tunesmith_core.evaluations import LOSS_HELP
+from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.spec import TOLD_SECTIONS, RunSpec, iter_settings
 
 
 def base_model_license(folder: Path) -> str:
-    """Return the licence that a model folder states, or "unknown"."""
+    """Return the licence that a model folder states, or UNKNOWN_LICENCE."""
     try:
         head = (folder / "README.md").read_text(encoding="utf-8", errors="replace")[:4000]
     except OSError:
-        return "unknown"
+        return UNKNOWN_LICENCE
     for line in head.splitlines():
         if line.startswith("license:"):
-            return line.removeprefix("license:").strip() or "unknown"
-    return "unknown"
+            return line.removeprefix("license:").strip() or UNKNOWN_LICENCE
+    return UNKNOWN_LICENCE
 
 
 def adapter_card(
@@ -70,7 +72,7 @@ def losses_line(before: float | None, after: float | None) -> str:
     """Return the line of a card about the loss on held-out rows, in nats per token; None where it was not measured."""
     if before is None or after is None:
         return "No held-out loss was measured.\n"
-    return f"Held-out loss: {before:.4f} before, {after:.4f} after (nats per token).\n"
+    return f"Held-out loss: {before:.4f} before, {after:.4f} after. {LOSS_HELP.template}\n"
 
 
 def settings_table(spec: RunSpec) -> str:

@@ -11,6 +11,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from tunesmith_core import files
+from tunesmith_core.chat_templates import OWN
 from tunesmith_core.checkpoint_manifest import read_manifest
 from tunesmith_core.exports import export_folder
 from tunesmith_core.model_json import read_object
@@ -31,7 +32,7 @@ from tunesmith_engine.export.staging import PROOF_NAME, Staging, is_exported, st
 from tunesmith_engine.export.trained import Trained, digest, find_trained, load_base
 from tunesmith_engine.export.using import Takers, commands
 from tunesmith_engine.export.verifying import Way, verify
-from tunesmith_engine.model.folder import load_tokenizer, model_folder
+from tunesmith_engine.model.folder import model_folder
 
 
 def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON values
@@ -100,10 +101,24 @@ def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) 
     merged = MergedModel(folder, lambda shapes: Merging(model, shapes))
     progress = Progress(host, "merging", merged.num_bytes)
     merged.write(staging, progress.advance)
+    if trained.spec.model.chat_template != OWN:
+        _write_chat_template(trained.tokenizer(folder), staging.folder)
     rounding = Rounding(merged.rounded)
     way = Way("merged", lambda answers, _: compare(answers, _merged(staging.folder)), EQUAL_NATS, rounding)
     proof = verify(host, trained, folder, staging, way)
     files.atomic_write_text(staging.folder / CARD_NAME, merged_card(trained, folder, proof))
+
+
+def _write_chat_template(tokenizer: Any, folder: Path) -> None:  # Any: a transformers tokenizer
+    """Let whoever loads the model write chats as they were trained, and end where they end."""
+    files.atomic_write_text(folder / "chat_template.jinja", tokenizer.chat_template)
+    path = folder / "generation_config.json"
+    values = read_object(path) if path.is_file() else {}
+    stops = values.get("eos_token_id")
+    known = stops if isinstance(stops, list) else [stops]
+    stop = tokenizer.eos_token_id
+    values["eos_token_id"] = [stop, *(each for each in known if each not in (None, stop))]
+    files.atomic_write_json(path, values)
 
 
 def _merged(folder: Path) -> Any:  # Any: a transformers model
@@ -119,7 +134,7 @@ def _write_adapter(host: Host, trained: Trained, folder: Path, staging: Staging)
             if path.is_file():
                 shutil.copyfile(path, staging.folder / path.name)
     else:
-        write_adapter(trained.load(folder), load_tokenizer(folder), _adapter_card(trained, folder), staging.folder)
+        write_adapter(trained.load(folder), trained.tokenizer(folder), _adapter_card(trained, folder), staging.folder)
     way = Way("adapter", lambda answers, _: compare(answers, _adapted(folder, staging.folder)), EQUAL_NATS)
     proof = verify(host, trained, folder, staging, way)
     card = staging.folder / CARD_NAME

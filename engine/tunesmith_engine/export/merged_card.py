@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tunesmith_core.export_proof import title
+from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_engine.export.adapter_card import base_model_license, losses_line, settings_table
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.verifying import Proof
-
-UNKNOWN = "unknown"
 
 _USE_MERGED = """```
 vllm serve THIS_FOLDER
@@ -51,9 +51,9 @@ def verdict(proof: Proof | None) -> str:
         return "The export was not compared with the trained model."
     where = "llama.cpp" if proof["format"].startswith("gguf") else "the export"
     told = (
-        f"Compared with the trained model: {where} chooses the same token at {proof['agreement']:.1%} of "
-        f"{proof['num_positions']} positions in answers to {proof['num_prompts']} prompts, with a mean divergence of "
-        f"{proof['mean_kl']:.2g} nats."
+        f"**{title(proof).template}.** Compared with the trained model: {where} chooses the same token at "
+        f"{proof['agreement']:.1%} of {proof['num_positions']} positions in answers to {proof['num_prompts']} prompts, "
+        f"with a mean divergence of {proof['mean_kl']:.2g} nats, where 0 is equal."
     )
     if rounding := proof["rounding"]:
         told += f" Rounding the weights to this format alone makes a divergence of {rounding['mean_kl']:.2g} nats."
@@ -63,7 +63,7 @@ def verdict(proof: Proof | None) -> str:
 def _card(trained: Trained, base: Path, library: str, use: str) -> str:
     spec, status = trained.spec, trained.status
     licence = base_model_license(base)
-    front = f"license: {licence}\n" if licence != UNKNOWN else ""
+    front = f"license: {licence}\n" if licence != UNKNOWN_LICENCE else ""
     # The last loss of the run is not that of an earlier checkpoint.
     is_last = trained.step == status.step
     return f"""---

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,8 @@ class MergedModel:
         """Return whether both of two tied weights become the same."""
         weight = self._read(name)
         format_ = TORCH_TYPES[self._written(self._header_of(name)).dtype]
-        return torch.equal(*(self._merging.merged_as(each, weight).to(format_) for each in (head, embedding)))
+        both = (self._merging.merged_rows(each, weight) for each in (head, embedding))
+        return all(torch.equal(*(rows.to(format_) for rows in pair)) for pair in zip(*both, strict=True))
 
     def _header_of(self, name: str) -> Tensor:
         return next(shard[name] for shard in self._shards.values() if name in shard)
@@ -165,21 +166,23 @@ class MergedModel:
         with safe_open(self._base / shard, framework="pt") as opened:
             return write_tensors(path, tensors, lambda name: self._make(opened, weights[name]), advance)
 
-    def _make(self, opened: Any, weight: Weight) -> torch.Tensor:  # Any: an open file of safetensors
+    def _make(self, opened: Any, weight: Weight) -> Iterator[torch.Tensor]:  # Any: an open file of safetensors
         value: torch.Tensor = opened.get_tensor(weight.source)
-        merged = self._merging.merged_as(weight.in_model, value)
         if weight.tensor.dtype not in TORCH_TYPES:
-            return merged
-        rounded = merged.to(TORCH_TYPES[weight.tensor.dtype])
-        if merged is not value and not bool(rounded.isfinite().all()):
-            raise TunesmithError(
-                "nan-loss",
-                "With the adapter, the weight {name} is NaN or infinite in {format}.",
-                hint="Export an earlier checkpoint, or the adapter alone.",
-                name=weight.in_model,
-                format=weight.tensor.dtype,
-            )
-        return rounded
+            yield self._merging.merged_as(weight.in_model, value)
+            return
+        changes = self._merging.changes(weight.in_model)
+        for merged in self._merging.merged_rows(weight.in_model, value):
+            rounded = merged.to(TORCH_TYPES[weight.tensor.dtype])
+            if changes and not bool(rounded.isfinite().all()):
+                raise TunesmithError(
+                    "nan-loss",
+                    "With the adapter, the weight {name} is NaN or infinite in {format}.",
+                    hint="Export an earlier checkpoint, or the adapter alone.",
+                    name=weight.in_model,
+                    format=weight.tensor.dtype,
+                )
+            yield rounded
 
     def copied(self) -> list[Path]:
         """Return what else belongs to the model: tokenizer, chat template, settings of sampling, licence."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,12 @@ from tunesmith_engine.export.restoring import PREFIX
 from tunesmith_engine.model.lora import trainable
 
 ADAPTER = "default"
+PORTION_BYTES = 64 << 20
+"""Of numbers in float32 that are merged at once, of weights of which each row changes by itself."""
+
+RowChange = Callable[[torch.Tensor, slice], torch.Tensor]
+"""Returns what becomes of some rows of a weight, given them and which they are."""
+
 MERGED_KINDS = (lora.Linear, lora.Embedding, lora.Conv1d, lora.Conv2d, lora.Conv3d, lora.ParamWrapper)
 """Layers whose adapter changes one weight, which PEFT can add it to."""
 
@@ -43,6 +49,7 @@ class Merging:
         """
         self._base = model.get_base_model()
         self._changes = _changes(model)
+        self._row_changes = _row_changes(model)
         self.in_model = _names_in_model(self._base, in_files)
         self._pieces = Pieces(self._base, in_files)
         self._change_pieces(model)
@@ -78,6 +85,24 @@ class Merging:
         """Return what a weight of the model becomes, in float32; an unchanged one as it is."""
         change = self._changes.get(name)
         return change(weight) if change else weight
+
+    def changes(self, name: str) -> bool:
+        """Return whether a weight of the model becomes another one."""
+        return name in self._changes
+
+    def merged_rows(self, name: str, weight: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Return what a weight of the model becomes, a large one of some rows at a time.
+
+        An embedding or a head can be most of a file, and takes six times its bytes to be merged at once.
+        """
+        change, is_whole = self._row_changes.get(name), name not in self._changes
+        if weight.ndim != 2 or weight.numel() * 4 <= PORTION_BYTES or not (change or is_whole):
+            yield self.merged_as(name, weight)
+            return
+        num_rows = max(1, PORTION_BYTES // (4 * weight.shape[1]))
+        for start in range(0, len(weight), num_rows):
+            rows = slice(start, start + num_rows)
+            yield change(weight[rows], rows) if change else weight[rows]
 
     def tied(self) -> dict[str, str]:
         """Return the weights that are others' until the adapter changes one of both: name in the model by name."""
@@ -137,6 +162,34 @@ def _changes(model: PeftModel) -> dict[str, Change]:
         if not in_layer or any(name.startswith(f"{wrapper}.") for wrapper in wrappers):
             changes[_own(name)] = _replacing(value)
     return changes
+
+
+def _row_changes(model: PeftModel) -> dict[str, RowChange]:
+    """Return what becomes of some rows of weights, for those of which each row changes by itself."""
+    changes: dict[str, RowChange] = {}
+    for name, layer in model.named_modules():
+        if type(layer) in (lora.Linear, lora.Embedding) and not layer.lora_variant and not layer.fan_in_fan_out:
+            changes[f"{_own(name)}.weight"] = _adding_rows(layer)
+    for name, value in trainable(model).items():
+        if f".modules_to_save.{ADAPTER}." in name:
+            changes[_own(name)] = _replacing_rows(value)
+    return changes
+
+
+def _adding_rows(layer: Any) -> RowChange:  # Any: a layer of PEFT
+    def add(weight: torch.Tensor, rows: slice) -> torch.Tensor:
+        with torch.no_grad():
+            if isinstance(layer, lora.Embedding):
+                added = (layer.lora_embedding_B[ADAPTER] @ layer.lora_embedding_A[ADAPTER][:, rows]).T
+            else:
+                added = layer.lora_B[ADAPTER].weight[rows] @ layer.lora_A[ADAPTER].weight
+            return weight.float() + added * layer.scaling[ADAPTER]
+
+    return add
+
+
+def _replacing_rows(value: torch.Tensor) -> RowChange:
+    return lambda _, rows: value.detach()[rows].float()
 
 
 def _added_to(model: PeftModel) -> set[str]:

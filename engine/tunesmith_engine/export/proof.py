@@ -223,7 +223,8 @@ def passed(figures: Figures, nats: float, reference: Figures | None = None) -> d
     if not figures.mean_kl <= most or figures.agreement < least:
         raise differs(
             Message(
-                "it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats",
+                "it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats, "
+                "where 0 is equal",
                 share=figures.agreement,
                 count=figures.num_positions,
                 kl=figures.mean_kl,

@@ -1,11 +1,11 @@
-"""A safetensors file written one tensor at a time, so that a file of any size needs the memory of one tensor."""
+"""A safetensors file written piece by piece, so that a file of any size needs the memory of one piece."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -25,7 +25,7 @@ def num_bytes(tensor: Tensor) -> int:
 def write_tensors(
     path: Path,
     tensors: Mapping[str, Tensor],
-    make: Callable[[str], torch.Tensor],
+    make: Callable[[str], Iterable[torch.Tensor]],
     advance: Callable[[int], None] = lambda _: None,
 ) -> str:
     """Write a file and make it durable.
@@ -33,7 +33,8 @@ def write_tensors(
     Args:
         path: of the file.
         tensors: what it will hold.
-        make: returns a tensor by its name, on the CPU, of the number format and shape that were announced.
+        make: returns the rows of a tensor by its name in one piece or several, on the CPU, of the number format and
+            shape that were announced.
         advance: told how many bytes of tensors were written since it was told last.
 
     Returns:
@@ -55,13 +56,15 @@ def write_tensors(
 
         write(_header(tensors, names))
         for name in names:
-            content = _bytes_of(make(name))
-            if len(content) != num_bytes(tensors[name]):
-                raise ValueError(f"{name} has {len(content)} bytes instead of {num_bytes(tensors[name])}")
-            for start in range(0, len(content), PORTION_BYTES):
-                portion = content[start : start + PORTION_BYTES]
-                write(portion)
-                advance(len(portion))
+            missing = num_bytes(tensors[name])
+            for content in map(_bytes_of, make(name)):
+                missing -= len(content)
+                for start in range(0, len(content), PORTION_BYTES):
+                    portion = content[start : start + PORTION_BYTES]
+                    write(portion)
+                    advance(len(portion))
+            if missing:
+                raise ValueError(f"{name} has other bytes than the {num_bytes(tensors[name])} that were announced")
     files.fsync_file(path)
     return digest.hexdigest()
 

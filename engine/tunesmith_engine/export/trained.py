@@ -21,6 +21,7 @@ from tunesmith_core.messages import Message
 from tunesmith_core.runs import ADAPTER_FILES, Run, RunStatus
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import Compute
+from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.load import load_config, load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
 
@@ -52,6 +53,10 @@ class Trained:
     def weights_path(self) -> Path:
         """The file that holds the weights."""
         return self.folder / (ADAPTER_FILES[1] if self.is_adapter else CHECKPOINT_WEIGHTS)
+
+    def tokenizer(self, folder: Path) -> Any:  # Any: a transformers tokenizer
+        """Return the tokenizer of the base model in a folder, with the chat template that was trained."""
+        return load_tokenizer(folder, self.spec.model.chat_template)
 
     def check_base(self, folder: Path) -> BaseModel:
         """Return notes of the base model's files.

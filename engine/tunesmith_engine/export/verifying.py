@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from tunesmith_core import files
-from tunesmith_core.exports import changed_answers
+from tunesmith_core.export_proof import changed_answers
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import read_weights
 from tunesmith_core.operations.host import Host
@@ -19,7 +19,6 @@ from tunesmith_engine.export.proof import Answer, Figures, Tokenizer, passed, tr
 from tunesmith_engine.export.rounding import Rounding, rounded_reference
 from tunesmith_engine.export.staging import PROOF_NAME, Staging
 from tunesmith_engine.export.trained import Trained
-from tunesmith_engine.model.folder import load_tokenizer
 
 BYTES_PER_NUMBER = 4
 SPARE_FACTOR = 1.25
@@ -69,7 +68,7 @@ def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Wa
         host.warning("memory-full", message)
         return None
     host.phase("verifying")
-    tokenizer = load_tokenizer(folder)
+    tokenizer = trained.tokenizer(folder)
     model = trained.load_whole(folder)
     answers = trained_answers(model, tokenizer, lambda done, total: host.phase("verifying", done, total))
     as_llama_cpp = way.format.startswith("gguf")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -53,10 +53,15 @@ def permuted_table() -> tuple[list[int], list[int]]:
     return highs, lows
 
 
-def _unpacking() -> str:
-    """Return PTX that makes eight numbers of a word: $0 to $7 from $8, in the order of the weights."""
+def unpacking(highs: Sequence[int], lows: Sequence[int], number_of: Callable[[int], list[str]]) -> str:
+    """Return PTX that looks up the eight codes of the word $8 in a table of two bytes each.
+
+    Args:
+        highs, lows: of the 16 values.
+        number_of: lines that make numbers of four codes, of the word's lower (0) or upper (1) half; their bytes lie in
+            the registers h and l in the order of the codes. Of a byte's two codes the first weight's is the second.
+    """
     lines = ["{ .reg .b32 w, s, m, a, b, l, h;"]
-    highs, lows = permuted_table()
     quads = {
         name: [sum(byte << 8 * at for at, byte in enumerate(table[quad : quad + 4])) for quad in range(0, 16, 4)]
         for name, table in (("h", highs), ("l", lows))
@@ -76,13 +81,19 @@ def _unpacking() -> str:
                 f"mov.b32 b, {third}; mov.b32 {name}, {fourth}; prmt.b32 b, b, {name}, s;",
                 f"lop3.b32 {name}, m, b, a, 0xCA;",
             ]
-        # The first weight of a byte is in its high half.
-        for code, weight in enumerate((1, 0, 3, 2)):
-            lines.append(f"prmt.b32 ${4 * half + weight}, l, h, {(4 + code) << 12 | code * 0x111};")
+        lines += number_of(half)
     return " ".join([*lines, "}"])
 
 
-UNPACK = tl.constexpr(_unpacking()) if tl is not None else ""
+def _float32_of(half: int) -> list[str]:
+    """Return lines that write four numbers of the high byte and three times the low one."""
+    return [
+        f"prmt.b32 ${4 * half + weight}, l, h, {(4 + code) << 12 | code * 0x111};"
+        for code, weight in enumerate((1, 0, 3, 2))
+    ]
+
+
+UNPACK = tl.constexpr(unpacking(*permuted_table(), _float32_of)) if tl is not None else ""
 
 
 def _permutes(dtype: torch.dtype) -> bool:
@@ -136,7 +147,9 @@ def multiply_row_nf4(
     for index in range(MOST_MATRICES):
         # Programs of matrices that there are not don't exist.
         weight = weights[min(index, len(weights) - 1)]
-        tensors += [weight.packed.view(torch.int32), weight.scales, weight.outer_scales, weight.offset]
+        # Without nesting nothing is read there, but Triton 3.2 can't choose between matrices' pointers that are None.
+        outer = (weight.outer_scales, weight.offset) if nested else (weight.scales, weight.scales)
+        tensors += [weight.packed.view(torch.int32), weight.scales, *outer]
     rows = [weight.shape[0] for weight in weights]
     ends = [sum(rows[: index + 1]) for index in range(MOST_MATRICES)]
     num_outputs, width = sum(rows), first.shape[1]
@@ -258,10 +271,10 @@ def _four_rows(
         group = begin // BLOCK_WORDS + tl.arange(0, GROUPS)
         exists = group < per_row
         at_a, at_c = block_a + group, block_c + group
-        scale_a = _scale(at_a, exists, scales_a, outer_table, outer_a, more_a, OUTER_SIZE, NESTED, EVEN)
-        scale_b = _scale(at_a + per_row, exists, scales_a, outer_table, outer_a, more_a, OUTER_SIZE, NESTED, EVEN)
-        scale_c = _scale(at_c, exists, scales_c, outer_table, outer_c, more_c, OUTER_SIZE, NESTED, EVEN)
-        scale_d = _scale(at_c + per_row, exists, scales_c, outer_table, outer_c, more_c, OUTER_SIZE, NESTED, EVEN)
+        scale_a = load_scale(at_a, exists, scales_a, outer_table, outer_a, more_a, OUTER_SIZE, NESTED, EVEN)
+        scale_b = load_scale(at_a + per_row, exists, scales_a, outer_table, outer_a, more_a, OUTER_SIZE, NESTED, EVEN)
+        scale_c = load_scale(at_c, exists, scales_c, outer_table, outer_c, more_c, OUTER_SIZE, NESTED, EVEN)
+        scale_d = load_scale(at_c + per_row, exists, scales_c, outer_table, outer_c, more_c, OUTER_SIZE, NESTED, EVEN)
         # Once for all four: Triton never shares loads.
         n0 = _load(planes + word, inside, EVEN)
         n1 = _load(planes + num_words + word, inside, EVEN)
@@ -291,7 +304,7 @@ def _load(places, exists, EVEN: tl.constexpr):
 
 
 @jit
-def _scale(
+def load_scale(
     block, exists, scales, outer_table, outer_scales, offset,
     OUTER_SIZE: tl.constexpr, NESTED: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip

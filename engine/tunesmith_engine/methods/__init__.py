@@ -61,6 +61,8 @@ class Method(ABC):
 
     def report(self, parts: Parts) -> dict[str, Any]:  # Any: JSON values
         """Return what the journal's "setup" event says about data and model."""
+        from dataclasses import asdict
+
         from tunesmith_engine.data.overlap import num_distinct, num_leaked
         from tunesmith_engine.model.load import num_parameters
         from tunesmith_engine.model.lora import trainable
@@ -71,6 +73,7 @@ class Method(ABC):
             "num_eval_rows": len(parts.data.eval),
             "num_distinct_rows": num_distinct(parts.data.train),
             "num_leaked_rows": num_leaked(parts.data.train, parts.data.eval),
+            "sources": [asdict(source) for source in parts.data.sources],
             "row_format": stats.row_format,
             "num_skipped_rows": stats.num_skipped_rows,
             "num_truncated_rows": stats.num_truncated_rows,

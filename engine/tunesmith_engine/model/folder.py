@@ -1,4 +1,4 @@
-"""The folder of a base model, downloaded if need be, and its tokenizer. Nothing here loads PyTorch."""
+"""The folder of a base model and its tokenizer. Nothing here loads PyTorch."""
 
 from __future__ import annotations
 
@@ -7,49 +7,39 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tunesmith_core.chat_templates import OWN
 from tunesmith_core.errors import UserError
-from tunesmith_core.model_folder import local_folder, open_model_folder
+from tunesmith_core.model_folder import base_folder, open_model_folder
 from tunesmith_core.spec_sections import ModelSpec
+from tunesmith_engine.model.chat_template import take_chat_template
 from tunesmith_engine.model.foreign import reading, refused
-
-DOWNLOADED_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-NOT_DOWNLOADED = ["adapter_*"]
-"""An adapter beside the weights of a hub model; transformers would put it into the model without a word."""
 
 _FAR_TOKEN = re.compile(rb'":\s*([1-9]\d{7,18})')
 """What stands in tokenizer.json for a number of a token beyond ten million."""
 
 
 def model_folder(model: ModelSpec) -> Path:
-    """Return the checked local folder of a base model, downloading a hub model into the cache first.
+    """Return the checked folder of a base model; one of a hub was downloaded before.
 
     Raises:
-        TunesmithError: what `local_folder` and `open_model_folder` find.
+        TunesmithError: what `base_folder` and `open_model_folder` find.
     """
-    folder = local_folder(model.path)
-    if folder is None:
-        from huggingface_hub import snapshot_download
-
-        folder = Path(
-            snapshot_download(
-                model.path,
-                revision=model.revision or None,
-                allow_patterns=DOWNLOADED_PATTERNS,
-                ignore_patterns=NOT_DOWNLOADED,
-            )
-        )
-    else:
-        # Nothing about a local model may wait for a network that is not there.
-        os.environ["HF_HUB_OFFLINE"] = "1"
+    folder = base_folder(model.path, model.revision)
+    # Nothing here may wait for a network: a library that asks a hub for more is refused at once.
+    os.environ["HF_HUB_OFFLINE"] = "1"
     open_model_folder(folder)
     return folder
 
 
-def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
+def load_tokenizer(folder: Path, template: str = OWN) -> Any:  # Any: a transformers tokenizer
     """Return the tokenizer of a model folder, which may come without a chat template or a padding token.
 
+    Args:
+        folder: of the base model.
+        template: the chat template of the run, as `ModelSpec.chat_template`.
+
     Raises:
-        UserError: `model-files-missing-or-corrupt`.
+        UserError: `model-files-missing-or-corrupt`, `chat-template-tokens-missing`.
         EnvironmentProblem: `tokenizer-missing-dep`.
     """
     from tokenizers import Tokenizer
@@ -67,12 +57,13 @@ def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
             # What it was made of can be wrong in ways that show only in use.
             tokenizer("a")
             _ = tokenizer.all_special_ids, tokenizer.pad_token_id, tokenizer.eos_token_id
-            return tokenizer
     except UserError:
         if vocabulary.is_file():
             with reading(vocabulary, "the tokenizer can't be read"):
                 Tokenizer.from_file(str(vocabulary)).encode("a")
         raise
+    take_chat_template(tokenizer, template)
+    return tokenizer
 
 
 def padding_id(tokenizer: Any, config: Any) -> int:  # Any: a transformers tokenizer, the config of its model

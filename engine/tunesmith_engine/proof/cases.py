@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.proof.attention_case import BACKEND_CASES, BackendCase
 from tunesmith_engine.proof.inputs import NUM_ROWS, PADDING, Inputs, Results, Sizes
+
+if TYPE_CHECKING:
+    from tunesmith_engine.kernels.nf4 import Nf4Weight
 
 NUM_WEIGHTS = 5 * 256
 """Of an optimizer's step: whole blocks of 8-bit states."""
@@ -30,6 +34,7 @@ class KernelCase:
         in_float32: it computes in float32 in every run.
         wanted: whether a model of these sizes uses the kernel.
         exact_dtype: the most exact format that its twin computes in.
+        needs_dot: it runs on tensor cores alone.
     """
 
     name: str
@@ -37,10 +42,11 @@ class KernelCase:
     in_float32: bool = False
     wanted: Callable[[Sizes], bool] = lambda _: True
     exact_dtype: torch.dtype = torch.float64
+    needs_dot: bool = False
 
     def runs(self, sizes: Sizes, device: torch.device) -> bool:
         """Return whether a run would use the kernel and not its twin."""
-        return self.wanted(sizes) and registry.runs(self.name, device)
+        return self.wanted(sizes) and registry.runs(self.name, device, self.needs_dot)
 
     def compute(self, sizes: Sizes, inputs: Inputs, twin: bool = False) -> Results:
         """Return what the kernel computes, or its twin, which the launchers choose from then on."""
@@ -110,18 +116,25 @@ def _embedding(sizes: Sizes, inputs: Inputs) -> Results:
 
 
 def _nf4(sizes: Sizes, inputs: Inputs) -> Results:
-    from bitsandbytes.nn import Params4bit
-
-    from tunesmith_engine.kernels.nf4 import Nf4Weight, dequantise
+    from tunesmith_engine.kernels.nf4 import dequantise
 
     found = {}
     for nested in (False, True):
-        values = inputs.random(NUM_ROWS, sizes.hidden).cpu()
-        weight = Params4bit(values, requires_grad=False, quant_type="nf4", compress_statistics=nested)
         out = inputs.empty(NUM_ROWS, sizes.hidden + PADDING)[:, : sizes.hidden]
-        dequantise(Nf4Weight.of(weight.to(inputs.device)), out)
+        dequantise(_four_bit(inputs, NUM_ROWS, nested), out)
         found["nested" if nested else "plain"] = out
     return found
+
+
+def _four_bit(inputs: Inputs, num_rows: int, nested: bool) -> Nf4Weight:
+    """Return a random matrix of the model's width in NF4."""
+    from bitsandbytes.nn import Params4bit
+
+    from tunesmith_engine.kernels.nf4 import Nf4Weight
+
+    values = inputs.random(num_rows, inputs.sizes.hidden).cpu()
+    weight = Params4bit(values, requires_grad=False, quant_type="nf4", compress_statistics=nested)
+    return Nf4Weight.of(weight.to(inputs.device))
 
 
 def _matvec(sizes: Sizes, inputs: Inputs) -> Results:
@@ -136,25 +149,42 @@ def _matvec(sizes: Sizes, inputs: Inputs) -> Results:
 
 
 def _nf4_matvec(sizes: Sizes, inputs: Inputs) -> Results:
-    from bitsandbytes.nn import Params4bit
-
     from tunesmith_engine.kernels.matvec import WORD, multiply_row
-    from tunesmith_engine.kernels.nf4 import Nf4Weight
     from tunesmith_engine.kernels.nf4_matvec import multiply_row_nf4
 
     x = inputs.random(sizes.hidden)
     planes = inputs.empty(WORD, sizes.hidden // WORD, dtype=torch.float32)
     multiply_row(x, x.new_empty(0, sizes.hidden), x.new_empty(0), planes)
-    weights = []
-    for _ in range(2):
-        values = inputs.random(8, sizes.hidden).cpu()
-        weight = Params4bit(values, requires_grad=False, quant_type="nf4", compress_statistics=True)
-        weights.append(Nf4Weight.of(weight.to(inputs.device)))
+    found: Results = {"planes": planes}
     adapter = inputs.rows(16, 16), inputs.random(16)
-    out, gated = inputs.empty(16), inputs.empty(8)
-    multiply_row_nf4(planes, weights, adapter, out)
-    multiply_row_nf4(planes, weights, adapter, gated, sizes.activation)
-    return {"planes": planes, "out": out, "gated": gated}
+    for name, nested in (("nested", True), ("plain", False)):
+        weights = [_four_bit(inputs, 8, nested) for _ in range(2)]
+        found[f"{name} out"], found[f"{name} gated"] = inputs.empty(16), inputs.empty(8)
+        multiply_row_nf4(planes, weights, adapter, found[f"{name} out"])
+        multiply_row_nf4(planes, weights, adapter, found[f"{name} gated"], sizes.activation)
+    return found
+
+
+def _nf4_rows(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.nf4_rows import OUTPUTS, multiply_rows_nf4, num_splits
+
+    found: Results = {}
+    for name, num_rows, nested in (("nested", 32, True), ("plain", 3, False)):
+        weights = [_four_bit(inputs, OUTPUTS, nested) for _ in range(2)]
+        found[name] = inputs.empty(num_rows, 2 * OUTPUTS)
+        sums = inputs.empty(num_splits(weights), *found[name].shape, dtype=torch.float32)
+        x, beside = inputs.random(num_rows, sizes.hidden + 16), inputs.rows(16, 2 * OUTPUTS)
+        multiply_rows_nf4(x, weights, beside, found[name], sums)
+    return found
+
+
+def _argmax(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.argmax import argmax
+
+    x = inputs.rows(sizes.vocabulary)
+    # Numbers, not places: of equal ones any is right. Where programs are only compiled, the places hold anything.
+    places = argmax(x).clamp(0, sizes.vocabulary - 1)
+    return {"largest": x.gather(1, places[:, None])}
 
 
 def _cached_attention(sizes: Sizes, inputs: Inputs) -> Results:
@@ -251,6 +281,15 @@ KERNEL_CASES = (
         wanted=lambda sizes: sizes.four_bit and sizes.hidden % 64 == 0,
         exact_dtype=torch.float32,
     ),
+    KernelCase(
+        "nf4_rows",
+        _nf4_rows,
+        # See `nf4_rows.problem`.
+        wanted=lambda sizes: sizes.four_bit and sizes.hidden % 64 == 0 and sizes.dtype != "float32",
+        exact_dtype=torch.float32,
+        needs_dot=True,
+    ),
+    KernelCase("argmax", _argmax),
     KernelCase("cached_attention", _cached_attention),
     KernelCase("fp8", _fp8, wanted=lambda sizes: sizes.eight_bit and sizes.mlp > 0),
     KernelCase("cross_entropy", _cross_entropy),

@@ -88,7 +88,7 @@ def make_parts(
     config = load_config(folder)
     if not preparation.wait_for_tokenizer(should_stop):
         return None
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder, spec.model.chat_template)
     if not enter("data"):
         return None
     data = preparation.data(should_stop)

@@ -10,15 +10,13 @@ import torch
 from numpy.typing import NDArray
 from peft import PeftModel
 
+from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.asked import Asked, question_in
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.train.loss_paths import LossPath
 
 MOST_ROWS = 128
-LEAST_ROWS = 5
-"""Fewer rows tell nothing about others like them."""
-
 NUM_RESAMPLES = 2000
 Floats = NDArray[np.float64]
 
@@ -101,7 +99,7 @@ def interval(sums: Floats, weights: Floats) -> dict[str, float] | None:
         weights: what the sums are divided by, such as the tokens of each row, [rows].
     """
     num = len(sums)
-    if num < LEAST_ROWS or not np.isfinite(sums).all():
+    if num < FEWEST_ROWS or not np.isfinite(sums).all():
         return None
     drawn = np.random.default_rng(0).integers(num, size=(NUM_RESAMPLES, num))
     means = sums[drawn].sum(axis=1) / weights[drawn].sum(axis=1)

@@ -107,7 +107,7 @@ class Conductor:
 
     def __init__(self, host: Host, parts: Parts, checkpoints: Checkpoints, trainee: Trainee) -> None:
         self.progress = Progress()
-        self.data_hash = ", ".join(files.sha256_file(Path(source.path))[:16] for source in parts.spec.data.sources)
+        self.data_hash = ", ".join(files.sha256_tree(Path(source.path))[:16] for source in parts.spec.data.sources)
         self._host, self._parts, self._trainee = host, parts, trainee
         self._spec = parts.spec
         self._total_steps = trainee.plan.total_steps
@@ -412,8 +412,7 @@ class Conductor:
     @cached_property
     def _rows(self) -> dict[str, Any]:  # Any: JSON values
         data = self._parts.data
-        hashes = {"data": self.data_hash, "tokens": data.tokens_hash(), "held_out": data.held_out_hash()}
-        return {"rows": len(data.train), "pairs": data.pairs, **hashes}
+        return {"rows": len(data.train), "pairs": data.pairs, "data": self.data_hash, **data.hashes()}
 
     def seconds(self) -> float:
         """Return the time spent in the run so far, earlier parts included."""
@@ -424,6 +423,7 @@ class Conductor:
     def finish(self) -> dict[str, Any]:  # Any: JSON values
         """Save what the run has made and return the fields of the result event.
 
+        A run that has done all its steps is finished, whether or not a stop came after the last.
         A stop that was to save and could not is a failure: whoever asked for it takes the steps for saved.
         """
         host, progress = self._host, self.progress
@@ -438,7 +438,9 @@ class Conductor:
                 if host.stop_mode != "discard":
                     failure = unsaved(stop.problem, self._saving.step, progress.step)
                     host.event("error", **failure.to_dict())
-        ended = "stopped" if host.stop_mode else "finished"
+        # A stop after the last step leaves no step to resume with.
+        is_through = self._stopped_early or progress.step >= self._total_steps
+        ended = "stopped" if host.stop_mode == "discard" or (host.stop_mode and not is_through) else "finished"
         return {
             "status": "failed" if failure else ended,
             "code": failure.code if failure else None,

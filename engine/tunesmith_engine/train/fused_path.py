@@ -204,7 +204,7 @@ def open_fused(
     """
     _check_possible(compute, method)
     _check_tables(model, data)
-    lengths = timing.lengths if timing else RowLengths.of(data, StepPlan(spec.schedule, len(data.train)))
+    lengths = timing.lengths if timing else RowLengths.of(data, StepPlan.of(spec.schedule, data))
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
     checked = check_kernels(recognise(model), compute, spec, lengths.capacity_tokens(micro_batch_size))
     path = FusedPath(

@@ -48,7 +48,7 @@ class Loop:
             at_rest: makes the context of what may be cut short by the end of the run, see `StopWatch.at_rest`.
         """
         self.parts = parts
-        self.plan = StepPlan(parts.spec.schedule, len(parts.data.train))
+        self.plan = StepPlan.of(parts.spec.schedule, parts.data)
         self.ladder = MemoryLadder(parts.spec.schedule.micro_batch_size, warn)
         path = self.ladder.fit(
             lambda: parts.open_path(self.ladder.micro_batch_size, warn), Message("Before the first step")

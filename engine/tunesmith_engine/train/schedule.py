@@ -6,10 +6,13 @@ All three are functions of the step number alone, so a resumed run needs to reme
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from tunesmith_core.spec_sections import ScheduleSpec
-from tunesmith_engine.data import epoch_order
+from tunesmith_engine.data import PreparedData, epoch_order
+from tunesmith_engine.data.weighing import SourceShare, drawn_rows
 
 
 @dataclass(slots=True)
@@ -17,11 +20,24 @@ class StepPlan:
     """The course of a run over its rows.
 
     As in transformers' Trainer, an epoch ends with a smaller step when the rows don't divide evenly.
+
+    Attributes:
+        schedule: of the spec.
+        num_rows: examples in an epoch.
+        shares: of the data files by weight; empty where an epoch has every row once.
     """
 
     schedule: ScheduleSpec
     num_rows: int
+    shares: Sequence[SourceShare] = ()
     _order: dict[int, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, schedule: ScheduleSpec, data: PreparedData) -> Self:
+        """Return the course of a run over its training rows."""
+        if all(share.num_epoch_rows == share.num_train_rows for share in data.sources):
+            return cls(schedule, len(data.train))
+        return cls(schedule, sum(share.num_epoch_rows for share in data.sources), data.sources)
 
     @property
     def rows_per_step(self) -> int:
@@ -46,7 +62,11 @@ class StepPlan:
         """Return the row numbers of a step, counted from 0."""
         epoch, within = divmod(step, self.steps_per_epoch)
         if epoch not in self._order:
-            self._order = {epoch: epoch_order(self.num_rows, self.schedule.seed, epoch, self.schedule.shuffle)}
+            order = epoch_order(self.num_rows, self.schedule.seed, epoch, self.schedule.shuffle)
+            if self.shares:
+                drawn = drawn_rows(self.shares, self.schedule.seed, epoch)
+                order = [drawn[place] for place in order]
+            self._order = {epoch: order}
         start = within * self.rows_per_step
         return self._order[epoch][start : start + self.rows_per_step]
 

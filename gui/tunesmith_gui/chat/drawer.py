@@ -11,6 +11,7 @@ from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import Field
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _LETTERS = 30
 _SYSTEM_LINES = 5
@@ -38,6 +39,9 @@ class SettingsDrawer(QScrollArea):
         self.system.setTabChangesFocus(True)
         self.system.setFixedHeight(_SYSTEM_LINES * self.fontMetrics().lineSpacing() + SPACE * 3)
         self.system.textChanged.connect(self._tell)
+        self.template = SafeLabel(tone="muted", wrap=True, parent=holder)
+        self.template.hide()
+        holder.body.addWidget(self.template)
         fields = QVBoxLayout()
         fields.setSpacing(SPACE * 2)
         fields.addWidget(
@@ -89,6 +93,16 @@ class SettingsDrawer(QScrollArea):
             ),
             ("seed", self.tr("Seed"), "", self.tr("The same seed gives the same answer.")),
         )
+
+    def show_template(self, is_used: bool | None) -> None:
+        """Say whether a chat template makes the prompts; None while nobody knows."""
+        used = self.tr("Questions reach the model through its chat template.")
+        missing = self.tr(
+            "This model has no chat template. It continues your text as it stands, without the system prompt."
+        )
+        self.template.setText("" if is_used is None else used if is_used else missing)
+        self.template.set_tone("warn" if is_used is False else "muted")
+        self.template.setVisible(is_used is not None)
 
     def show_conversation(self, talk: Conversation) -> None:
         """Show the settings of a conversation."""

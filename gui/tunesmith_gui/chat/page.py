@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core import conversations
 from tunesmith_core.answering import FREE_THE_GPU
@@ -26,14 +26,13 @@ from tunesmith_gui.chat.composer import Composer
 from tunesmith_gui.chat.drawer import SettingsDrawer
 from tunesmith_gui.chat.list_pane import ConversationList
 from tunesmith_gui.chat.model import ChatModel
+from tunesmith_gui.chat.model_page import ModelPage
 from tunesmith_gui.chat.service import ModelState
 from tunesmith_gui.chat.turn_view import TurnView
 from tunesmith_gui.chat.weights import Weights, WeightsBox, find_weights
 from tunesmith_gui.context import Context
-from tunesmith_gui.page import Page
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
-from tunesmith_gui.widgets.announcer import Announcer
 from tunesmith_gui.widgets.banner import Banner, BannerAction
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.empty_state import EmptyState
@@ -70,21 +69,18 @@ class _Found:
     talks: list[Conversation]
 
 
-class ChatPage(Page):
+class ChatPage(ModelPage):
     """Build and bind: what is shown is folded in `chat.model`, the answers come from `chat.service`."""
 
     def __init__(self, context: Context, parent: QWidget | None = None) -> None:
         super().__init__(context, parent)
-        self.run: Run | None = None
         self.model = ChatModel()
         self._spec = RunSpec()
-        self._name = ""
         self._banner: Banner | None = None
         self._views: list[TurnView] = []
         self._saving = False
         self._unsaved: dict[str, Callable[[], None]] = {}
         self._examples: Path | None = None
-        self._announcer = Announcer(self)
         self._build()
         self._tick = QTimer(self)
         self._tick.setSingleShot(True)
@@ -93,17 +89,12 @@ class ChatPage(Page):
         self._keep = QTimer(self)
         self._keep.setInterval(KEEP_MS)
         self._keep.timeout.connect(self._keep_piece)
-        service = context.chat
-        service.changed.connect(self._show_state)
-        service.happened.connect(self._take)
-        service.failed.connect(self._fail)
+        self._listen()
 
     # Building
 
     def _build(self) -> None:
-        whole = QVBoxLayout(self)
-        whole.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, SPACE * 2)
-        whole.setSpacing(SPACE * 3 // 2)
+        whole = self._whole()
         whole.addLayout(self._build_header())
         self._banner_place = QVBoxLayout()
         whole.addLayout(self._banner_place)
@@ -118,15 +109,9 @@ class ChatPage(Page):
         row.addWidget(self.list)
         middle = QVBoxLayout()
         middle.setSpacing(SPACE)
-        self._area = QScrollArea(self)
-        self._area.setWidgetResizable(True)
+        self._area, holder, self._turns = self._scrolling()
         self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._area.verticalScrollBar().rangeChanged.connect(self._keep_end_in_sight)
-        holder = QWidget(self._area)
-        self._turns = QVBoxLayout(holder)
-        self._turns.setContentsMargins(0, 0, SPACE, 0)
-        self._turns.setSpacing(SPACE * 3 // 2)
         self._empty = EmptyState(
             "chat",
             self.tr("Ask what you trained it for"),
@@ -135,7 +120,6 @@ class ChatPage(Page):
         )
         self._turns.addWidget(self._empty)
         self._turns.addStretch(1)
-        self._area.setWidget(holder)
         middle.addWidget(self._area, 1)
         self.composer = Composer(self)
         self.composer.asked.connect(self._ask)
@@ -175,8 +159,8 @@ class ChatPage(Page):
 
     def on_shown(self, argument: object = None) -> None:
         """Open the conversations of a run, or go on with those shown before."""
-        if isinstance(argument, str) and (self.run is None or argument != self.run.id):
-            self._open(self.context.runs.run(argument))
+        if self._is_another(argument):
+            self._open(self.context.runs.run(str(argument)))
         elif self.run is not None and self._banner is None:
             self._be_loaded()
         self.composer.box.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -188,15 +172,6 @@ class ChatPage(Page):
             return True
         return False
 
-    def memory(self) -> object:
-        """The run that is shown."""
-        return self.run.id if self.run is not None else None
-
-    def remember(self, memory: object) -> None:
-        """Show the run that was shown."""
-        if isinstance(memory, str):
-            self._open(self.context.runs.run(memory))
-
     # The run
 
     def _open(self, run: Run) -> None:
@@ -207,12 +182,6 @@ class ChatPage(Page):
         self._load()
         self._rebuild()
         self.run_in_background(lambda: _look(run), self._take_found)
-
-    def _load(self, checkpoint: int = 0) -> None:
-        if self.run is not None:
-            service = self.context.chat
-            device = service.device if service.run == self.run else "auto"
-            service.open(self.run, checkpoint, device)
 
     def _take_found(self, found: _Found) -> None:
         if found.run is not self.run:
@@ -229,14 +198,33 @@ class ChatPage(Page):
         self._drop_banner()
         self._load(self.weights.step)
 
-    def _go(self, page: str) -> None:
-        self.navigate.emit(page, self.run.id if self.run is not None else None)
-
     # Asking
 
     def _ask(self, question: str) -> None:
         self._be_loaded()
         self._send(self.model.begin(question, self._step()))
+
+    def _ask_again(self, number: int) -> None:
+        if self._may_replace(number):
+            self._be_loaded()
+            self._send(self.model.again(number, self._step()))
+
+    def _may_replace(self, number: int) -> bool:
+        """Ask before turns that follow one are lost with its answer."""
+        from tunesmith_gui.widgets.confirm import ConfirmDialog
+
+        following = len(self.model.current.turns) - number - 1
+        if not following:
+            return True
+        dialog = ConfirmDialog(
+            self.tr("Ask this question again?"),
+            self.model.current.turns[number].question,
+            tr.fill(self.tr("Questions after it that will be removed, with their answers: %1."), tr.number(following)),
+            self.tr("Ask and remove them"),
+            self.window(),
+            danger=True,
+        )
+        return bool(dialog.exec())
 
     def _be_loaded(self) -> None:
         self._drop_banner()
@@ -252,6 +240,8 @@ class ChatPage(Page):
         self.context.chat.ask(sides, {side: talk.messages(side) for side in sides}, talk.sampling, self)
         self._save()
         self._keep.start()
+        # The button that was pressed goes with its turn, and the focus would go to the rail.
+        self.composer.box.setFocus(Qt.FocusReason.OtherFocusReason)
         self._rebuild()
 
     def _take(self, asker: object, event: Event) -> None:
@@ -330,8 +320,7 @@ class ChatPage(Page):
             self.composer.write(talk.turns[number].question)
             self._show_state()
         elif action == "again":
-            self._be_loaded()
-            self._send(self.model.again(number, self._step()))
+            self._ask_again(number)
         elif action == "copy":
             QGuiApplication.clipboard().setText(talk.turns[number].answers[side].text)
             self.notify.emit("ok", self.tr("Copied"))
@@ -496,6 +485,7 @@ class ChatPage(Page):
             self.chip.set_state(self.tr("Not loaded"), "neutral")
             if model.answering and mine:
                 model.fail()
+        self.drawer.show_template(service.ready.get("has_template") if mine else None)
         self._controls.updateGeometry()
         self.weights.setEnabled(not model.answering)
         self.compare.setEnabled(not model.answering)

@@ -26,6 +26,7 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_core.votes import Contest
 from tunesmith_gui.background import Job
 from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.tr import translate
 
 WARM_SHARE = 0.25
 """Of free memory that a model may take before anybody has asked it anything."""
@@ -128,6 +129,7 @@ class ChatService(QObject):
         """Asks; a model that is still loading answers once it is ready, and `happened` tells it with who asked."""
         self._was_asked = True
         self._asked.append(_Asked(asker, len(sides)))
+        self._describe()
         self._post("ask", **ask(sides, messages, sampling))
 
     def ask_contest(self, contest: Contest, sampling: Sampling) -> None:
@@ -177,6 +179,7 @@ class ChatService(QObject):
 
         def lost(error: TunesmithError) -> None:
             self._asked.clear()
+            self._describe()
             self.failed.emit(error)
             over()
 
@@ -186,7 +189,25 @@ class ChatService(QObject):
         self.state = state
         if state is ModelState.OFF:
             self._asked.clear()
+        self._describe()
         self.changed.emit()
+
+    def _describe(self) -> None:
+        """Say for the activity what the model does."""
+        if self._task is None:
+            return
+        if self._asked and isinstance(self._asked[0].asker, Contest):
+            self._task.describe(lambda: translate("Chat", "Blind vote on %1"))
+        elif self._asked:
+            self._task.describe(lambda: translate("Chat", "Chat with %1, answering"))
+        elif self.state is ModelState.READY:
+            self._task.describe(self._resting, rests=True)
+        else:
+            self._task.describe(lambda: translate("Chat", "Chat with %1, loading"))
+
+    def _resting(self) -> str:
+        # Nobody has opened a chat with a model that is loaded because its run has ended.
+        return translate("Chat", "Chat with %1, ready") if self._was_asked else translate("Chat", "Model of %1, ready")
 
     def _take(self, task: OperationTask, event: Event) -> None:
         if task is not self._task:
@@ -208,6 +229,7 @@ class ChatService(QObject):
         asked.num_open -= event.type == "done"
         if not asked.num_open:
             self._asked.popleft()
+            self._describe()
         self.happened.emit(asked.asker, event)
 
     def _end(self, task: OperationTask, outcome: Outcome) -> None:
@@ -221,7 +243,7 @@ class ChatService(QObject):
 
 def _fits_easily(run: Run) -> bool:
     spec = answering_on(run.load_spec(), "auto")
-    folder = local_folder(spec.model.path)
+    folder = local_folder(spec.model.path, spec.model.revision)
     if folder is None:
         return False
     index = device_of(spec).gpu_index

@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core import votes
 from tunesmith_core.errors import TunesmithError
@@ -18,12 +18,11 @@ from tunesmith_core.votes import BASE_MODEL, CHOICES, Contender, Contest, Kept
 from tunesmith_gui import tr
 from tunesmith_gui.chat.answer_pair import AnswerPair
 from tunesmith_gui.chat.composer import QuestionBox
+from tunesmith_gui.chat.model_page import ModelPage
 from tunesmith_gui.chat.weights import Weights, WeightsBox, find_weights
 from tunesmith_gui.context import Context
-from tunesmith_gui.page import Page
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
-from tunesmith_gui.widgets.announcer import Announcer
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import error_words
@@ -47,31 +46,24 @@ class _Found:
     kept: Kept = field(default_factory=Kept)
 
 
-class VotePage(Page):
+class VotePage(ModelPage):
     """Until a vote is saved, no widget says or shows anything that depends on who answered."""
 
     def __init__(self, context: Context, parent: QWidget | None = None) -> None:
         super().__init__(context, parent)
-        self.run: Run | None = None
-        self._name = self._system = ""
+        self._system = ""
         self._questions: tuple[str, ...] = ()
         self._num_asked = 0
         self._kept = Kept()
         self._contest: Contest | None = None
         self._saving = False
-        self._announcer = Announcer(self)
         self._build()
-        service = context.chat
-        service.changed.connect(self._show_state)
-        service.happened.connect(self._take)
-        service.failed.connect(self._fail)
+        self._listen()
 
     # Building
 
     def _build(self) -> None:
-        whole = QVBoxLayout(self)
-        whole.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, SPACE * 2)
-        whole.setSpacing(SPACE * 3 // 2)
+        whole = self._whole()
         whole.addLayout(self._build_header())
         whole.addWidget(
             SafeLabel(
@@ -84,14 +76,8 @@ class VotePage(Page):
                 parent=self,
             )
         )
-        self._area = QScrollArea(self)
-        self._area.setWidgetResizable(True)
-        self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._area, holder, column = self._scrolling()
         self._area.setAccessibleName(self.tr("Answers and result"))
-        holder = QWidget(self._area)
-        column = QVBoxLayout(holder)
-        column.setContentsMargins(0, 0, SPACE, 0)
-        column.setSpacing(SPACE * 3 // 2)
         self.state = SafeLabel(wrap=True, parent=holder)
         column.addWidget(self.state)
         self.answers = AnswerPair(holder)
@@ -99,7 +85,6 @@ class VotePage(Page):
         column.addWidget(self._build_choices(holder))
         column.addWidget(self._build_result(holder))
         column.addStretch(1)
-        self._area.setWidget(holder)
         whole.addWidget(self._area, 1)
         whole.addLayout(self._build_question())
 
@@ -170,8 +155,8 @@ class VotePage(Page):
 
     def on_shown(self, argument: object = None) -> None:
         """Open the votes of a run, or go on with those shown before."""
-        if isinstance(argument, str) and (self.run is None or argument != self.run.id):
-            self._open(self.context.runs.run(argument))
+        if self._is_another(argument):
+            self._open(self.context.runs.run(str(argument)))
         elif self.run is not None:
             self._be_loaded()
         self._show_state()
@@ -183,15 +168,6 @@ class VotePage(Page):
             self._stop()
             return True
         return False
-
-    def memory(self) -> object:
-        """The run that is shown."""
-        return self.run.id if self.run is not None else None
-
-    def remember(self, memory: object) -> None:
-        """Show the run that was shown."""
-        if isinstance(memory, str):
-            self._open(self.context.runs.run(memory))
 
     # The run
 
@@ -219,11 +195,11 @@ class VotePage(Page):
     def _be_loaded(self) -> None:
         service = self.context.chat
         if self.run is not None and not service.is_loaded(self.run):
-            service.open(self.run, self.weights.step, service.device if service.run == self.run else "auto")
+            self._load(self.weights.step)
 
     def _back(self) -> None:
         self._leave()
-        self.navigate.emit("chat", self.run.id if self.run is not None else None)
+        self._go("chat")
 
     def _leave(self) -> None:
         if self._is_answering:

@@ -188,7 +188,14 @@ def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) ->
     actions.append((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")))
     title = translate("Dashboard", "Finished: the adapter is ready")
     tone: Tone = "warn" if verdict.outcome in DISAPPOINTING else "ok"
-    return Banner(tone, title, outcome_text(model, verdict, folder), actions=tuple(actions), parent=parent)
+    text = "\n".join([outcome_text(model, verdict, folder), *_data_notes(model)])
+    return Banner(tone, title, text, actions=tuple(actions), parent=parent)
+
+
+def _data_notes(model: DashboardModel) -> list[str]:
+    """What the run noted of its data, which stays worth knowing once it has ended."""
+    notes = [each for each in model.warnings if str(each.get("code")).startswith("dataset-")]
+    return list(dict.fromkeys(core_text(each.get("message") or "") for each in notes))
 
 
 def _without_adapter(problem: TunesmithError, ask: Ask, parent: QWidget) -> Banner:
@@ -212,4 +219,4 @@ def _stopped(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
         (translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),
         (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
     )
-    return Banner("neutral", title, text, actions=actions, parent=parent)
+    return Banner("neutral", title, "\n".join([text, *_data_notes(model)]), actions=actions, parent=parent)

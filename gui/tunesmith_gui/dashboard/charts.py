@@ -202,7 +202,7 @@ class DashboardCharts(QWidget):
             card.plot.set_live(status.state.live)
         self.loss.show_model(model)
         self.device.show_model(model)
-        self.samples.set_samples(model.samples, live=model.status.state.live)
+        self.samples.set_samples(model.written(), live=model.status.state.live)
         steps = model.steps.column("step")
         end = status.total_steps if status.state.live else 0
         if self._is_news("steps", model.steps.revision, end):

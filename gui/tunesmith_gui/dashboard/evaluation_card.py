@@ -16,7 +16,7 @@ from tunesmith_core.protocol import Event
 from tunesmith_gui.models.run_words import phase_word
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, fill, number
+from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -98,6 +98,7 @@ class EvaluationCard(Card):
         task.happened.connect(self._on_event)
         task.succeeded.connect(self._on_success)
         task.failed.connect(self._on_failure)
+        task.describe(lambda: translate("EvaluationCard", "Evaluating %1"))
         task.start()
         self._say(self.tr("Starting…"))
         self._show_task()

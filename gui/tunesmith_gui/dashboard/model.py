@@ -141,6 +141,7 @@ class DashboardModel:
         adapter_problem: see `Run.adapter_problem`.
         answers: to questions of held-out rows, in the order in which they were first asked.
         damage: what of the run's folder is damaged, see `set_damage`.
+        pace: fields of the phase event that said last how fast rows are read; empty in every other phase.
     """
 
     status: RunStatus = field(default_factory=RunStatus)
@@ -162,6 +163,7 @@ class DashboardModel:
     damage: TunesmithError | None = None
     resumed_from_step: int = 0
     pause_reason: str = ""
+    pace: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
     _session_row: int = 0
     _phase: str = ""
 
@@ -212,6 +214,7 @@ class DashboardModel:
         elif phase != self._phase:
             self._say(event.t, "info", fill(translate("RunLog", "phase: %1"), phase_word(phase)))
         self._phase = phase
+        self.pace = event.data if event.data.get("rows_per_s") else {}
 
     def _on_setup(self, event: Event) -> None:
         self.setup = data = event.data
@@ -280,6 +283,11 @@ class DashboardModel:
 
     def _say(self, t: float, level: str, text: str) -> None:
         self.log.extend(LogLine(t, level, line) for line in text.splitlines() or [""])
+
+    def written(self) -> list[Sample]:
+        """What the model wrote: the samples, or, where none were asked for, its newest answers to held-out rows."""
+        answers = [Sample(each.last_step, each.prompt, each.now) for each in self.answers if each.now is not None]
+        return self.samples or answers[::-1]
 
     @property
     def fraction(self) -> float:

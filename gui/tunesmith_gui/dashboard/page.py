@@ -3,50 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import Qt, QTimer, QUrl
-from PySide6.QtGui import QDesktopServices, QGuiApplication
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core import votes
-from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.evaluations import newest
-from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.protocol import Event
-from tunesmith_core.report.page import write as write_report
-from tunesmith_core.report.pdf import write_pdf
 from tunesmith_core.runs import Run, RunState, RunStatus, silenced
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.votes import Kept
 from tunesmith_gui.context import Context
+from tunesmith_gui.dashboard.actions import DashboardActions
 from tunesmith_gui.dashboard.banners import banner_key, make_banner
 from tunesmith_gui.dashboard.evaluation_pane import EvaluationPane
 from tunesmith_gui.dashboard.examined import Examined, examine
 from tunesmith_gui.dashboard.header import DashboardHeader
 from tunesmith_gui.dashboard.log import LogPane
-from tunesmith_gui.dashboard.model import DashboardModel, EventBatch, SampleRequest, pack
-from tunesmith_gui.dashboard.report import EngineOutput, command_line, diagnostics, engine_output
+from tunesmith_gui.dashboard.model import DashboardModel, EventBatch, pack
+from tunesmith_gui.dashboard.report import EngineOutput, engine_output
 from tunesmith_gui.dashboard.samples_pane import SamplesPane
 from tunesmith_gui.dashboard.tab_panes import TabPanes
 from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsPane, list_files
-from tunesmith_gui.export.sheet import open_sheet
-from tunesmith_gui.models.run_row import RunContents, contents_of
-from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec
 from tunesmith_gui.models.run_words import doing_words
 from tunesmith_gui.page import Page
 from tunesmith_gui.services.journal_tail import Follow
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.announcer import Announcer
-from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.banner import Banner, BannerAction
 from tunesmith_gui.widgets.safe_label import SafeLabel
-from tunesmith_gui.widgets.save_file import ask_where_to_save
 
 if TYPE_CHECKING:
     from tunesmith_gui.dashboard.charts import DashboardCharts
@@ -68,7 +57,7 @@ class DashboardPage(Page):
         self.model = DashboardModel()
         self.charts: DashboardCharts | None = None
         self._name = ""
-        self._spec: RunSpec | None = None
+        self.spec: RunSpec | None = None
         self._follow: Follow | None = None
         self._dirty = False
         self._num_ticks = 0
@@ -83,6 +72,8 @@ class DashboardPage(Page):
         self._warmed = False
         self._said: tuple[RunState, str] | None = None
         self._announcer = Announcer(self)
+        self._actions = DashboardActions(self)
+        self._notice: Banner | None = None
         self._build()
         self._tick = QTimer(self)
         self._tick.setInterval(REPAINT_MS)
@@ -124,6 +115,8 @@ class DashboardPage(Page):
         column.addWidget(self.header)
         self._banner_place = QVBoxLayout()
         column.addLayout(self._banner_place)
+        self._notice_place = QVBoxLayout()
+        column.addLayout(self._notice_place)
         self.panes = TabPanes(self.tr("Parts of the run"), parent=holder)
         self.log_pane = LogPane(self)
         self.log_pane.output_wanted.connect(self._read_output)
@@ -192,11 +185,12 @@ class DashboardPage(Page):
         service = self.context.runs
         if self._follow is not None:
             service.tail.cancel(self._follow)
-        self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
+        self.run, self.model, self.spec, self._kept = service.run(run_id), DashboardModel(), None, False
         self._name, self._heartbeat_at, self._num_dead_looks, self._said = run_id, None, 0, None
         self._found_damage = self._knows_all = self._warmed = False
         self._second_look.stop()
         self._drop_banner()
+        self._drop_notice()
         self._files_key = ()
         self.files.set_files([])
         self.settings_pane.clear()
@@ -222,10 +216,10 @@ class DashboardPage(Page):
             return
         if self._found_damage and found.damage is None:
             # It was restored meanwhile.
-            self._reopen(found.run.id)
+            self.reopen(found.run.id)
             return
         self._found_damage = found.damage is not None
-        self._spec, self._name, self._dirty = found.spec, found.name, True
+        self.spec, self._name, self._dirty = found.spec, found.name, True
         self.model.unreadable = found.unreadable
         if state is self.model.status.state:
             # One that was looked for before the run had ended says nothing of it.
@@ -348,7 +342,7 @@ class DashboardPage(Page):
         if self.panes.key == "evaluation":
             self.evaluation.show_model(self.model)
         self.checkpoints.set_checkpoints(self.model.checkpoints)
-        self.settings_pane.show_settings(self._spec, self.model)
+        self.settings_pane.show_settings(self.spec, self.model)
         self._read_files()
 
     def _on_pane(self, _key: str) -> None:
@@ -407,7 +401,7 @@ class DashboardPage(Page):
         self._banner_key = key
         if self._kept and self.model.status.state is RunState.INTERRUPTED:
             return
-        self._banner = make_banner(self.model, self._spec, self.run.path, silent, self.ask, self)
+        self._banner = make_banner(self.model, self.spec, self.run.path, silent, self.ask, self)
         if self._banner is not None:
             self._banner_place.addWidget(self._banner)
 
@@ -427,165 +421,42 @@ class DashboardPage(Page):
 
     def ask(self, action: str) -> None:
         """Do what a button or menu entry names."""
-        if self.run is None:
-            return
-        run_id, service = self.run.id, self.context.runs
-        match action:
-            case "back":
-                self.navigate.emit("runs", None)
-            case "try":
-                self.navigate.emit("chat", run_id)
-            case "export":
-                open_sheet(self, self.run, self._name)
-            case "vote":
-                self.navigate.emit("vote", run_id)
-            case "stop":
-                self._ask_stop()
-            case "checkpoint" | "evaluate":
-                service.send(run_id, action)
-            case "sample":
-                self.panes.show_pane("samples")
-                self.samples.begin()
-            case "resume":
-                service.resume(run_id, lambda _id: self._reopen(run_id))
-            case "duplicate":
-                if (spec := self._spec_to_copy()) is not None:
-                    self.navigate.emit("train", duplicate_spec(spec))
-            case "delete":
-                self._ask_delete()
-            case "keep":
-                self._kept = True
-                self._drop_banner()
-            case "show_log":
-                self.panes.show_pane("log")
-            case _ if action.startswith("retry:"):
-                self._retry(action.removeprefix("retry:"))
-            case _ if action.startswith("next:"):
-                self._next(int(action.removeprefix("next:")))
-            case _ if action.startswith("fix:"):
-                self._fix(action.removeprefix("fix:"))
-            case _:
-                self._hand_out(action, self.run.path)
+        if self.run is not None:
+            self._actions.do(action, self.run)
 
-    def _spec_to_copy(self) -> RunSpec | None:
-        """The run's settings; without them, say why there are none."""
-        if self._spec is None:
-            reason = self.model.unreadable
-            words = core_text(reason.message) if reason else self.tr("The settings of the run are still loading.")
-            self.notify.emit("error" if reason else "warn", words)
-        return self._spec
+    def _sample(self, prompt: str) -> None:
+        if self.run is not None:
+            self._actions.sample(prompt, self.run)
 
-    def _retry(self, name: str) -> None:
-        """Start the run again after one step to less memory."""
-        if (spec := self._spec_to_copy()) is None:
-            return
-        step = next(each for each in MEMORY_STEPS if each.name == name)
-        smaller = step.take(duplicate_spec(spec))
-        if smaller is not None:
-            self.context.runs.start(smaller, lambda new: self.navigate.emit("dashboard", new))
+    # What the actions do to the page
 
-    def _next(self, place: int) -> None:
-        """Open the form of another run with what the verdict advises."""
-        if (spec := self._spec_to_copy()) is not None:
-            step = self.model.verdict().next_steps[place]
-            changes = step.changes(spec, self.model.status.step)
-            self.navigate.emit("train", with_changes(duplicate_spec(spec), changes))
+    def repaint_soon(self) -> None:
+        """Show with the next tick what has changed."""
+        self._dirty = True
 
-    def _fix(self, name: str) -> None:
-        """Do what helps: on the Environment page, in the browser, or in the form of a new run."""
-        action = ACTIONS[name]
-        if action.place == "link":
-            QDesktopServices.openUrl(QUrl(action.target))
-        elif action.place == "run":
-            if (spec := self._spec_to_copy()) is not None:
-                self.navigate.emit("train", fixed_spec(spec, action.target))
-        elif action.place == "page":
-            self.navigate.emit(action.target, None)
-        else:
-            self.navigate.emit("environment", action.target)
+    def keep_as_it_is(self) -> None:
+        """Say no more that the run was interrupted."""
+        self._kept = True
+        self._drop_banner()
 
-    def _hand_out(self, action: str, folder: Path) -> None:
-        if action == "open_folder":
-            self.open_folder(folder)
-            return
-        if action == "copy_diagnostics":
-            model = self.model
-            self.run_in_background(lambda: diagnostics(model, folder), self._copy)
-        elif action == "copy_command":
-            if self._spec_to_copy() is not None:
-                self._copy(command_line(folder))
-        elif action == "report":
-            self.run_in_background(lambda: _write_report(folder), QDesktopServices.openUrl)
-        elif action == "report_html":
-            title, kind = self.tr("Save as HTML…"), self.tr("Web pages (*.html)")
-            self._save_report(Run(folder), write_report, ".html", title, kind)
-        elif action == "report_pdf":
-            title, kind = self.tr("Save as PDF…"), self.tr("PDF files (*.pdf)")
-            self._save_report(Run(folder), write_pdf, ".pdf", title, kind)
-        elif action == "copy_path":
-            self._copy(str(folder / self.model.status.artifacts.get("adapter", "")))
+    def show_notice(self, title: str, text: str, actions: tuple[BannerAction, ...]) -> None:
+        """Say something with its next steps until it is dismissed or another run is shown."""
+        self._drop_notice()
+        self._notice = Banner("warn", title, text, actions=actions, dismissable=True, parent=self)
+        self._notice_place.addWidget(self._notice)
 
-    def _save_report(
-        self, run: Run, write: Callable[[Run, Path], object], suffix: str, title: str, kind: str
-    ) -> None:
-        path = ask_where_to_save(self.window(), title, run.id + suffix, kind)
-        if path is not None:
-            saved = self.tr("Saved")
-            self.run_in_background(lambda: write(run, path), lambda _verdict: self.notify.emit("ok", saved))
+    def _drop_notice(self) -> None:
+        if self._notice is not None:
+            self._notice_place.removeWidget(self._notice)
+            self._notice.setParent(None)
+            self._notice.deleteLater()
+            self._notice = None
 
-    def _copy(self, text: str) -> None:
-        QGuiApplication.clipboard().setText(text)
-        self.notify.emit("ok", self.tr("Copied"))
-
-    def _reopen(self, run_id: str) -> None:
+    def reopen(self, run_id: str) -> None:
+        """Read a run again from its beginning, if it is the one that is shown."""
         if self.run is not None and self.run.id == run_id:
             self.run = None
             self._open(run_id)
-
-    def _ask_stop(self) -> None:
-        from tunesmith_gui.dashboard.stop_run import StopRunDialog
-
-        status = self.model.status
-        paused = status.state is RunState.PAUSED
-        dialog = StopRunDialog(
-            self._name, status.step, status.last_checkpoint_step, self.window(), paused=paused
-        )
-        if dialog.exec() and dialog.mode and self.run is not None:
-            self.context.runs.stop(self.run.id, dialog.mode)
-
-    def _sample(self, prompt: str) -> None:
-        if self.run is None:
-            return
-        request = self.model.sample_request = SampleRequest(prompt)
-        self._dirty = True
-
-        def failed(error: TunesmithError) -> None:
-            request.fail(error.message)
-            self._dirty = True
-
-        self.context.runs.send(self.run.id, "sample", failed, prompt=prompt)
-
-    def _ask_delete(self) -> None:
-        from tunesmith_gui.widgets.delete_run import DeleteRunDialog
-
-        row = self.context.library.row(self.run.id) if self.run is not None else None
-        if row is None:
-            self.notify.emit("warn", self.tr("The list of runs is still loading. Try again in a moment."))
-            return
-
-        def ask(contents: RunContents) -> None:
-            dialog = DeleteRunDialog([row], contents, self.window())
-            if dialog.exec():
-                self.context.runs.delete([row.id], dialog.remove)
-                self.navigate.emit("runs", None)
-
-        self.run_in_background(lambda: contents_of([row]), ask)
-
-
-def _write_report(folder: Path) -> QUrl:
-    run = Run(folder)
-    write_report(run, run.report_path)
-    return QUrl.fromLocalFile(str(run.report_path))
 
 
 def _import_charts() -> None:

@@ -1,4 +1,4 @@
-"""What is copied out of a run's page: the diagnostics text and the command that does the same."""
+"""What goes out of a run's page: the report, the diagnostics text and the command that does the same."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 from tunesmith_core.files import open_file
 from tunesmith_core.plain_text import pasted, visible
 from tunesmith_core.redact import redact
+from tunesmith_core.report.page import write
+from tunesmith_core.runs import Run
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.models.log_lines import MAX_LINES
 
@@ -69,3 +71,10 @@ def diagnostics(model: DashboardModel, folder: Path) -> str:
 def command_line(folder: Path) -> str:
     """The command that starts a run of the same spec."""
     return pasted(["tunesmith", "train", str(folder / "spec.json")])
+
+
+def written_report(folder: Path) -> Path:
+    """Write the report of a run into its folder and return where it is."""
+    run = Run(folder)
+    write(run, run.report_path)
+    return run.report_path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.run_queue import Place
@@ -48,7 +50,18 @@ class RunProgress(QWidget):
 
     def _steps(self, model: DashboardModel) -> str:
         step, total = model.status.step, model.status.total_steps
+        if model.pace and model.status.state is RunState.PREPARING:
+            return self._rows(model.pace)
         if not total:
             return ""
         percent = int(model.fraction * 100)  # 100 % is said of the last step only
         return tr.fill(self.tr("Step %1 of %2 · %3%"), tr.number(step), tr.number(total), percent)
+
+    def _rows(self, pace: dict[str, Any]) -> str:  # Any: JSON values
+        done, total, left_s = (pace.get(name) or 0 for name in ("done", "total", "remaining_s"))
+        rows = tr.fill(self.tr("%1 of about %2 rows"), tr.number(done), tr.number(total)) if total else ""
+        rows = rows or tr.fill(self.tr("%1 rows"), tr.number(done))
+        parts = [rows, tr.fill(self.tr("%1 rows/s"), tr.number(pace["rows_per_s"]))]
+        if left_s:
+            parts.append(tr.fill(self.tr("%1 left"), tr.duration(left_s)))
+        return " · ".join(parts)

@@ -59,7 +59,7 @@ class SamplesPane(QWidget):
         self.words.setText(text)
         self.words.set_tone(tone)
         self.words.setVisible(bool(text))
-        self.list.set_samples(model.samples, live=state.live)
+        self.list.set_samples(model.written(), live=state.live)
 
     def begin(self) -> None:
         """Put the cursor into the field."""

@@ -81,5 +81,7 @@ def _spec(language: str) -> RunSpec:
     """Return the example with the smallest model on this computer. Raises UserError when there is no model."""
     models = sorted(list_models(paths.models_dir()), key=lambda card: card.num_parameters)
     if not models:
-        raise UserError("model-files-missing-or-corrupt", f"{paths.models_dir()} holds no model to try it with.")
+        raise UserError(
+            "model-files-missing-or-corrupt", "{folder} holds no model to try it with.", folder=paths.models_dir()
+        )
     return RunSpec.from_dict(samples.example_spec(language, str(models[0].path)))

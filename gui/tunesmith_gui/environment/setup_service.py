@@ -144,6 +144,8 @@ class SetupService(QObject):
         order = self._waiting.pop(0)
         self.model.begin(Activity(order.command, detail=order.detail))
         self._task = self._make_task(SETUP, SetupSpec(order.arguments), parent=self)
+        if not order.command.changes:
+            self._task.describe(lambda: self.tr("Checking this computer"))
         self._task.happened.connect(self._on_event)
         self._task.ended.connect(self._on_ended)
         self._task.start()

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QFileDialog, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QFileDialog,
+    QHBoxLayout,
+    QLineEdit,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
@@ -69,6 +78,7 @@ class ExportForm(QWidget):
         column.addLayout(self._build_folder())
         self._programs = self._build_programs(facts)
         column.addWidget(self._programs)
+        column.addWidget(self._build_hub())
         column.addStretch(1)
         self.format.changed.connect(lambda _value: self._choose())
         for combo in (self.type, self.saved):
@@ -116,6 +126,27 @@ class ExportForm(QWidget):
             column.addWidget(box)
         return holder
 
+    def _build_hub(self) -> QWidget:
+        holder = QWidget(self)
+        column = QVBoxLayout(holder)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE // 2)
+        self.hub = QCheckBox(self.tr("Also upload it to the model hub, with its card"), holder)
+        column.addWidget(self.hub)
+        self.hub_id = QLineEdit(holder)
+        self.hub_id.setPlaceholderText("OWNER/NAME")
+        self._hub_field = Field(self.tr("Repository, as OWNER/NAME"), self.hub_id, parent=holder)
+        column.addWidget(self._hub_field)
+        self.public = QCheckBox(self.tr("Everybody may see it"), holder)
+        column.addWidget(self.public)
+        for each in (self._hub_field, self.public):
+            each.hide()
+            self.hub.toggled.connect(each.setVisible)
+        for box in (self.hub, self.public):
+            box.toggled.connect(lambda _on: self._choose())
+        self.hub_id.textChanged.connect(lambda _text: self._choose())
+        return holder
+
     def set_parent_folder(self, folder: Path) -> None:
         """Make the folder of the export in another one."""
         self.draft.parent = folder
@@ -133,6 +164,11 @@ class ExportForm(QWidget):
         draft.format, draft.type = self.format.value, self.type.currentData()  # type: ignore[assignment]
         draft.saved = self.saved.currentData()
         draft.ollama, draft.lm_studio = self.ollama.isChecked(), self.lm_studio.isChecked()
+        draft.hub, draft.hub_id, draft.public = (
+            self.hub.isChecked(),
+            self.hub_id.text().strip(),
+            self.public.isChecked(),
+        )
         is_gguf = draft.format == "gguf"
         self._format_help.setText(format_help(draft.format))
         self._type_field.setVisible(is_gguf)
@@ -149,7 +185,10 @@ class ExportForm(QWidget):
         if folder != self.draft.folder():
             return
         words, short = room_words(self.draft.size(), free_bytes)
-        self._say(words, not short)
+        if self.draft.names_no_repository and not short:
+            self._say(self.tr("Name the repository to upload to, such as me/my-model."), False)
+        else:
+            self._say(words, not short)
 
     def _show_problem(self, error: TunesmithError) -> None:
         self._say(core_text(error.message), False)

@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tunesmith_core import gguf_types
+from tunesmith_core import export_proof, gguf_types
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import (
-    SAME_NATS,
     Saved,
     Size,
     base_tensors,
-    changed_answers,
     export_folder,
     folder_name,
     saved_weights,
     size_of,
     whole_sizes,
 )
+from tunesmith_core.model_folder import is_hub_id
 from tunesmith_core.operations.folder import OperationStatus
 from tunesmith_core.operations.kind import AbsolutePath, RunFolder
 from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, GgufType
@@ -30,7 +29,6 @@ from tunesmith_gui.tr import core_text, fill, number, size, translate
 
 FORMATS: tuple[ExportFormat, ...] = ("gguf", "merged", "adapter", "gguf-adapter")
 TYPES: tuple[GgufType, ...] = tuple(sorted(get_args(GgufType), key=list(gguf_types.FILE_TYPES).index))
-LEAST_NATS = 1e-4
 PROGRAMS = {"llama-cli": "llama.cpp", "ollama": "Ollama", "vllm": "vLLM"}
 """Whose commands an export brings with it, by their first word."""
 
@@ -74,12 +72,30 @@ def look(run: Run) -> Facts:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A repository that an export is uploaded to.
+
+    Attributes:
+        id: OWNER/NAME.
+        public: whether everybody may see it.
+    """
+
+    id: str
+    public: bool = False
+
+    def words(self) -> list[str]:
+        """Return what of a command does the same."""
+        return ["--push", self.id, *(["--public"] if self.public else [])]
+
+
 @dataclass(slots=True)
 class Draft:
     """What the person has chosen so far.
 
     Attributes:
         parent: the folder that the export's folder is made in, None for the run's own.
+        hub, hub_id, public: whether it is uploaded, to which repository, and who may see it.
     """
 
     facts: Facts
@@ -89,6 +105,19 @@ class Draft:
     parent: Path | None = None
     ollama: bool = False
     lm_studio: bool = False
+    hub: bool = False
+    hub_id: str = ""
+    public: bool = False
+
+    @property
+    def push(self) -> Push | None:
+        """Where the export is uploaded to, None for nowhere."""
+        return Push(self.hub_id, self.public) if self.hub else None
+
+    @property
+    def names_no_repository(self) -> bool:
+        """Whether it is to be uploaded, but not yet said where to."""
+        return self.hub and not is_hub_id(self.hub_id)
 
     @classmethod
     def of(cls, facts: Facts) -> Draft:
@@ -190,23 +219,13 @@ def progress_words(status: OperationStatus) -> str:
         "converting": translate("Export", "Writing the file"),
         "saving": translate("Export", "Saving the adapter"),
         "verifying": translate("Export", "Comparing with the trained model"),
+        "uploading": translate("Export", "Uploading to the model hub"),
         "publishing": translate("Export", "Finishing the files"),
         "handing over": translate("Export", "Handing over to the other programs"),
     }.get(status.phase, core_text(status.phase) or translate("Export", "Starting"))
     if status.share is None:
         return words
     return fill(translate("Export", "%1: %2%"), words, number(100 * status.share))
-
-
-def figures_words(proof: Answer) -> str:
-    """Return the figures of a proof as one sentence."""
-    nats = proof["mean_kl"]
-    share, places = number(100 * proof["agreement"], 1), number(proof["num_positions"])
-    if nats < LEAST_NATS:
-        words = translate("Export", "Same next token at %1% of %2 positions, less than %3 nats apart.")
-        return fill(words, share, places, LEAST_NATS)
-    words = translate("Export", "Same next token at %1% of %2 positions, %3 nats apart.")
-    return fill(words, share, places, f"{nats:.2g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,17 +240,16 @@ class Ending:
 def ending(answer: Answer, warnings: Sequence[str] = ()) -> Ending:
     """Return what is said of an export that was written; of one that is not verified the first warning says why."""
     proof = answer["proof"]
+    title = core_text(export_proof.title(proof))
     if not proof:
         why = next(iter(warnings), translate("Export", "It was not compared with the trained model."))
-        return Ending("warn", translate("Export", "Exported, but not verified"), why)
-    told = figures_words(proof)
-    changed = changed_answers(proof)
-    if changed:
-        return Ending("warn", translate("Export", "Exported, but the answers change"), core_text(changed))
-    if proof["mean_kl"] > SAME_NATS:
+        return Ending("warn", title, why)
+    if changed := export_proof.changed_answers(proof):
+        return Ending("warn", title, core_text(changed))
+    told = core_text(export_proof.figures(proof))
+    if export_proof.likeness(proof) == "rounded":
         told = fill(translate("Export", "%1 That is what rounding to fewer bits costs."), told)
-        return Ending("ok", translate("Export", "Verified: only rounding differs"), told)
-    return Ending("ok", translate("Export", "Verified equal"), told)
+    return Ending("ok", title, told)
 
 
 def notice(name: str, answer: Answer | None, error: TunesmithError | None) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from tunesmith_core import export_proof, exports
 from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.export.model import command_words, ending
 from tunesmith_gui.tokens import SPACE
@@ -60,15 +61,9 @@ class Outcome(QWidget):
     def _facts(self) -> list[str]:
         answer = self._answer
         told = [fill(self.tr("%1 in %2"), size(answer["bytes"]), answer["path"])]
-        if answer["existed"]:
-            told.append(self.tr("It was exported before and has not changed since."))
-        if "ollama" in answer:
-            told.append(fill(self.tr("In Ollama: ollama run %1"), answer["ollama"]))
-        if "lm_studio" in answer:
-            told.append(fill(self.tr("In LM Studio: %1"), answer["lm_studio"]))
-        if answer["licence"] != "unknown":
-            told.append(fill(self.tr("The license of the base model applies here too: %1"), answer["licence"]))
-        return told
+        if answer["proof"]:
+            told.append(core_text(export_proof.NATS_HELP))
+        return [*told, *map(core_text, exports.facts(answer))]
 
 
 class Refusal(QWidget):

@@ -9,13 +9,16 @@ from PySide6.QtCore import QObject, Signal
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import OperationState, OperationStatus
-from tunesmith_core.operations.kind import Kind
+from tunesmith_core.operations.kind import AbsolutePath, Kind
 from tunesmith_core.operations.kinds.export import EXPORT, ExportSpec
+from tunesmith_core.operations.kinds.hub import PUSH, PushSpec
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event
+from tunesmith_gui.export.model import Push
 from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.tr import translate
 
-MakeTask = Callable[[Kind, ExportSpec, QObject], OperationTask]
+MakeTask = Callable[[Kind, Any, QObject], OperationTask]  # Any: the spec of the kind
 
 
 class Export(QObject):
@@ -24,6 +27,7 @@ class Export(QObject):
     Attributes:
         name: of its run.
         spec: what is exported.
+        push: where it is uploaded to then, None for nowhere.
         warnings: what the engine told on the way.
         answer: of one that is done, else None.
         error: why it failed, else None.
@@ -32,19 +36,32 @@ class Export(QObject):
 
     Signals:
         changed: it moved, warned or ended.
+        ended: nothing more happens to it.
     """
 
     changed = Signal()
+    ended = Signal()
 
-    def __init__(self, name: str, spec: ExportSpec, make_task: MakeTask, parent: QObject) -> None:
+    def __init__(
+        self, name: str, spec: ExportSpec, push: Push | None, make_task: MakeTask, parent: QObject
+    ) -> None:
         super().__init__(parent)
-        self.name, self.spec = name, spec
+        self.name, self.spec, self.push = name, spec, push
         self.warnings: list[str] = []
         self.answer: dict[str, Any] | None = None  # Any: JSON values
         self.error: TunesmithError | None = None
         self.canceled = self.watched = False
-        self.task = make_task(EXPORT, spec, self)
-        self.task.happened.connect(self._on_event)
+        self._make_task = make_task
+        self._exported: dict[str, Any] | None = None  # Any: JSON values
+        self.task = self._made(EXPORT, spec, lambda: translate("Export", "Exporting %1"))
+
+    def _made(self, kind: Kind, spec: ExportSpec | PushSpec, doing: Callable[[], str]) -> OperationTask:
+        task = self._make_task(kind, spec, self)
+        task.run_name = self.name
+        task.describe(doing)
+        task.happened.connect(self._on_event)
+        task.ended.connect(self._on_ended)
+        return task
 
     @property
     def live(self) -> bool:
@@ -60,13 +77,24 @@ class Export(QObject):
         """No sheet shows it any more."""
         self.watched = False
 
-    def end(self, outcome: Outcome) -> None:
-        """Take in how its operation ended."""
+    def _on_ended(self, outcome: Outcome) -> None:
+        done = outcome.state is OperationState.FINISHED and not self.task.cancelled
+        if done and self.push is not None and self._exported is None:
+            self._exported = outcome.answer
+            spec = PushSpec(AbsolutePath(outcome.answer["path"]), self.push.id, self.push.public)
+            self.task = self._made(PUSH, spec, lambda: translate("Export", "Uploading %1"))
+            self.task.start()
+            self.changed.emit()
+            return
+        self._end(outcome)
+
+    def _end(self, outcome: Outcome) -> None:
         self.error = None if self.task.cancelled else outcome.error
         if outcome.state is OperationState.FINISHED and not self.task.cancelled:
-            self.answer = outcome.answer
+            self.answer = {**self._exported, "hub": outcome.answer} if self._exported else outcome.answer
         self.canceled = self.answer is None and self.error is None
         self.changed.emit()
+        self.ended.emit()
 
     def _on_event(self, event: Event) -> None:
         if event.type == "warning":
@@ -78,7 +106,7 @@ class ExportService(QObject):
     """The exports, one for each run at a time.
 
     Signals:
-        changed: one began or ended.
+        changed: one began, ended or was seen.
         ended: an Export that was not canceled.
     """
 
@@ -98,10 +126,14 @@ class ExportService(QObject):
         """Return those that have not ended."""
         return [each for each in self._exports.values() if each.live]
 
-    def start(self, name: str, spec: ExportSpec) -> Export:
+    def unseen(self) -> list[Export]:
+        """Return those that have ended and that nobody has seen since."""
+        return [each for each in self._exports.values() if not each.live and not each.watched]
+
+    def start(self, name: str, spec: ExportSpec, push: Push | None = None) -> Export:
         """Begin an export of a run that is not being exported."""
-        export = self._exports[spec.run] = Export(name, spec, self._make_task, self)
-        export.task.ended.connect(lambda outcome: self._end(export, outcome))
+        export = self._exports[spec.run] = Export(name, spec, push, self._make_task, self)
+        export.ended.connect(lambda: self._end(export))
         export.task.start()
         self.changed.emit()
         return export
@@ -111,14 +143,14 @@ class ExportService(QObject):
         if self._exports.get(export.spec.run) is export and not export.live:
             del self._exports[export.spec.run]
             export.deleteLater()
+            self.changed.emit()
 
     def shutdown(self) -> None:
         """End those that are live: the program is closing."""
         for each in self.live():
             each.task.abandon()
 
-    def _end(self, export: Export, outcome: Outcome) -> None:
-        export.end(outcome)
+    def _end(self, export: Export) -> None:
         self.changed.emit()
         if export.canceled:
             self.forget(export)

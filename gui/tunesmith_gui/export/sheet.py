@@ -164,7 +164,7 @@ class ExportSheet(QDialog):
 
     def _start(self) -> None:
         if self.form is not None and self.form.can_start:
-            self._follow(self._context.exports.start(self._name, self.form.draft.spec()))
+            self._follow(self._context.exports.start(self._name, self.form.draft.spec(), self.form.draft.push))
 
     def _follow(self, export: Export) -> None:
         self._export, self.form = export, None
@@ -206,9 +206,13 @@ class ExportSheet(QDialog):
             self._on_change()
 
     def _copy_command(self) -> None:
-        spec = self._export.spec if self._export else self.form.draft.spec() if self.form else None
-        if spec is not None:
-            self._copy(pasted(command_of(EXPORT, spec)))
+        if self._export:
+            spec, push = self._export.spec, self._export.push
+        elif self.form:
+            spec, push = self.form.draft.spec(), self.form.draft.push
+        else:
+            return
+        self._copy(pasted([*command_of(EXPORT, spec), *(push.words() if push else ())]))
 
     def _copy(self, text: str) -> None:
         QGuiApplication.clipboard().setText(text)

@@ -11,14 +11,17 @@ from PySide6.QtGui import QGuiApplication
 
 from tunesmith_assets import samples
 from tunesmith_core import files
+from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.new_run.column_memory import ColumnMemory
-from tunesmith_gui.new_run.facts import ENCODING, NewRunFacts
-from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing, NewRunForm
-from tunesmith_gui.new_run.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
+from tunesmith_core.spec_sections import DataSpec, SourceSpec
+from tunesmith_gui.new_run.download_first import DownloadFirst
+from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
+from tunesmith_gui.new_run.form import MAPPING, READING, SAMPLE_FILES, SETTINGS, Missing, NewRunForm
+from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
+from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
@@ -53,6 +56,11 @@ class NewRunActions(QObject):
         self._draft_number = 0
         self._touched = False
         self._check: OperationTask | None = None
+        self.download = DownloadFirst(self)
+        self.download.changed.connect(self._on_download)
+        self.download.arrived.connect(self._on_arrived)
+        self.download.paused.connect(self._on_paused)
+        self.download.failed.connect(self.error_found)
         self._draft_timer = QTimer(self)
         self._draft_timer.setSingleShot(True)
         self._draft_timer.setInterval(DRAFT_DELAY_MS)
@@ -97,6 +105,7 @@ class NewRunActions(QObject):
 
     def _on_changed(self, _path: str) -> None:
         self._touched = True
+        self._page.context.new_run_spec = self._form.spec
         self._draft_timer.start()
         self.cancel_check()
 
@@ -125,15 +134,37 @@ class NewRunActions(QObject):
         self.recent_data = remembered(self.recent_data, data)
         if (self.recent_models, self.recent_data) != before:
             self.recent_changed.emit()
+        if self.recent_data != before[1]:
+            self._page.run_in_background(lambda: self._memory.add_data(data), lambda _recent: None)
 
     def choose_data(self, path: str) -> None:
         """Takes a data file; what was said about the former one does not fit it."""
+        self.take_source(SourceSpec(path=path))
+
+    def take_source(self, source: SourceSpec) -> None:
+        """Takes a data file and how it is read; nothing of the former one stays."""
         self._form.leave_sample()
-        self._form.set_value("data.sources[0].columns", {})
-        self._form.set_value("data.sources[0].format", "auto")
-        self._form.reset("data.skip_bad_rows")
-        self._form.reset(ENCODING)
-        self._form.set_value("data.sources[0].path", path)
+        self._form.forget_data()
+        chosen = RunSpec(data=DataSpec(sources=[source]))
+        for path in (*READING, DATA):
+            self._form.set_value(path, SETTINGS[path].get(chosen))
+        # Where there is one model, there is nothing to choose.
+        if not self._form.value("model.path") and self._facts.survey and len(self._facts.survey.models) == 1:
+            self.choose_model(self._only_model())
+
+    def add_data(self, path: str) -> None:
+        """Takes one more data file, read in its likeliest encoding."""
+
+        def done(encoding: str) -> None:
+            self._form.add_source(SourceSpec(path=path, encoding=encoding))
+
+        self._page.run_in_background(lambda: likely_encoding(Path(path)), done, self.error_found.emit)
+
+    def choose_sheet(self, name: str) -> None:
+        """Takes a sheet of the workbook; what was said about the columns of another one does not fit it."""
+        for path in MAPPING:
+            self._form.reset(path)
+        self._form.set_value(SHEET, name)
 
     def map_columns(self, format_name: str, mapping: dict[str, str]) -> None:
         """Takes what the person says about the columns, also for other files that have the same ones."""
@@ -187,6 +218,7 @@ class NewRunActions(QObject):
         """Takes dropped files: a model folder, a run spec, or data. Looking at them happens in the background."""
 
         def done(found: list[tuple[str, Path, RunSpec | None]]) -> None:
+            has_data = False
             for kind, path, spec in found:
                 if spec is not None:
                     self.take_spec(spec)
@@ -195,7 +227,10 @@ class NewRunActions(QObject):
                 elif kind == "model":
                     self._page.model_picker.combo.show_path(str(path))
                     self.choose_model(str(path))
+                elif has_data:
+                    self.add_data(str(path))
                 else:
+                    has_data = True
                     self.choose_data(str(path))
 
         self._page.run_in_background(lambda: [_recognise(path) for path in paths], done, self.error_found.emit)
@@ -214,8 +249,28 @@ class NewRunActions(QObject):
         if missing is not Missing.NOTHING:
             return
         self.save_draft()
+        model = self._facts.model
+        if model is not None and model.is_hub_id:
+            self.download.begin(self._page.context.downloads, self._form.spec)
+        else:
+            self._start(self._form.spec)
+
+    def _start(self, spec: RunSpec) -> None:
         self._set_starting(True)
-        self._page.context.runs.start(self._form.spec, self._started, self._start_failed)
+        self._page.context.runs.start(spec, self._started, self._start_failed)
+
+    def _on_arrived(self, spec: RunSpec) -> None:
+        self._facts.refresh()
+        self._start(spec)
+
+    def _on_paused(self) -> None:
+        words = self.tr("What has arrived of the model is kept. Start continues the download.")
+        self._page.notify.emit("accent", words)
+
+    def _on_download(self) -> None:
+        if self._form.surroundings.downloading is not self.download.live:
+            self._form.surroundings.downloading = self.download.live
+            self._form.changed.emit("name")
 
     def _started(self, run_id: str) -> None:
         self._set_starting(False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
@@ -11,7 +12,6 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.new_run.length_histogram import LengthHistogram
 from tunesmith_gui.plain_text import ColoredText, line
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.theme import font, theme, tokens
@@ -19,6 +19,8 @@ from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.length_histogram import LengthHistogram
+from tunesmith_gui.widgets.row_words import number_words
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 NUM_ROWS = 20
@@ -36,8 +38,17 @@ class DataPreviewDialog(QDialog):
 
     measured = Signal(object)
 
-    def __init__(self, spec: RunSpec, parent: QWidget | None = None) -> None:
+    def __init__(self, spec: RunSpec, kind: str = "", parent: QWidget | None = None) -> None:
+        """Asks for a preview.
+
+        Args:
+            spec: the run.
+            kind: of its data file, which tells how rows are counted.
+            parent: the window asks over it.
+        """
         super().__init__(parent)
+        self._kind = kind
+        self._has_several_files = len(spec.data.sources) > 1
         self._answer: dict[str, Any] = {}  # Any: JSON values
         self._row = 0
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -126,6 +137,8 @@ class DataPreviewDialog(QDialog):
         ]
         if answer["num_untrained"]:
             parts.append(fill(self.tr("%1 without trained tokens"), number(answer["num_untrained"])))
+        if answer.get("pairs") == "chat":
+            parts.append(self.tr("trained as a chat"))
         self.counts.setText("  ·  ".join(parts))
         self.histogram.set_bars(answer["histogram"], answer["context_length"], self.counts.text())
         said = [*answer.get("notes", []), *(each["message"] for each in answer["problems"])]
@@ -146,9 +159,12 @@ class DataPreviewDialog(QDialog):
         if not rows:
             return
         row = rows[self._row]
-        words = self.tr("Example %1 of %2  ·  line %3  ·  %4 tokens, %5 trained")
+        words = self.tr("Example %1 of %2  ·  %3  ·  %4 tokens, %5 trained")
         counts = (number(row["num_tokens"]), number(row["num_trained_tokens"]))
-        self.place.setText(fill(words, self._row + 1, len(rows), row["line"], *counts))
+        # "folder/file, line 3" says too much beside a few files.
+        several = self._has_several_files
+        place = Path(core_text(row["place"])).name if several else number_words(self._kind, row["line"])
+        self.place.setText(fill(words, self._row + 1, len(rows), place, *counts))
         self.previous.setEnabled(self._row > 0)
         self.next.setEnabled(self._row < len(rows) - 1)
         self.text.set_segments((each["text"], _segment_format(each["trained"])) for each in row["segments"])

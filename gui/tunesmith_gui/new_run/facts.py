@@ -7,91 +7,73 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from tunesmith_core import datafmt, environments, paths, presets
-from tunesmith_core.datafmt.encoding import UTF_8
-from tunesmith_core.datafmt.reading import Row
-from tunesmith_core.datafmt.sniffing import head_rows
+from tunesmith_core import environments, paths, presets
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.planner import Plan, plan
+from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import DataSpec, SourceSpec
-from tunesmith_gui.background import Job
+from tunesmith_gui.background import Latest
 from tunesmith_gui.new_run import measured
-from tunesmith_gui.new_run.form import NewRunForm
+from tunesmith_gui.new_run.form import SOURCES, NewRunForm
+from tunesmith_gui.new_run.hub_look import HubLook, Offered
 from tunesmith_gui.new_run.measured import Measured
-from tunesmith_gui.new_run.workbook import look_at_workbook
+from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
 Result = TypeVar("Result")
 UNMEASURED = Measured()
 
 DEBOUNCE_MS = 250
-LOADING_AFTER_MS = 150
-NUM_SNIFFED_ROWS = 1000
-"""Files with fewer rows are counted exactly."""
-NUM_HEAD_ROWS = 20
-"""Rows that are kept to show what is in a column."""
-
 HARDWARE_KEPT_S = 5.0
-DATA, ENCODING = "data.sources[0].path", "data.sources[0].encoding"
+DATA, ENCODING, SHEET = "data.sources[0].path", "data.sources[0].encoding", "data.sources[0].sheet"
 """Settings of the one data file that the window shows."""
 
-READ_AS = "read-as-"
-"""Beginning of the names of actions that read a file in an encoding."""
-
+PLAN_PATHS = ("data.context_length", DATA, SHEET, SOURCES, "model.dtype")
 PLAN_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule", "evaluation", "saving", "hardware")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """A chosen model: its card, or what is wrong with it; neither for a hub id."""
+    """A chosen model: its card, or what is wrong with it; of a hub id what the hub says, once it has answered."""
 
     path: str
     card: ModelCard | None = None
     error: TunesmithError | None = None
     is_hub_id: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DataFacts:
-    """A chosen data file.
-
-    Attributes:
-        sniffed: what its head tells, None when no row can be read.
-        head: its first rows; none of a Parquet file, which the engine reads.
-        error: the first problem in it.
-        skipping_helps: whether the rest can be trained on when bad rows are left out.
-        num_good_rows, num_bad_rows: of its first rows, where bad rows are left out.
-        encoding: in which it was read.
-    """
-
-    path: str
-    sniffed: datafmt.Sniffed | None = None
-    head: tuple[Row, ...] = ()
-    error: TunesmithError | None = None
-    skipping_helps: bool = False
-    num_good_rows: int = 0
-    num_bad_rows: int = 0
-    encoding: str = UTF_8
+    offered: Offered | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """A plan and the device it is for; notes say what reading the data showed."""
+    """A plan and the device it is for.
+
+    Attributes:
+        notes: what a person should know of the settings, and what reading the data showed.
+        lengths: how long examples are, as a preview counted them.
+        longest_tokens: length of the longest, where it was measured.
+    """
 
     plan: Plan
     hardware: Hardware
     measured_bytes: int | None = None
     notes: tuple[str, ...] = ()
+    lengths: tuple[Mapping[str, int], ...] = ()
+    longest_tokens: int | None = None
+
+    def num_longer(self, num_tokens: int) -> int | None:
+        """At least how many examples are longer than so many tokens; None where nobody has measured them."""
+        if self.longest_tokens is None:
+            return None
+        if self.longest_tokens <= num_tokens:
+            return 0
+        return max(1, sum(bar["num_rows"] for bar in self.lengths if bar["from_tokens"] > num_tokens))
 
     @property
     def total_bytes(self) -> int:
@@ -133,47 +115,6 @@ class Survey:
         return any(device.device == "cuda" for device in self.devices)
 
 
-class Latest(QObject):
-    """Asks one kind of question; only the newest answer arrives.
-
-    Signals:
-        slow: the answer has not come within the time after which a person wonders.
-    """
-
-    slow = Signal()
-
-    def __init__(self, parent: QObject) -> None:
-        super().__init__(parent)
-        self._ticket = 0
-        self._patience = QTimer(self)
-        self._patience.setSingleShot(True)
-        self._patience.setInterval(LOADING_AFTER_MS)
-        self._patience.timeout.connect(self.slow)
-
-    def ask(
-        self,
-        work: Callable[[], Result],
-        done: Callable[[Result], object],
-        failed: Callable[[TunesmithError], object] = lambda _error: None,
-    ) -> None:
-        """Runs `work` on a worker thread, then `done`, or `failed` for an error that is not part of its result."""
-        self.forget()
-        ticket = self._ticket
-        self._patience.start()
-
-        def arrived(answer: Any, hand_over: Callable[[Any], object]) -> None:  # Any: result or error
-            if ticket == self._ticket:
-                self._patience.stop()
-                hand_over(answer)
-
-        Job.start(self, work, lambda result: arrived(result, done), lambda error: arrived(error, failed))
-
-    def forget(self) -> None:
-        """Drops an answer that is still to come."""
-        self._ticket += 1
-        self._patience.stop()
-
-
 class NewRunFacts(QObject):
     """Keeps the facts up to date with the form.
 
@@ -197,10 +138,15 @@ class NewRunFacts(QObject):
         self.data: DataFacts | None = None
         self.plan: PlanFacts | None = None
         self.longest_tokens: int | None = None
+        self._num_examples: int | None = None
         self.checked = UNMEASURED
         self._notes: tuple[str, ...] = ()
+        self._lengths: tuple[Mapping[str, int], ...] = ()
         self._wants_suggestion = False
         self._hardware_cache = _HardwareCache()
+        self._hub = HubLook(self)
+        self._hub.found.connect(lambda offered: self._take_hub(offered=offered))
+        self._hub.failed.connect(lambda error: self._take_hub(error=error))
         self._surveys, self._models, self._datas, self._plans = (Latest(self) for _ in range(4))
         self._models.slow.connect(self.model_slow)
         self._datas.slow.connect(self.data_slow)
@@ -222,7 +168,9 @@ class NewRunFacts(QObject):
     def know_preview(self, answer: dict[str, Any]) -> None:  # Any: JSON values
         """A preview read the rows; what it found holds until model or data change."""
         self.longest_tokens = answer["longest_tokens"]
+        self._num_examples = answer["num_rows"] if answer["is_complete"] else None
         self._notes = tuple(answer.get("notes", ()))
+        self._lengths = tuple(answer["histogram"])
         self._plan_timer.start()
 
     def know_check(self, result: dict[str, Any]) -> None:  # Any: JSON values
@@ -239,19 +187,53 @@ class NewRunFacts(QObject):
 
     @property
     def num_rows(self) -> int | None:
-        """Rows of the data file that can be used, an estimate for a long one."""
+        """Rows of the data files that are used, an estimate for long ones; examples where long texts are split."""
+        if self._num_examples is not None and self._form.spec.data.overlong == "split":
+            return self._num_examples
         if self.data is None or self.data.sniffed is None:
             return None
-        estimate = self.data.sniffed.num_rows_estimate
-        if estimate is None or estimate >= NUM_SNIFFED_ROWS:
+        used = self.rows_of_files
+        return None if None in used else sum(num for num in used if num is not None)
+
+    @property
+    def rows_of_files(self) -> list[int | None]:
+        """Rows of each data file that are used, None where that can't be told."""
+        sources = self._form.spec.data.sources
+        found = [self._rows_of_first, *(other.num_rows for other in self.data.others)] if self.data else []
+        return [None if num is None else source.num_used(num) for source, num in zip(sources, found, strict=False)]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that all data files have."""
+        return self._known_columns or ()
+
+    @property
+    def _known_columns(self) -> tuple[str, ...] | None:
+        """Columns that all data files have; None where those of one are not known."""
+        sniffed = [self.data.sniffed, *(other.sniffed for other in self.data.others)] if self.data else []
+        found = [each.columns for each in sniffed if each and each.columns]
+        if not found or len(found) < len(sniffed):
+            return None
+        return tuple(name for name in found[0] if all(name in columns for columns in found))
+
+    @property
+    def _rows_of_first(self) -> int | None:
+        sniffed = self.data.sniffed if self.data else None
+        estimate = sniffed.num_rows_estimate if sniffed else None
+        if self.data is None or estimate is None or estimate >= NUM_SNIFFED_ROWS:
             return estimate
         return self.data.num_good_rows or estimate
 
     @property
     def max_tokens(self) -> int | None:
-        """What no row can exceed, where the file is small enough to know it."""
+        """What no row can exceed, where the files are small enough to know it."""
         prompt = self._form.spec.data.system_prompt
-        return self.data.sniffed.max_tokens(prompt) if self.data and self.data.sniffed else None
+        if self.data is None or self.data.sniffed is None:
+            return None
+        sniffed = [self.data.sniffed, *(other.sniffed for other in self.data.others)]
+        longest = [each.max_tokens(prompt) if each else None for each in sniffed]
+        known = [num for num in longest if num is not None]
+        return max(known) if len(known) == len(longest) else None
 
     def _timer(self, ask: Callable[[], None]) -> QTimer:
         timer = QTimer(self)
@@ -265,14 +247,14 @@ class NewRunFacts(QObject):
         if path == "name":
             return
         if path == "" or section in ("model", "data"):
-            self._notes = ()
-        if path in ("", "model.path"):
+            self._notes, self._lengths, self._num_examples = (), (), None
+        if path in ("", "model.path", "model.revision"):
             self._ask_model()
         if path == "" or section == "data":
-            if path in ("", DATA, "data.sources[0].columns", ENCODING):
+            if path in ("", DATA, "data.sources[0].columns", ENCODING, SHEET, SOURCES):
                 self.longest_tokens = None
-            self._data_timer.start(0 if path in ("", DATA) else DEBOUNCE_MS)
-        if path == "" or section in PLAN_SECTIONS or path in ("data.context_length", DATA, "model.dtype"):
+            self._data_timer.start(0 if path in ("", DATA, SHEET, SOURCES) else DEBOUNCE_MS)
+        if path in ("", *PLAN_PATHS) or section in PLAN_SECTIONS:
             self._forget_check()
         if self._form.problems():
             self._ask_plan()  # at once: the old verdict is about other settings
@@ -288,22 +270,37 @@ class NewRunFacts(QObject):
         self.survey_changed.emit()
 
     def _ask_model(self) -> None:
-        path = self._form.value("model.path").strip()
+        path, revision = self._form.value("model.path").strip(), self._form.value("model.revision")
+        if self.model is None or self.model.path != path:
+            self._hub.forget()
         if not path:
             self._models.forget()
             self._take_model(None)
-        elif self.model is None or self.model.path != path or self.model.error:
+        elif self.model is None or self.model.path != path or self.model.error or self.model.is_hub_id:
             self._models.ask(
-                lambda: look_at_model(path),
-                self._take_model,
+                lambda: look_at_model(path, revision),
+                self._take_local,
                 lambda error: self._take_model(ModelFacts(path, error=error)),
             )
 
     def _take_model(self, model: ModelFacts | None) -> None:
         self.model = model
         self._form.surroundings.model_broken = model is not None and model.error is not None
+        self._form.surroundings.no_room = bool(model and model.offered and model.offered.is_short)
         self.model_changed.emit()
         self._plan_timer.start()
+
+    def _take_local(self, model: ModelFacts) -> None:
+        if model.is_hub_id and self.model is not None and self.model.path == model.path and not self.model.error:
+            return  # the hub was asked before
+        self._take_model(model)
+        if model.is_hub_id:
+            self._hub.ask(model.path, self._form.value("model.revision"))
+
+    def _take_hub(self, *, offered: Offered | None = None, error: TunesmithError | None = None) -> None:
+        if self.model is None or (error is not None and error.code == "environment-missing"):
+            return  # Start says that training is not set up
+        self._take_model(replace(self.model, offered=offered, error=error))
 
     def _ask_data(self) -> None:
         data = self._form.spec.data
@@ -319,15 +316,22 @@ class NewRunFacts(QObject):
             )
 
     def _take_data(self, data: DataFacts | None) -> None:
+        if data is not None and data.path != self._form.value(DATA):
+            return  # other data was chosen, and its answer is to come
+        if data is not None and data.error is None and self._form.value(SHEET) not in ("", data.sheet):
+            return  # another sheet was
         if self.data and data and self.data.path == data.path and self.data.sniffed != data.sniffed:
             self.longest_tokens = None
-            self._notes = ()
+            self._notes, self._lengths = (), ()
             self._forget_check()
         self.data = data
         if data is not None and data.error is None:
             self._form.set_value(ENCODING, data.encoding)
+            self._form.set_value(SHEET, data.sheet)
         error = data.error if data else None
-        self._form.surroundings.data_broken = error is not None
+        is_broken = error is not None or any(other.error for other in (data.others if data else ()))
+        self._form.surroundings.data_broken = is_broken
+        self._form.surroundings.columns = self._known_columns
         self._form.surroundings.columns_unknown = error is not None and error.code == "dataset-column-missing"
         self.data_changed.emit()
         self._plan_timer.start()
@@ -353,7 +357,8 @@ class NewRunFacts(QObject):
 
     def _take_plan(self, facts: PlanFacts | None) -> None:
         if facts is not None:
-            facts = replace(facts, notes=self._notes)
+            notes = (*facts.notes, *self._notes)
+            facts = replace(facts, notes=notes, lengths=self._lengths, longest_tokens=self.longest_tokens)
         self.plan = facts
         self._form.surroundings.does_not_fit = facts is not None and facts.verdict == "exceeds"
         self.plan_changed.emit()
@@ -384,54 +389,13 @@ def take_survey(cache: _HardwareCache) -> Survey:
     return Survey(models, tuple(cache.devices()), problem)
 
 
-def look_at_model(path: str) -> ModelFacts:
+def look_at_model(path: str, revision: str = "") -> ModelFacts:
     """Reads a model's card."""
     try:
-        folder = local_folder(path)
+        folder = local_folder(path, revision)
         return ModelFacts(path, read_model_card(folder)) if folder else ModelFacts(path, is_hub_id=True)
     except TunesmithError as error:
         return ModelFacts(path, error=error)
-
-
-def look_at_data(data: DataSpec) -> DataFacts:
-    """Sniffs a data file and checks its head as the run would; one that is not UTF-8 in the likeliest encoding."""
-    facts = _read_head(data)
-    actions = facts.error.actions if facts.error else ()
-    encoding = next((action.removeprefix(READ_AS) for action in actions if action.startswith(READ_AS)), "")
-    if not encoding:
-        return facts
-    sources = [replace(data.sources[0], encoding=encoding), *data.sources[1:]]
-    return _read_head(replace(data, sources=sources))
-
-
-def _read_head(data: DataSpec) -> DataFacts:
-    given = data.sources[0].path
-    path = Path(given).expanduser()
-    source = replace(data.sources[0], path=str(path))
-    sniffed: datafmt.Sniffed | None = None
-    head: tuple[Row, ...] = ()
-    try:
-        sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS, source.encoding)
-        if sniffed.kind not in datafmt.READ_BY_ENGINE:
-            head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None, source.encoding))
-        elif sniffed.kind != datafmt.PARQUET:
-            sniffed, head = look_at_workbook(path, sniffed)
-            if head:
-                datafmt.resolve_layout(head, source.format, source.columns, str(path))
-        num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows)
-    except UserError as error:
-        helps = sniffed is not None and _skipping_helps(source)
-        return DataFacts(given, sniffed, head, error, helps, encoding=source.encoding)
-    except OSError as error:
-        return DataFacts(given, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
-    return DataFacts(given, sniffed, head, None, False, num_good, num_bad, source.encoding)
-
-
-def _skipping_helps(source: SourceSpec) -> bool:
-    with contextlib.suppress(UserError):
-        datafmt.check_head(source, skip_bad_rows=True)
-        return True
-    return False
 
 
 def make_plan(
@@ -455,7 +419,8 @@ def make_plan(
             longest_tokens=known.longest_tokens,
             step_s=found.step_s,
         )
-        return PlanFacts(estimate, device, found.peak_bytes), changes
+        note = warmup_note(spec, estimate.total_steps)
+        return PlanFacts(estimate, device, found.peak_bytes, (note,) if note else ()), changes
     return None, changes
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -19,6 +21,7 @@ from tunesmith_core import presets
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec, Setting, iter_settings
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
 from tunesmith_gui.tr import core_text
 
@@ -26,15 +29,48 @@ SETTINGS: dict[str, Setting] = {setting.path: setting for setting in iter_settin
 CHOSEN_ABOVE = ("model.path", "data.sources[0].path")
 """Settings with a control of their own; the list of all settings leaves them out."""
 
-LISTED = tuple(path for path in SETTINGS if path not in CHOSEN_ABOVE)
+WEIGHT, MOST_ROWS = "weight", "most_rows"
+"""What is set for each of several data files, on a card of its own."""
+
+OF_FILES = tuple(f"data.sources[0].{name}" for name in (WEIGHT, MOST_ROWS))
+LISTED = tuple(path for path in SETTINGS if path not in (*CHOSEN_ABOVE, *OF_FILES))
 PRESET_PATHS = frozenset(path for changes in presets.PRESETS.values() for path in changes)
-MAPPING = ("data.sources[0].format", "data.sources[0].columns")
+MAPPING = ("data.sources[0].format", "data.sources[0].columns", "data.sources[0].sheet")
 """Set beside the data file, so not counted as changed settings."""
 
+READING = tuple(path for path in SETTINGS if path.startswith("data.sources[0].") and path not in CHOSEN_ABOVE)
+"""How the data file is read."""
+
+FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
+
 SAMPLE_FILES = frozenset(str(samples.sample_folder(language) / "train.jsonl") for language in samples.LANGUAGES)
+SOURCES = "data.sources"
+"""The path of the data files as a whole."""
+
+GROUPS = "evaluation.group_column"
+"""The column whose groups stay whole."""
+
 DRAFT_VERSION = 1
 EARLY_STOPPING_EVALUATIONS = 3
 EVALUATION_PERCENT = 5.0
+
+
+def source_path(number: int, name: str = "path") -> str:
+    """The dotted path of a setting of a data file."""
+    return f"data.sources[{number}].{name}"
+
+
+def setting_of(path: str) -> Setting:
+    """The setting of a dotted path; every data file has those of the first.
+
+    Raises:
+        KeyError: there is no such setting.
+    """
+    return dataclasses.replace(SETTINGS[_of_first(path)], name=path.partition(".")[2])
+
+
+def _of_first(path: str) -> str:
+    return re.sub(r"\[\d+\]", "[0]", path)
 
 
 class Missing(StrEnum):
@@ -49,6 +85,8 @@ class Missing(StrEnum):
     DATA_BROKEN = "data_broken"
     SETTING = "setting"
     MEMORY = "memory"
+    ROOM = "room"
+    DOWNLOADING = "downloading"
     STARTING = "starting"
 
 
@@ -59,16 +97,22 @@ class Surroundings:
     Attributes:
         environment_missing: no training environment is installed.
         model_broken, data_broken: the chosen one can't be used.
+        columns: that all data files have, None where they are not known.
         columns_unknown: of the data, which column holds what.
         does_not_fit: the plan says that memory will not suffice.
+        no_room: the chosen model of a hub doesn't fit on the drive.
+        downloading: a run waits for its model.
         starting: a start is under way.
     """
 
     environment_missing: bool = False
     model_broken: bool = False
     data_broken: bool = False
+    columns: tuple[str, ...] | None = None
     columns_unknown: bool = False
     does_not_fit: bool = False
+    no_room: bool = False
+    downloading: bool = False
     starting: bool = False
 
 
@@ -107,6 +151,8 @@ class NewRunForm(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.surroundings = Surroundings()
+        self.is_weighing = False
+        """Whether a person is giving weights to data files: until the second is there, the first has no effect."""
         self._base_preset = presets.DEFAULT
         self._baseline = presets.apply(RunSpec(), presets.DEFAULT)
         self._state = _State(copy.deepcopy(self._baseline))
@@ -119,21 +165,21 @@ class NewRunForm(QObject):
 
     def value(self, path: str) -> Any:  # Any: the setting's type
         """The last good value of a setting."""
-        return SETTINGS[path].get(self._state.spec)
+        return setting_of(path).get(self._state.spec)
 
     def text(self, path: str) -> str:
         """What the input of a setting shows."""
         wrong = self._state.wrong.get(path)
-        return wrong.text if wrong else value_text(SETTINGS[path], self.value(path))
+        return wrong.text if wrong else value_text(setting_of(path), self.value(path))
 
     def set_text(self, path: str, text: str) -> None:
         """Takes what a person typed."""
         try:
-            value = parse(SETTINGS[path], text)
+            value = parse(setting_of(path), text)
         except SettingProblem as problem:
             self._state.wrong[path] = _WrongText(text, str(problem))
             # On the way to 100 stood a 1, which nobody meant.
-            SETTINGS[path].set(self._state.spec, copy.deepcopy(self.baseline(path)))
+            setting_of(path).set(self._state.spec, copy.deepcopy(self.baseline(path)))
             self.changed.emit(path)
         else:
             self.set_value(path, value)
@@ -142,8 +188,24 @@ class NewRunForm(QObject):
         """Takes a value of the setting's type."""
         was_wrong = self._state.wrong.pop(path, None) is not None
         if was_wrong or value != self.value(path):
-            SETTINGS[path].set(self._state.spec, copy.deepcopy(value))
+            setting_of(path).set(self._state.spec, copy.deepcopy(value))
             self.changed.emit(path)
+
+    def add_source(self, source: SourceSpec) -> None:
+        """Takes one more data file."""
+        self._state.spec.data.sources.append(copy.deepcopy(source))
+        self.changed.emit(SOURCES)
+
+    def remove_source(self, number: int) -> None:
+        """Lets go of a data file, not the first; weights that say nothing without it, too."""
+        sources = self._state.spec.data.sources
+        del sources[number]
+        # Refused texts belong to numbers that are others now.
+        for path in [path for path in self._state.wrong if path.startswith("data.sources[")]:
+            del self._state.wrong[path]
+        if len(sources) == 1:
+            sources[0].weight, sources[0].most_rows = 0.0, None
+        self.changed.emit(SOURCES)
 
     @property
     def name(self) -> str:
@@ -160,11 +222,22 @@ class NewRunForm(QObject):
 
     def problem(self, path: str) -> str:
         """What is wrong with a setting, for the person; empty when nothing is."""
-        return self.problems().get(path, "")
+        return self.told_problems().get(path, "")
+
+    def told_problems(self) -> dict[str, str]:
+        """The problems, without one that is only there until the next weight is typed."""
+        found = self.problems()
+        if not self.is_weighing:
+            return found
+        wrong = self._state.wrong
+        return {path: words for path, words in found.items() if not path.endswith(f".{WEIGHT}") or path in wrong}
 
     def problems(self) -> dict[str, str]:
         """Dotted path -> words for every setting that is wrong; a missing model or data is not counted here."""
         found = {problem.path: core_text(problem.problem) for problem in self._state.spec.problems()}
+        column, columns = self._state.spec.evaluation.groups_by, self.surroundings.columns
+        if column and columns is not None and column not in columns:
+            found[GROUPS] = self.tr("The data has no such column. Choose another one, or none.")
         found |= {path: wrong.problem for path, wrong in self._state.wrong.items()}
         missing = [path for path in CHOSEN_ABOVE if not self.value(path).strip()]
         return {path: words for path, words in found.items() if path not in missing}
@@ -173,6 +246,7 @@ class NewRunForm(QObject):
         """What Start still lacks."""
         around = self.surroundings
         checks = (
+            (around.downloading, Missing.DOWNLOADING),
             (around.starting, Missing.STARTING),
             (around.environment_missing, Missing.ENVIRONMENT),
             (not self.value("model.path").strip(), Missing.MODEL),
@@ -181,6 +255,7 @@ class NewRunForm(QObject):
             (around.columns_unknown, Missing.COLUMNS),
             (around.data_broken, Missing.DATA_BROKEN),
             (bool(self.problems()), Missing.SETTING),
+            (around.no_room, Missing.ROOM),
             (around.does_not_fit, Missing.MEMORY),
         )
         return next((missing for lacks, missing in checks if lacks), Missing.NOTHING)
@@ -210,7 +285,7 @@ class NewRunForm(QObject):
 
     def baseline(self, path: str) -> Any:  # Any: the setting's type
         """The value that Reset brings back."""
-        return SETTINGS[path].get(self._baseline)
+        return setting_of(_of_first(path)).get(self._baseline)
 
     def is_changed(self, path: str) -> bool:
         """Whether a setting differs from its preset's value, or holds a wrong text."""
@@ -281,8 +356,19 @@ class NewRunForm(QObject):
         spec.name = before.spec.name if spec.name == sample.name else spec.name
         self._fill(self._state)
 
+    def forget_data(self) -> None:
+        """Empties what belongs to the data: its files, how they are read, and held-out rows in a file of their own."""
+        spec = self._state.spec
+        spec.data.sources = spec.data.sources[:1]
+        for path in FORGOTTEN_WITH_DATA:
+            self.reset(path)
+        if self.value("evaluation.path"):
+            self.reset("evaluation.path")
+            self.reset("evaluation.percent")
+
     def _fill(self, state: _State) -> None:
         self._state = state
+        self.is_weighing = False
         self._base_preset = presets.matching(state.spec) or presets.DEFAULT
         self._baseline = presets.apply(RunSpec(), self._base_preset)
         self.changed.emit("")

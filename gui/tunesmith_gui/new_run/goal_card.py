@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QCheckBox, QLineEdit, QWidget
+from collections.abc import Sequence
+
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
 from tunesmith_core.runs import MAX_NAME_CHARS
-from tunesmith_gui.new_run.form import EVALUATION_PERCENT, NewRunForm
+from tunesmith_gui.new_run.form import EVALUATION_PERCENT, GROUPS, NewRunForm
 from tunesmith_gui.new_run.setting_text import number_text
+from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tr import fill, translate
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import Field
 
+COMBO_LETTERS = 16
+
 
 class GoalCard(Card):
-    """Evaluation split, early stopping and name."""
+    """Evaluation split and its groups, early stopping and name."""
 
     def __init__(self, form: NewRunForm, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("GoalCard", "Goal and name"), parent=parent)
@@ -27,6 +32,14 @@ class GoalCard(Card):
         self.name.textEdited.connect(form.set_name)
         self.name.setPlaceholderText(self.tr("Named after data and model"))
         self.body.addWidget(self.evaluation)
+        self.groups = QComboBox(self)
+        self.groups.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.groups.setMinimumContentsLength(COMBO_LETTERS)
+        self.groups.activated.connect(lambda _index: form.set_value(GROUPS, self.groups.currentData()))
+        help_words = self.tr("Rows with the same value there are all trained or all held out.")
+        self._groups = Field(self.tr("Keep groups together by column"), self.groups, help_text=help_words, parent=self)
+        self._columns: tuple[str, ...] = ()
+        self.body.addWidget(self._groups)
         self.body.addWidget(self.early)
         self.body.addWidget(Field(self.tr("Name of the run"), self.name, parent=self))
         self.refresh()
@@ -41,7 +54,26 @@ class GoalCard(Card):
         self.evaluation.setAccessibleName(self.evaluation.text())
         self.evaluation.setChecked(own_file or form.keeps_evaluation_split)
         self.evaluation.setEnabled(not own_file)
+        self._show_groups()
         self.early.setChecked(form.stops_early)
         self.early.setEnabled(form.can_stop_early)
         if self.name.text().strip() != form.name:
             self.name.setText(form.name)
+
+    def show_columns(self, columns: Sequence[str]) -> None:
+        """Offers the columns of the data as groups; a row of one column has none."""
+        self._columns = tuple(columns) if len(columns) > 1 else ()
+        self._show_groups()
+
+    def _show_groups(self) -> None:
+        """Only where a share is held out, and where there is a column to choose or to take back."""
+        form = self._form
+        chosen = form.value(GROUPS)
+        names = list(dict.fromkeys(["", *self._columns, chosen]))
+        if [self.groups.itemData(place) for place in range(self.groups.count())] != names:
+            self.groups.clear()
+            for name in names:
+                add_choice(self.groups, name or self.tr("No groups"), name)
+        self.groups.setCurrentIndex(names.index(chosen))
+        self._groups.set_error(form.problem(GROUPS))
+        self._groups.setVisible(len(names) > 1 and form.keeps_evaluation_split and not form.value("evaluation.path"))

@@ -8,34 +8,22 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.model_cards import ModelCard
+from tunesmith_gui.models.model_words import license_text, parameters_text, parts_text, template_text, verdict_words
 from tunesmith_gui.new_run.facts import ModelFacts, PlanFacts
-from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
-from tunesmith_gui.new_run.plan_card import verdict_words
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill, number, size, translate
+from tunesmith_gui.tr import size, translate
 from tunesmith_gui.widgets.buttons import IconButton
 from tunesmith_gui.widgets.card import Card
-from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.error_banner import Action, error_banner
+from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 
-def parameters_text(num_parameters: int) -> str:
-    """A number of parameters as people say it: 135 M, 4.0 B."""
-    if num_parameters >= 10**9:
-        return fill(translate("ModelPicker", "%1 B parameters"), number(num_parameters / 1e9, 1))
-    return fill(translate("ModelPicker", "%1 M parameters"), number(max(1, num_parameters / 1e6)))
-
-
 def card_words(card: ModelCard) -> str:
     """Size, licence and chat template of a model in one line."""
-    licence = card.licence or translate("ModelPicker", "license unknown")
-    template = (
-        translate("ModelPicker", "chat template found")
-        if card.has_chat_template
-        else translate("ModelPicker", "no chat template")
-    )
-    return "  ·  ".join((parameters_text(card.num_parameters), licence, template, size(card.size_bytes)))
+    template = template_text(card.has_chat_template)
+    return parts_text(parameters_text(card.num_parameters), license_text(card.licence), template, size(card.size_bytes))
 
 
 class ModelPicker(Card):
@@ -43,9 +31,13 @@ class ModelPicker(Card):
 
     Signals:
         path_chosen: a folder or a hub id.
+        library_asked: the person wants to see the chosen model of a hub on the Models page.
+        again_asked: what could not be found out is to be asked again.
     """
 
     path_chosen = Signal(str)
+    library_asked = Signal()
+    again_asked = Signal()
 
     def __init__(self, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("ModelPicker", "Model"), parent=parent)
@@ -85,11 +77,16 @@ class ModelPicker(Card):
         if model is None:
             self.facts.setText(self.tr("A Hugging Face model folder on this computer, or a hub id such as org/name."))
         elif model.error is not None:
-            another = (self.tr("Choose another folder…"), self._browse)
-            self._problem = error_banner(model.error, actions=(another,), dismissable=False, parent=self)
+            actions: tuple[Action, ...] = ((self.tr("Choose another folder…"), self._browse),)
+            if model.is_hub_id:
+                again = (self.tr("Try again"), self.again_asked.emit)
+                actions = ((self.tr("Open in Models"), self.library_asked.emit), again)
+            self._problem = error_banner(model.error, actions=actions, dismissable=False, parent=self)
             self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
         elif model.card is not None:
             self.facts.setText(card_words(model.card))
+        elif model.offered is not None:
+            self.facts.setText(model.offered.words)
         else:
             self.facts.setText(self.tr("Downloaded from the hub when the run starts. The plan follows after that."))
         self.facts.setVisible(model is None or model.error is None)

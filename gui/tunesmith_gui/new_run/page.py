@@ -9,20 +9,22 @@ from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
+from tunesmith_core.chat_templates import OWN
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.new_run.actions import NewRunActions
-from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.facts import NewRunFacts, Survey
-from tunesmith_gui.new_run.form import Missing, NewRunForm
+from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts, Survey
+from tunesmith_gui.new_run.form import LISTED, Missing, NewRunForm
 from tunesmith_gui.new_run.goal_card import GoalCard
 from tunesmith_gui.new_run.model_picker import ModelPicker
 from tunesmith_gui.new_run.plan_card import PlanCard
 from tunesmith_gui.new_run.preset_bar import PresetBar
 from tunesmith_gui.new_run.settings_list import SettingsList
+from tunesmith_gui.new_run.sources_card import SourcesCard
 from tunesmith_gui.new_run.start_bar import StartBar
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.services.dismissed import Dismissed
@@ -30,11 +32,15 @@ from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.banner import Banner, BannerAction, Tone
+from tunesmith_gui.widgets.column_mapping import ColumnMappingDialog
 from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.page_header import PageHeader
 
 if TYPE_CHECKING:
     from tunesmith_gui.environment.setup_activity import Activity
+
+OF_THE_HUB = frozenset({"hub-gated-401", "hub-not-found", "hub-owner-changed", "model-not-downloaded"})
+"""Errors that the Models page helps with."""
 
 SIDE_WIDTH_PX = 320
 FORM_MIN_WIDTH_PX = 420
@@ -42,7 +48,7 @@ FORM_MAX_WIDTH_PX = 780
 
 
 class _PlanScroll(QScrollArea):
-    """As high as the plan where there is room, so that Start stands right below it."""
+    """As high as the plan where there is room."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -54,11 +60,12 @@ class _PlanScroll(QScrollArea):
         holder = QWidget()
         self._column = QVBoxLayout(holder)
         self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.addStretch(1)
         self.setWidget(holder)
 
     def hold(self, card: QWidget) -> None:
         """Takes the plan in."""
-        self._column.addWidget(card)
+        self._column.insertWidget(0, card)
 
     def sizeHint(self) -> QSize:
         """What the plan needs at this width."""
@@ -102,9 +109,11 @@ class NewRunPage(Page):
         return self.tr("New run")
 
     def on_shown(self, argument: object = None) -> None:
-        """Takes dropped files or a spec to start from, and looks at the computer again."""
+        """Takes dropped files, data or a spec to start from, and looks at the computer again."""
         if isinstance(argument, RunSpec):
             self.actions_.take_spec(argument)
+        elif isinstance(argument, SourceSpec):
+            self.actions_.take_source(argument)
         elif isinstance(argument, list):
             self.actions_.take_files([Path(each) for each in argument])
         self.facts.refresh()
@@ -149,8 +158,11 @@ class NewRunPage(Page):
         self.banners.setSpacing(SPACE)
         self.model_picker = ModelPicker(parent=self)
         self.data_picker = DataPicker(parent=self)
+        self.sources_card = SourcesCard(self.form, parent=self)
         self.preset_bar = PresetBar(parent=self)
         self.settings_list = SettingsList(self.form, parent=self)
+        self.sources_card.weighed.connect(self._show_sources)
+        self.sources_card.weighed.connect(self._show_start)
         self.goal_card = GoalCard(self.form, parent=self)
         self.form_column.addWidget(self.header)
         self.form_column.addLayout(self.banners)
@@ -159,7 +171,7 @@ class NewRunPage(Page):
         self._tiles.addWidget(self.model_picker, 1)
         self._tiles.addWidget(self.data_picker, 1)
         self.form_column.addLayout(self._tiles)
-        for card in (self.preset_bar, self.settings_list, self.goal_card):
+        for card in (self.sources_card, self.preset_bar, self.settings_list, self.goal_card):
             self.form_column.addWidget(card)
         self.form_column.addStretch(1)
         self.plan_card = PlanCard()
@@ -194,19 +206,25 @@ class NewRunPage(Page):
         self.facts.data_slow.connect(self.data_picker.show_loading)
         self.facts.plan_changed.connect(self._show_plan)
         self.model_picker.path_chosen.connect(actions.choose_model)
+        self.model_picker.library_asked.connect(self._open_library)
+        self.model_picker.again_asked.connect(self.facts.refresh)
         self.data_picker.path_chosen.connect(actions.choose_data)
+        self.data_picker.path_added.connect(actions.add_data)
         self.data_picker.sample_asked.connect(actions.use_sample)
         self.data_picker.skip_asked.connect(lambda: form.set_value("data.skip_bad_rows", True))
         self.data_picker.chat_asked.connect(actions.train_as_chat)
         self.data_picker.mapping_asked.connect(self._open_mapping)
         self.data_picker.columns_chosen.connect(self.actions_.map_columns)
         self.data_picker.preview_asked.connect(self._open_preview)
+        self.data_picker.sheets.chosen.connect(actions.choose_sheet)
         self.preset_bar.chosen.connect(form.choose_preset)
         self.plan_card.fix_chosen.connect(actions.apply_changes)
         self.plan_card.check_asked.connect(actions.check_plan)
         self.plan_card.check_cancelled.connect(actions.cancel_check)
         self.start_bar.setting_asked.connect(self.reveal_setting)
         self.start_bar.start_asked.connect(actions.start)
+        self.start_bar.cancel_asked.connect(actions.download.cancel)
+        actions.download.changed.connect(self._show_download)
         self.start_bar.copy_command_asked.connect(actions.copy_command)
         self.start_bar.copy_json_asked.connect(actions.copy_json)
         self.start_bar.save_asked.connect(actions.save_spec)
@@ -233,7 +251,8 @@ class NewRunPage(Page):
         self._foot.setVisible(not wide)
         if wide:
             self._plan_scroll.hold(self.plan_card)
-            self._side_column.insertWidget(1, self.start_bar)
+            # Behind the stretch: a click must hit Start also when the plan grows under the pointer.
+            self._side_column.addWidget(self.start_bar)
         else:
             self.form_column.insertWidget(self.form_column.count() - 1, self.plan_card)
             self._foot_column.addWidget(self.start_bar)
@@ -247,7 +266,8 @@ class NewRunPage(Page):
         directions = QBoxLayout.Direction
         beside = room_px >= needed_px * 2 + self._tiles.spacing()
         self._tiles.setDirection(directions.LeftToRight if beside else directions.TopToBottom)
-        self.model_picker.heading.setMinimumHeight(self.data_picker.sample.sizeHint().height())
+        actions = (self.data_picker.add, self.data_picker.sample)
+        self.model_picker.heading.setMinimumHeight(max(action.sizeHint().height() for action in actions))
 
     def _order_tabs(self) -> None:
         # Reading order: form, plan, start; the plan card moves between two places.
@@ -260,18 +280,31 @@ class NewRunPage(Page):
     def _refresh(self, path: str) -> None:
         if path in ("", "model.path"):
             self.model_picker.combo.show_path(self.form.value("model.path"))
-        if path in ("", "data.sources[0].path"):
+        if path in ("", DATA, SHEET):
             self._num_skipped = 0
-            self.data_picker.combo.show_path(self.form.value("data.sources[0].path"))
+        if path in ("", DATA):
+            if self.facts.data is None or self.facts.data.path != self.form.value(DATA):
+                self.data_picker.sheets.show_data(None)
+            self.data_picker.combo.show_path(self.form.value(DATA))
         self._show_preset()
         self.goal_card.refresh()
+        self._show_sources()
         self._show_start()
+
+    def _show_sources(self) -> None:
+        data = self.facts.data
+        errors = [None, *(other.error for other in data.others)] if data else []
+        self.sources_card.show_files(self.facts.rows_of_files, errors)
 
     def _show_start(self) -> None:
         missing = self.form.missing()
         if missing is Missing.STARTING:
             self._put_banner("error", None)
-        self.start_bar.show_missing(missing, self.form.problems())
+        self.start_bar.show_missing(missing, self.form.told_problems())
+
+    def _show_download(self) -> None:
+        download = self.actions_.download
+        self.start_bar.show_download(download.words, download.share)
 
     def _show_survey(self) -> None:
         survey = self.facts.survey
@@ -369,8 +402,12 @@ class NewRunPage(Page):
 
     def _show_data(self) -> None:
         card = self.facts.model.card if self.facts.model else None
-        source, has_template = self.form.spec.data.sources[0], card is not None and card.has_chat_template
+        source = self.form.spec.data.sources[0]
+        has_template = self.form.spec.model.chat_template != OWN or (card is not None and card.has_chat_template)
+        self.data_picker.sheets.show_data(self.facts.data)
         self.data_picker.show_data(self.facts.data, source, self._num_skipped, has_chat_template=has_template)
+        self.goal_card.show_columns(self.facts.columns)
+        self._show_sources()
         self._show_start()
 
     def _show_plan(self) -> None:
@@ -392,11 +429,16 @@ class NewRunPage(Page):
         self._show_start()
 
     def _show_error(self, error: TunesmithError) -> None:
-        diagnostics = ((self.tr("Copy diagnostics"), lambda: self.actions_.show_diagnostics(error)),)
-        banner = error_banner(error, actions=diagnostics, parent=self)
+        actions = [(self.tr("Copy diagnostics"), lambda: self.actions_.show_diagnostics(error))]
+        if error.code in OF_THE_HUB:
+            actions.insert(0, (self.tr("Open in Models"), self._open_library))
+        banner = error_banner(error, actions=tuple(actions), parent=self)
         self._put_banner("error", banner)
         QTimer.singleShot(0, banner, lambda: self._form_scroll.ensureWidgetVisible(banner))
         self._show_start()
+
+    def _open_library(self) -> None:
+        self.navigate.emit("models", self.form.value("model.path"))
 
     def _put_banner(self, slot: str, banner: Banner | None) -> None:
         old = self._banner_slots.pop(slot, None)
@@ -409,6 +451,12 @@ class NewRunPage(Page):
 
     def reveal_setting(self, path: str) -> None:
         """Opens the list of settings at one of them."""
+        if (box := self.sources_card.reveal(path)) is not None:
+            self._form_scroll.ensureWidgetVisible(box)
+            return
+        if path not in LISTED:
+            self.data_picker.combo.setFocus(Qt.FocusReason.OtherFocusReason)
+            return
         self.settings_list.reveal(path)
         row = self.settings_list.rows[path]
         # The rows have their places once the list is laid out.
@@ -427,7 +475,8 @@ class NewRunPage(Page):
         dialog.open()
 
     def _open_preview(self) -> None:
-        dialog = DataPreviewDialog(self.form.spec, self)
+        sniffed = self.facts.data.sniffed if self.facts.data else None
+        dialog = DataPreviewDialog(self.form.spec, sniffed.kind if sniffed else "", self)
         dialog.measured.connect(self._take_preview)
         dialog.show()
 

@@ -9,13 +9,16 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_core.planner import Saving
+from tunesmith_gui.models.model_words import verdict_words
 from tunesmith_gui.new_run.facts import PlanFacts
 from tunesmith_gui.new_run.fit_meter import FitMeter, Swatch
+from tunesmith_gui.new_run.start_bar import LINK_INSET_PX
 from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card, line
+from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
@@ -56,16 +59,6 @@ def gib(num_bytes: int) -> str:
     """Bytes in GiB with one digit behind the point, two below a tenth."""
     value = num_bytes / GIB
     return number(value, 2 if value < 0.1 else 1)
-
-
-def verdict_words(verdict: str) -> tuple[str, str]:
-    """Return words and tone of a verdict of PlanFacts."""
-    return {
-        "fits": (translate("PlanCard", "Fits"), "ok"),
-        "tight": (translate("PlanCard", "Tight"), "warn"),
-        "exceeds": (translate("PlanCard", "Does not fit"), "error"),
-        "unmeasured": (translate("PlanCard", "Check first"), "warn"),
-    }[verdict]
 
 
 class PlanCard(Card):
@@ -124,7 +117,8 @@ class PlanCard(Card):
         self.body.addWidget(self._content)
         self._cells: list[QWidget] = []
         self._checking = self._measured = False
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        # Not Maximum: words that wrap need more than the height that is asked for at the best width.
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
         self.show_nothing(self.tr("Choose a model and data to see how much memory the run needs."))
         self.show_checking(False)
 
@@ -177,7 +171,7 @@ class PlanCard(Card):
         self.notes.setText("\n".join(notes))
         self.notes.setVisible(bool(notes))
         self._show_rows(facts)
-        self._show_fixes(plan.fixes if verdict != "fits" else ())
+        self._show_fixes(facts)
         self._content.show()
 
     def show_checking(self, checking: bool, note: str = "", tone: str = "muted") -> None:
@@ -231,7 +225,8 @@ class PlanCard(Card):
             self._rows.addWidget(shown, row, 1, Qt.AlignmentFlag.AlignRight)
             self._cells += [label, shown]
 
-    def _show_fixes(self, fixes: tuple[Saving, ...]) -> None:
+    def _show_fixes(self, facts: PlanFacts) -> None:
+        fixes = facts.plan.fixes if facts.verdict != "fits" else ()
         self._fixes.setVisible(bool(fixes))
         if not fixes:
             return
@@ -239,23 +234,26 @@ class PlanCard(Card):
         self._fix_column.addWidget(heading)
         self._cells.append(heading)
         for fix in fixes:
-            self._add_fix(fix)
+            limit = dict(fix.changes).get("data.context_length")
+            self._add_fix(fix, facts.num_longer(limit) if limit else None)
 
-    def _add_fix(self, fix: Saving) -> None:
-        row = QWidget(self._fixes)
-        inside = QHBoxLayout(row)
-        inside.setContentsMargins(0, 0, 0, 0)
-        inside.setSpacing(SPACE)
+    def _add_fix(self, fix: Saving, num_cut: int | None) -> None:
         changes = dict(fix.changes)
         saved = gib(fix.saved_bytes)
         words = fill(self.tr("Use %1"), core_text(fix.label))
-        each = button(words, lambda: self._choose(changes), kind="link", parent=row)
+        each = button(words, lambda: self._choose(changes), kind="link", parent=self._fixes)
         each.setAccessibleDescription(fill(self.tr("saves %1 GiB"), saved))
-        inside.addWidget(each)
-        inside.addStretch(1)
-        inside.addWidget(SafeLabel(fill(self.tr("−%1 GiB"), saved), tone="muted", parent=row))
+        saving = SafeLabel(fill(self.tr("−%1 GiB"), saved), tone="muted", parent=self._fixes)
+        # What has no room beside its button stands below it: a scroll bar may take some of the width.
+        row = FlowRow((each, saving), self._fixes)
         self._fix_column.addWidget(row)
         self._cells.append(row)
+        if num_cut:
+            words = fill(self.tr("Examples longer than that: at least %1"), number(num_cut))
+            note = SafeLabel(words, role="caption", tone="warn", wrap=True, parent=self._fixes)
+            note.setContentsMargins(LINK_INSET_PX, 0, 0, 0)
+            self._fix_column.addWidget(note)
+            self._cells.append(note)
 
     def _choose(self, changes: dict[str, Any]) -> None:  # Any: values of settings
         self.fix_chosen.emit(changes)

@@ -37,6 +37,8 @@ def number_text(value: float) -> str:
 
 def value_text(setting: Setting, value: Any) -> str:  # Any: the setting's type
     """The text that an input shows for a value."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return translate("SettingText", "on") if value else translate("SettingText", "off")
     if isinstance(value, (int, float)):
@@ -61,6 +63,8 @@ def parse(setting: Setting, text: str) -> Any:  # Any: the setting's type
     """
     if setting.type is int:
         return _checked(_whole_number(text), setting.declaration)
+    if setting.type == int | None:
+        return _checked(_whole_number(text), setting.declaration) if text.strip() else None
     if setting.type is float:
         return _checked(_decimal_number(text), setting.declaration)
     if setting.type in _LIST_SETTINGS:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
-from tunesmith_gui.new_run.form import SETTINGS, Missing
+from tunesmith_gui.new_run.form import Missing, setting_of
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 LINK_INSET_PX = 5
@@ -30,8 +32,17 @@ def missing_word(missing: Missing) -> str:
         Missing.DATA_BROKEN: translate("StartBar", "The data can't be used"),
         Missing.SETTING: translate("StartBar", "Correct a setting"),
         Missing.MEMORY: translate("StartBar", "Does not fit: see plan"),
+        Missing.ROOM: translate("StartBar", "No room for the model"),
+        Missing.DOWNLOADING: translate("StartBar", "Downloading the model…"),
         Missing.STARTING: translate("StartBar", "Starting…"),
     }[missing]
+
+
+def _label(path: str) -> str:
+    """The name of a setting; of a problem with something else its path."""
+    with contextlib.suppress(KeyError):
+        return core_text(setting_of(path).declaration.label)
+    return path
 
 
 class ProblemList(QWidget):
@@ -62,7 +73,7 @@ class ProblemList(QWidget):
             row.deleteLater()
         self._rows = []
         for path, problem in problems.items():
-            label = core_text(SETTINGS[path].declaration.label) if path in SETTINGS else path
+            label = _label(path)
             link = button(label, functools.partial(self.chosen.emit, path), kind="link", parent=self)
             link.setAccessibleDescription(problem)
             words = SafeLabel(problem, role="caption", tone="error", wrap=True, parent=self)
@@ -78,10 +89,12 @@ class StartBar(QWidget):
 
     Signals:
         setting_asked: (setting path) the person wants to correct a setting.
+        cancel_asked: the download before the run is to end.
         start_asked, copy_command_asked, copy_json_asked, save_asked: the person chose that.
     """
 
     setting_asked = Signal(str)
+    cancel_asked = Signal()
     start_asked = Signal()
     copy_command_asked = Signal()
     copy_json_asked = Signal()
@@ -108,9 +121,31 @@ class StartBar(QWidget):
         self.copy_as.setMenu(menu)
         self.start = button("", self.start_asked.emit, kind="primary", icon_name="play", parent=self)
         self.start.setMinimumHeight(SPACE * 5)
-        for widget in (self.problems, self.start, self.copy_as):
+        self.download = self._build_download()
+        for widget in (self.problems, self.download, self.start, self.copy_as):
             column.addWidget(widget)
         self.show_missing(Missing.MODEL, {})
+
+    def _build_download(self) -> QWidget:
+        holder = QWidget(self)
+        column = QVBoxLayout(holder)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE // 2)
+        self.download_words = SafeLabel(role="caption", tone="muted", wrap=True, parent=holder)
+        self.meter = Meter(self.tr("Progress of the download"), parent=holder)
+        self.cancel = button(self.tr("Cancel"), self.cancel_asked.emit, kind="link", parent=holder)
+        self.cancel.setAccessibleName(self.tr("Cancel the download"))
+        column.addWidget(self.meter)
+        column.addWidget(self.download_words)
+        column.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignLeft)
+        holder.hide()
+        return holder
+
+    def show_download(self, words: str, share: float) -> None:
+        """Shows how far the download before the run is; without words there is none."""
+        self.download.setVisible(bool(words))
+        self.download_words.setText(words)
+        self.meter.set_share(share)
 
     def set_beside_plan(self, beside: bool) -> None:
         """Away from the plan its verdict stands beside Start."""

@@ -6,7 +6,9 @@ import copy
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -17,11 +19,17 @@ from tunesmith_core.operations.folder import Operation, OperationState, Operatio
 from tunesmith_core.operations.kind import Kind
 from tunesmith_core.operations.runner import Outcome, conduct
 from tunesmith_core.protocol import Event, post_command
+from tunesmith_core.runs import Run, display_name
+from tunesmith_gui import tr
 from tunesmith_gui.services.journal_tail import DRAIN_BUDGET_S, REST_MS
 
 
 class OperationTask(QObject):
     """Does one operation once; ends with its owner.
+
+    Attributes:
+        run_name: what the run is called that it works on, "" where it works on none.
+        rests: it only waits to be asked something, and ending it interrupts nothing.
 
     Signals:
         happened: an Event of its journal.
@@ -41,7 +49,12 @@ class OperationTask(QObject):
         self.kind = kind
         self.status = OperationStatus()
         self.cancelled = False
+        self.rests = False
         self._spec = copy.deepcopy(spec)
+        run = getattr(spec, "run", None)
+        self._run = Run(Path(run)) if isinstance(run, str) else None
+        self.run_name = self._run.id if self._run else ""
+        self._doing: Callable[[], str] = lambda: tr.core_text(kind.title)
         # Not its Qt parent: the thread needs this object until it has ended.
         self._owner = parent
         self._cancel = threading.Event()
@@ -52,6 +65,16 @@ class OperationTask(QObject):
         self._thread = threading.Thread(target=self._work, name=f"operation {kind.name}", daemon=True)
         self._woken.connect(self._drain)
         parent.destroyed.connect(self._cancel.set)
+
+    @property
+    def words(self) -> str:
+        """What it does now, and with which run."""
+        return tr.fill(self._doing(), self.run_name)
+
+    def describe(self, doing: Callable[[], str], *, rests: bool = False) -> None:
+        """Say what it does now, in the language of the moment; %1 stands for the name of its run."""
+        self._doing, self.rests = doing, rests
+        operations().changed.emit()
 
     def start(self) -> None:
         """Begins."""
@@ -82,6 +105,8 @@ class OperationTask(QObject):
         operations().remove(self)
 
     def _work(self) -> None:
+        if self._run:
+            self.run_name = display_name(self._run)
         try:
             outcome = conduct(
                 self.kind, self._spec, on_event=self._tell, on_created=self._begin, cancel=self._cancel

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QSignalBlocker, Qt
-from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QGridLayout,
+    QHBoxLayout,
+    QLineEdit,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
 
 from tunesmith_core import __version__, files, paths
 from tunesmith_core.errors import UserError
@@ -14,6 +23,7 @@ from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.plain_text import add_choice, without_shortcut
+from tunesmith_gui.settings.token_field import TokenField
 from tunesmith_gui.shortcuts import actions
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
@@ -55,8 +65,13 @@ class SettingsPage(Page):
 
     def on_shown(self, argument: object = None) -> None:
         """Puts the focus on a setting when one is named."""
-        if isinstance(argument, str) and argument in self._combos:
-            self._combos[argument].setFocus(Qt.FocusReason.OtherFocusReason)
+        controls: dict[str, QWidget] = {**self._combos, **self._boxes, **self._texts}
+        if isinstance(argument, str) and argument in controls:
+            controls[argument].setFocus(Qt.FocusReason.OtherFocusReason)
+            (scroll,) = self.findChildren(QScrollArea)
+            # The page has its places once it is laid out.
+            QTimer.singleShot(0, scroll, lambda: scroll.ensureWidgetVisible(controls[argument]))
+        self.token.look()
 
     def _build_general(self) -> Card:
         card = Card(self.tr("General"), parent=self)
@@ -77,22 +92,24 @@ class SettingsPage(Page):
         card = Card(self.tr("Runs"), parent=self)
         self._meanings: list[SafeLabel] = []
         for name in ("keep_awake", "notify_run_end", "confirm_close"):
-            box = QCheckBox(without_shortcut(core_text(self._declared[name].label)), card)
-            box.setAccessibleDescription(core_text(self._declared[name].meaning))
-            box.toggled.connect(lambda checked, name=name: self.context.preferences.change(**{name: checked}))
-            self._boxes[name] = box
-            meaning = core_text(self._declared[name].meaning)
-            words = SafeLabel(meaning, role="caption", tone="muted", wrap=True, parent=card)
-            self._meanings.append(words)
-            pair = QVBoxLayout()
-            pair.setSpacing(0)
-            pair.setContentsMargins(-SPACE // 2, 0, 0, 0)  # the mark stands under the heading
-            pair.addWidget(box)
-            pair.addWidget(words)
-            card.body.addLayout(pair)
+            card.body.addLayout(self._switch(name, card))
         theme().changed.connect(self._indent)
-        self._indent()
         return card
+
+    def _switch(self, name: str, card: Card) -> QVBoxLayout:
+        box = QCheckBox(without_shortcut(core_text(self._declared[name].label)), card)
+        box.setAccessibleDescription(core_text(self._declared[name].meaning))
+        box.toggled.connect(lambda checked: self.context.preferences.change(**{name: checked}))
+        self._boxes[name] = box
+        meaning = core_text(self._declared[name].meaning)
+        words = SafeLabel(meaning, role="caption", tone="muted", wrap=True, parent=card)
+        self._meanings.append(words)
+        pair = QVBoxLayout()
+        pair.setSpacing(0)
+        pair.setContentsMargins(-SPACE // 2, 0, 0, 0)  # the mark stands under the heading
+        pair.addWidget(box)
+        pair.addWidget(words)
+        return pair
 
     def _indent(self) -> None:
         """Puts what a box means below its words: the mark grows with the text, the room around it doesn't."""
@@ -105,6 +122,13 @@ class SettingsPage(Page):
         wrong_folder = self.tr("Enter the full path of a folder.")
         for name in ("package_index", "pytorch_index", "proxy", "wheel_folder"):
             card.body.addWidget(self._text(name, wrong_folder if name == "wheel_folder" else wrong_address))
+        card.body.addWidget(self._choice("hub", [("huggingface", "Hugging Face"), ("modelscope", "ModelScope")]))
+        card.body.addWidget(self._text("hub_endpoint", wrong_address))
+        card.body.addLayout(self._switch("offline", card))
+        self.token = TokenField(self)
+        self.token.failed.connect(self._show_error)
+        card.body.addWidget(self.token)
+        self._indent()
         return card
 
     def _build_storage(self) -> Card:

@@ -1,13 +1,17 @@
-"""The queue as a small panel over the rail: what runs, what waits, how far, and the way to each of them."""
+"""The queue as a small panel over the rail: what runs, what waits, how far, what has ended, and the way to each."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
+from tunesmith_gui.export.model import notice
+from tunesmith_gui.export.service import Export
 from tunesmith_gui.models.run_words import state_look, state_word, waiting_words
 from tunesmith_gui.services.operation import OperationTask, operations
 from tunesmith_gui.services.run_service import LiveRun
@@ -75,46 +79,92 @@ class _OperationRow(QWidget):
 
     def __init__(self, task: OperationTask, parent: QWidget) -> None:
         super().__init__(parent)
-        title = tr.core_text(task.kind.title)
         self.task = task
+        self.name = ElidedLabel("", role="strong", parent=self)
         self.words = SafeLabel(role="caption", tone="muted", parent=self)
-        self.meter = Meter(title, parent=self)
-        self.cancel = button(self.tr("Cancel"), task.cancel, kind="link", parent=self)
-        self.cancel.setAccessibleName(tr.fill(self.tr("Cancel: %1"), title))
+        self.meter = Meter("", parent=self)
+        self.cancel = button("", task.cancel, kind="link", parent=self)
         foot = QHBoxLayout()
         foot.addWidget(self.words, 1)
         foot.addWidget(self.cancel)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE // 2)
-        column.addWidget(ElidedLabel(title, role="strong", parent=self))
+        column.addWidget(self.name)
         column.addWidget(self.meter)
         column.addLayout(foot)
         self.show_progress()
 
     def show_progress(self) -> None:
-        status = self.task.status
+        status, rests, words = self.task.status, self.task.rests, self.task.words
+        self.name.setText(words)
+        self.meter.setAccessibleName(words)
         self.meter.setVisible(status.share is not None)
         self.meter.set_share(status.share or 0.0)
-        self.words.setText(tr.core_text(status.phase) if status.state is OperationState.RUNNING else "")
+        says_phase = status.state is OperationState.RUNNING and not rests
+        self.words.setText(tr.core_text(status.phase) if says_phase else "")
+        ending = self.tr("Unload") if rests else self.tr("Cancel")
+        self.cancel.setText(ending)
+        self.cancel.setAccessibleName(tr.fill(self.tr("%1: %2"), ending, words))
         self.cancel.setEnabled(not self.task.cancelled)
 
 
+class _EndRow(QWidget):
+    """How an export ended that ran while its sheet was closed.
+
+    Signals:
+        folder_asked: the person wants to see its folder.
+        dismissed: the person has read it.
+    """
+
+    folder_asked = Signal()
+    dismissed = Signal()
+
+    def __init__(self, export: Export, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.export = export
+        tone, self.words = notice(export.name, export.answer, export.error)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE // 2)
+        column.addWidget(SafeLabel(self.words, role="strong", tone=tone, wrap=True, parent=self))
+        foot = QHBoxLayout()
+        told = "" if export.error is None else tr.core_text(export.error.message)
+        foot.addWidget(SafeLabel(told, role="caption", tone="muted", wrap=True, parent=self), 1)
+        self.show_folder = button(self.tr("Show in folder"), self.folder_asked.emit, kind="link", parent=self)
+        self.show_folder.setAccessibleName(tr.fill(self.tr("Show in folder: %1"), export.name))
+        self.show_folder.setVisible(export.answer is not None)
+        self.dismiss = button(self.tr("Dismiss"), self.dismissed.emit, kind="link", parent=self)
+        self.dismiss.setAccessibleName(tr.fill(self.tr("Dismiss: %1"), self.words))
+        foot.addWidget(self.show_folder)
+        foot.addWidget(self.dismiss)
+        column.addLayout(foot)
+
+
 class ActivityPanel(Popup):
-    """A pop-up that lists the live runs and operations; closes when the person clicks elsewhere or presses Esc.
+    """A pop-up that lists what is live and what has ended; closes when the person clicks elsewhere or presses Esc.
 
     Signals:
         opened: (str run id) go to this run.
         new_run_asked: nothing runs and the person wants to begin.
+        folder_asked: (Path) show what was exported.
+        dismissed: (Export) the person has read how it ended.
+        changed: `words` may say something else.
     """
 
     opened = Signal(str)
     new_run_asked = Signal()
+    folder_asked = Signal(Path)
+    dismissed = Signal(object)
+    changed = Signal()
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(tr.translate("ActivityPanel", "Activity"), parent)
+        self._window = parent
+        self._anchor: QWidget | None = None
         self._rows: dict[str, _Row] = {}
         self.operation_rows: list[_OperationRow] = []
+        self.end_rows: list[_EndRow] = []
         self.body.setContentsMargins(SPACE * 2, SPACE * 2, SPACE * 2, SPACE * 2)
         self.body.setSpacing(SPACE * 2)
         self.body.addWidget(SafeLabel(self.tr("Activity"), role="heading", parent=self))
@@ -122,55 +172,109 @@ class ActivityPanel(Popup):
         self._new = button(self.tr("New run"), self._ask_new, kind="primary", icon_name="plus", parent=self)
         self.body.addWidget(self._empty)
         self.body.addWidget(self._new, 0, Qt.AlignmentFlag.AlignLeft)
-        self.setMinimumWidth(self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS)
+        self.area = QScrollArea(self)
+        self.area.setWidgetResizable(True)
+        self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._holder = QWidget(self.area)
+        self._list = QVBoxLayout(self._holder)
+        self._list.setContentsMargins(0, 0, SPACE, 0)
+        self._list.setSpacing(SPACE * 2)
+        self.area.setWidget(self._holder)
+        self.body.addWidget(self.area)
+        self.setFixedWidth(self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS)
         operations().changed.connect(self.show_operations)
         self.show_operations()
+
+    @property
+    def words(self) -> str:
+        """What goes on beside runs, in a few words: what works, else what has ended, else what rests; or ""."""
+        tasks = [row.task for row in self.operation_rows]
+        works = [task.words for task in tasks if not task.rests]
+        rests = [task.words for task in tasks if task.rests]
+        return next(iter([*works, *(row.words for row in self.end_rows), *rests]), "")
 
     def show_operations(self) -> None:
         """Lists what this window does beside runs, keeping the rows that stay."""
         live = operations().live
         for row in [row for row in self.operation_rows if row.task not in live]:
             self.operation_rows.remove(row)
-            row.deleteLater()
+            self._drop(row)
         shown = [row.task for row in self.operation_rows]
         for task in live:
             if task not in shown:
-                self.operation_rows.append(_OperationRow(task, self))
-                self.body.addWidget(self.operation_rows[-1])
+                self.operation_rows.append(_OperationRow(task, self._holder))
+                self._list.addWidget(self.operation_rows[-1])
         for row in self.operation_rows:
             row.show_progress()
-        self._show_emptiness()
+        self._fit()
 
-    def _show_emptiness(self) -> None:
-        idle = not self._rows and not self.operation_rows
-        self._empty.setVisible(idle)
-        self._new.setVisible(idle)
-        self.fit_height()
+    def show_ended(self, exports: list[Export]) -> None:
+        """Lists the exports that have ended and that nobody has seen since."""
+        for row in [row for row in self.end_rows if row.export not in exports]:
+            self.end_rows.remove(row)
+            self._drop(row)
+        shown = [row.export for row in self.end_rows]
+        for export in exports:
+            if export not in shown:
+                row = _EndRow(export, self._holder)
+                row.folder_asked.connect(lambda export=export: self._show_folder(export))
+                row.dismissed.connect(lambda export=export: self.dismissed.emit(export))
+                self.end_rows.append(row)
+                self._list.addWidget(row)
+        self._fit()
 
     def show_runs(self, runs: list[LiveRun]) -> None:
         """Lists the runs, keeping the rows that stay."""
         for run_id in self._rows.keys() - {run.id for run in runs}:
-            self._rows.pop(run_id).deleteLater()
+            self._drop(self._rows.pop(run_id))
         for run in runs:
             if run.id in self._rows:
                 self._rows[run.id].show_run(run)
             else:
-                row = _Row(run, self)
+                row = _Row(run, self._holder)
                 row.opened.connect(self._open)
                 self._rows[run.id] = row
-                self.body.addWidget(row)
-        self._show_emptiness()
+                self._list.addWidget(row)
+        self._fit()
 
     def show_above(self, anchor: QWidget) -> None:
         """Opens the panel with its lower left corner beside a button."""
-        self.adjustSize()
-        corner = anchor.mapToGlobal(QPoint(anchor.width() + SPACE, anchor.height()))
-        self.move(corner.x(), max(corner.y() - self.height(), 0))
+        self._anchor = anchor
+        self._fit()
         self.show()
+        # Only now the rows know how high their words are.
+        self._fit()
+
+    def _drop(self, row: QWidget) -> None:
+        self._list.removeWidget(row)
+        row.hide()
+        row.deleteLater()
+
+    def _fit(self) -> None:
+        """As high as the rows are, where the window has room for them, and always above the button."""
+        idle = not (self._rows or self.operation_rows or self.end_rows)
+        self._empty.setVisible(idle)
+        self._new.setVisible(idle)
+        self.area.setVisible(not idle)
+        room_px = self._window.height() - SPACE * 12
+        self._list.activate()
+        self.area.setFixedHeight(min(self._holder.sizeHint().height(), room_px))
+        self.fit_height()
+        if self._anchor is not None:
+            corner = self._anchor.mapToGlobal(QPoint(self._anchor.width() + SPACE, self._anchor.height()))
+            self.move(corner.x(), max(corner.y() - self.height(), 0))
+        self.changed.emit()
 
     def _open(self, run_id: str) -> None:
         self.hide()
         self.opened.emit(run_id)
+
+    def _show_folder(self, export: Export) -> None:
+        self.hide()
+        if export.answer is not None:
+            self.folder_asked.emit(Path(export.answer["path"]))
 
     def _ask_new(self) -> None:
         self.hide()

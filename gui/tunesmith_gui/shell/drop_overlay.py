@@ -23,16 +23,17 @@ class DropOverlay(QFrame):
         column.addStretch(1)
         self._icon = SafeLabel(parent=self)
         column.addWidget(self._icon, 0, Qt.AlignmentFlag.AlignHCenter)
-        for words, role, tone in (
-            (self.tr("Drop to start a new run with it"), "heading", "text"),
-            (self.tr("A data file, a model folder or a run spec"), "body", "muted"),
-        ):
-            column.addWidget(SafeLabel(words, role=role, tone=tone, parent=self), 0, Qt.AlignmentFlag.AlignHCenter)
+        self._words = SafeLabel(role="heading", parent=self)
+        self._kinds = SafeLabel(tone="muted", parent=self)
+        for label in (self._words, self._kinds):
+            column.addWidget(label, 0, Qt.AlignmentFlag.AlignHCenter)
         column.addStretch(1)
         self.hide()
 
-    def cover(self) -> None:
-        """Shows the frame over the whole parent."""
+    def cover(self, words: str = "") -> None:
+        """Shows the frame over the whole parent, with words for what the page in front does with files."""
+        self._words.setText(words or self.tr("Drop to start a new run with it"))
+        self._kinds.setText("" if words else self.tr("A data file, a model folder or a run spec"))
         self._icon.setPixmap(pixmap("drop", "accent", SPACE * 5))
         self.setGeometry(self._area.rect().adjusted(SPACE, SPACE, -SPACE, -SPACE))
         self.show()

@@ -25,6 +25,7 @@ from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.export.service import Export
 from tunesmith_gui.models.run_words import state_word
+from tunesmith_gui.page import Page
 from tunesmith_gui.pages import PAGES
 from tunesmith_gui.plain_text import window_title
 from tunesmith_gui.services.hardware import Reading
@@ -114,6 +115,8 @@ class MainWindow(QMainWindow):
         self.rail.collapsed_changed.connect(lambda collapsed: self._state.setValue("rail_collapsed", collapsed))
         self.activity.opened.connect(lambda run_id: self.show_page("dashboard", run_id))
         self.activity.new_run_asked.connect(lambda: self.show_page("train"))
+        self.activity.folder_asked.connect(self._open_folder)
+        self.activity.changed.connect(self._show_activity)
         self.pages.navigate.connect(self.show_page)
         self.banners.navigate.connect(self.show_page)
         self.pages.notify.connect(self.toast.show_message)
@@ -133,7 +136,9 @@ class MainWindow(QMainWindow):
         runs.run_ended.connect(self._on_run_ended)
         runs.failed.connect(self._on_run_error)
         exports = self.context.exports
-        exports.changed.connect(self._show_live_runs)
+        exports.changed.connect(lambda: self.activity.show_ended(exports.unseen()))
+        self.activity.dismissed.connect(exports.forget)
+        self.activity.show_ended(exports.unseen())
         exports.ended.connect(self._on_export_ended)
         hardware = self.context.hardware
         hardware.changed.connect(self._on_reading)
@@ -192,7 +197,9 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Asks what becomes of live runs and of an installation, keeps the geometry."""
-        if self._ask_on_close and not (self._may_end_setup() and self._may_end_exports()):
+        if self._ask_on_close and not (
+            self._may_end_setup() and self._may_end_exports() and self.pages.may_close()
+        ):
             event.ignore()
             return
         runs = self.context.runs
@@ -262,17 +269,19 @@ class MainWindow(QMainWindow):
         """Takes files from anywhere over the window."""
         if any(url.isLocalFile() for url in event.mimeData().urls()):
             event.acceptProposedAction()
-            self._overlay.cover()
+            self._overlay.cover(self.pages.words_for_files())
 
     def dragLeaveEvent(self, _event: QDragLeaveEvent) -> None:
         """The files went elsewhere."""
         self._overlay.hide()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        """Opens the files on the Train page."""
+        """Opens the files on the page in front if it takes any, else on the Train page."""
         self._overlay.hide()
         event.acceptProposedAction()
-        self.open_files([url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()])
+        files = [Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()]
+        if files and not self.pages.take_files(files):
+            self.show_page("train", files)
 
     def _rail_wanted_collapsed(self) -> bool:
         return bool(self._state.value("rail_collapsed", False, type=bool))
@@ -298,18 +307,26 @@ class MainWindow(QMainWindow):
     def _show_live_runs(self) -> None:
         live = self.context.runs.live_runs() if "runs" in self.context.__dict__ else []
         self.activity.show_runs(live)
+        self._show_activity()
+
+    def _show_activity(self) -> None:
+        live = self.context.runs.live_runs() if "runs" in self.context.__dict__ else []
         self.rail.activity.set_words(self._activity_words(live))
 
     def _activity_words(self, live: list[LiveRun]) -> str:
         if not live:
-            exports = self.context.exports.live() if "exports" in self.context.__dict__ else []
-            return tr.fill(self.tr("Exporting %1"), exports[0].name) if exports else self.tr("Idle")
+            return self.activity.words or self.tr("Idle")
         first = live[0]
         if len(live) == 1 and first.state is RunState.RUNNING and first.num_steps:
             return tr.fill(self.tr("%1%, %2"), 100 * first.step // first.num_steps, first.name)
         if len(live) == 1:
             return tr.fill(self.tr("%1: %2"), state_word(first.state), first.name)
         return self.tr("%n active run(s)", "", len(live))
+
+    def _open_folder(self, folder: Path) -> None:
+        current = self.pages.currentWidget()
+        if isinstance(current, Page):
+            current.open_folder(folder)
 
     def _on_error(self, error: TunesmithError) -> None:
         self.toast.show_message("error", f"{core_text(error.message)}\n{core_text(error.hint)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QWidget
@@ -48,9 +49,15 @@ class PageStack(QStackedWidget):
             self.addWidget(self._pages[key])
         return self._pages[key]
 
+    def may_close(self) -> bool:
+        """Whether no page keeps the window open."""
+        return all(page.may_close() for page in self._pages.values() if isinstance(page, Page))
+
     def memories(self) -> dict[str, object]:
         """What the pages want to know when the window is built again, by key."""
-        return {key: page.memory() for key, page in self._pages.items() if isinstance(page, Page)}
+        built = {key: page.memory() for key, page in self._pages.items() if isinstance(page, Page)}
+        # A page that was not looked at since the last time has its memory still there.
+        return self._memories | built
 
     def show_page(self, key: str, argument: object = None) -> None:
         """Brings a page to the front and tells both pages."""
@@ -82,6 +89,17 @@ class PageStack(QStackedWidget):
     def perform(self, action: str) -> bool:
         """Offers a keyboard action to the page in front."""
         return self._shown is not None and self._shown.perform(action)
+
+    def words_for_files(self) -> str:
+        """What the page in front does with files that are dropped; "" where it takes none."""
+        return self._shown.words_for_files if self._shown is not None else ""
+
+    def take_files(self, files: list[Path]) -> bool:
+        """Gives dropped files to the page in front; False when it takes none."""
+        if self._shown is None or not self._shown.words_for_files:
+            return False
+        self._shown.on_shown(files)
+        return True
 
     def current_title(self) -> str:
         """Title of the page in front."""

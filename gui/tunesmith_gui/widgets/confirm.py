@@ -1,4 +1,4 @@
-"""A question with one thing to agree to: what will happen, in words, before it happens."""
+"""A question with one thing to agree to, or two: what will happen, in words, before it happens."""
 
 from __future__ import annotations
 
@@ -16,11 +16,22 @@ _WIDTH_LETTERS = 68
 class ConfirmDialog(QDialog):
     """Title, what happens, what is kept; the accepting button names what is done.
 
-    With `danger` it can't be undone: the Enter key cancels.
+    With `danger` it can't be undone: the Enter key cancels. A second way out is named by `other`; the dialog then ends
+    with `OTHER`.
     """
 
+    OTHER = 2
+
     def __init__(
-        self, title: str, text: str, note: str, accept: str, parent: QWidget | None = None, *, danger: bool = False
+        self,
+        title: str,
+        text: str,
+        note: str,
+        accept: str,
+        parent: QWidget | None = None,
+        *,
+        danger: bool = False,
+        other: str = "",
     ) -> None:
         super().__init__(parent)
         self.setWindowTitle(window_title(title))
@@ -37,6 +48,9 @@ class ConfirmDialog(QDialog):
         row.addStretch(1)
         self.cancel = button(self.tr("Cancel"), self.reject, parent=self)
         row.addWidget(self.cancel)
+        self.other = button(other, lambda: self.done(self.OTHER), parent=self)
+        self.other.setVisible(bool(other))
+        row.addWidget(self.other)
         self.go = button(accept, self.accept, kind="danger" if danger else "primary", parent=self)
         row.addWidget(self.go)
         column.addLayout(row)

@@ -1,4 +1,4 @@
-"""The question where a file shall be saved: in the person's documents first, with the ending of its kind."""
+"""The question where a file shall be saved, first in the documents of the person, with the ending of its kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 
 def ask_where_to_save(
-    parent: QWidget, title: str, file_name: str, kind: str, *, appends: bool = False
+    parent: QWidget,
+    title: str,
+    file_name: str,
+    kind: str,
+    *,
+    appends: bool = False,
+    folder: Path | None = None,
 ) -> Path | None:
     """Return the chosen path, or None.
 
@@ -19,9 +25,10 @@ def ask_where_to_save(
         file_name: proposed; its ending is added to a name without one.
         kind: of file, such as "Text (*.txt)".
         appends: a file that exists is kept and gets longer, so nobody is asked whether to replace it.
+        folder: where to save it first; None for the person's documents.
     """
     documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
-    start = documents if Path(documents).is_dir() else str(Path.home())
+    start = folder or (documents if Path(documents).is_dir() else Path.home())
     options = QFileDialog.Option.DontConfirmOverwrite if appends else QFileDialog.Option(0)
     chosen, _ = QFileDialog.getSaveFileName(parent, title, str(Path(start) / file_name), kind, "", options)
     if not chosen:

@@ -1,7 +1,7 @@
 """Show the settings, or change them with NAME=VALUE.
 
 `NAME=` empties a setting; `NAME=-` reads its value from the standard input, so that an address with a password stands
-in no list of processes. What is shown has no passwords.
+in no list of processes. What is shown has no passwords. Of the hub's access token, it is told where it is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 
-from tunesmith_core import terminal
+from tunesmith_core import hub_token, terminal
 from tunesmith_core.errors import EXIT_DONE, UserError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.redact import redact
@@ -37,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         shown = terminal.cell(redact(value)) if isinstance(value, str) else json.dumps(value)
         mark = "" if value == default else f"  ({said(Message('changed'))})"
         terminal.say(f"{name}={shown}{mark}\n    {said(declaration.meaning)}")
+    token = hub_token.found()
+    terminal.say(Message("Access token of the model hub: {place}", place=token.place if token else Message("none")))
     return EXIT_DONE
 
 

@@ -30,8 +30,8 @@ class SpokenFor(ChatService):
     def _post(self, command: str, **data: object) -> None:
         self.posted.append((command, data))
 
-    def is_ready(self) -> None:
-        self.ready = {"step": 30, "device": "cpu"}
+    def is_ready(self, **data: Any) -> None:
+        self.ready = {"step": 30, "device": "cpu", "has_template": True} | data
         self._become(ModelState.READY)
 
     def piece(self, text: str, side: str = TUNED, *, thinking: bool = False) -> None:

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 
 from tests.gui.chat.spoken_for import SpokenFor
 from tests.gui.layout_checks import clipped, unnamed
-from tests.gui.run_folders import make_run, texts
+from tests.gui.run_folders import texts
 from tunesmith_core import conversations
 from tunesmith_core.conversations import Answer, Conversation, Turn
 from tunesmith_core.errors import TunesmithError
@@ -25,18 +25,8 @@ from tunesmith_gui.chat.turn_view import TurnView
 
 
 @pytest.fixture
-def service(context: Any) -> SpokenFor:
-    result = SpokenFor()
-    context.__dict__["chat"] = result
-    return result
-
-
-@pytest.fixture
-def run(home: Path) -> Run:
-    assert home.is_dir()
-    result = make_run("done", "happy")
-    (result.checkpoints_path / "step-000020").mkdir(parents=True)
-    return result
+def run(finished: Run) -> Run:
+    return finished
 
 
 @pytest.fixture
@@ -49,6 +39,14 @@ def page(context: Any, service: SpokenFor, run: Run, qtbot: Any) -> ChatPage:
     qtbot.waitUntil(lambda: result.weights.count() > 0, timeout=5000)
     service.is_ready()
     return result
+
+
+@pytest.mark.parametrize(("has_template", "words"), [(True, "through its chat template"), (False, "as it stands")])
+def test_the_drawer_says_whether_a_chat_template_is_used(page: ChatPage, has_template: bool, words: str) -> None:
+    page.more.click()
+    page.context.chat.is_ready(has_template=has_template)
+    assert page.drawer.template.isVisible()
+    assert words in page.drawer.template.text()
 
 
 def write(page: ChatPage, qtbot: Any, text: str) -> None:
@@ -167,6 +165,32 @@ def test_a_question_is_edited_and_asked_again(page: ChatPage, service: SpokenFor
     assert [turn.answers[TUNED].text for turn in talk.turns] == ["This."]
 
 
+def test_asking_an_earlier_question_again_asks_first_and_keeps_the_keyboard_in_the_page(
+    page: ChatPage, service: SpokenFor, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(page, qtbot, "Who?", "Me.")
+    say(page, qtbot, "Sure?", "Yes.")
+    told: list[str] = []
+
+    def answer(may: bool) -> None:
+        def exec_(dialog: Any) -> bool:
+            told.append(texts(dialog))
+            return may
+
+        monkeypatch.setattr("tunesmith_gui.widgets.confirm.ConfirmDialog.exec", exec_)
+
+    answer(False)
+    click(page, qtbot, "Regenerate question 1")
+    assert "Questions after it that will be removed, with their answers: 1." in told[0]
+    assert [turn.question for turn in page.model.current.turns] == ["Who?", "Sure?"]
+    answer(True)
+    click(page, qtbot, "Regenerate question 1")
+    assert [turn.question for turn in page.model.current.turns] == ["Who?"]
+    assert page.window().focusWidget() is page.composer.box
+    service.piece("I.")
+    service.done()
+
+
 def test_an_answer_is_copied_and_becomes_a_row_of_data(
     page: ChatPage, tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,7 +302,6 @@ def test_a_question_that_is_too_long_stays_in_the_box(
 def test_what_a_closed_window_cut_off_counts_as_stopped_and_can_be_asked_again(
     page: ChatPage, context: Any, service: SpokenFor, run: Run, qtbot: Any
 ) -> None:
-    page._keep.setInterval(20)
     write(page, qtbot, "Who?")
     qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
     (talk,) = kept(run, page, qtbot)
@@ -291,11 +314,19 @@ def test_what_a_closed_window_cut_off_counts_as_stopped_and_can_be_asked_again(
     qtbot.waitUntil(lambda: words in texts(again), timeout=20_000)
     click(again, qtbot, "Regenerate question 1")
     assert service.asked[-1]["messages"][TUNED][-1]["content"] == "Who?"
-    # What has come of an answer is kept on the way.
+
+
+def test_what_has_come_of_an_answer_is_kept_on_the_way(
+    page: ChatPage, service: SpokenFor, run: Run, qtbot: Any
+) -> None:
+    page._keep.setInterval(20)
+    write(page, qtbot, "Who?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    assert len(kept(run, page, qtbot)) == 1
     service.piece("I a")
     qtbot.waitUntil(lambda: conversations.load(run)[0].turns[0].answers[TUNED].text == "I a", timeout=20_000)
     service.done()
-    qtbot.waitUntil(lambda: not page._keep.isActive(), timeout=5000)
+    qtbot.waitUntil(lambda: not page._keep.isActive(), timeout=20_000)
     assert kept(run, page, qtbot)[0].turns[0].answers[TUNED].status == "end"
 
 

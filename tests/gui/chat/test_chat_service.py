@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,8 +34,11 @@ class Task(QObject):
 
     def __init__(self, _kind: object, spec: Any, _parent: QObject) -> None:
         super().__init__()
-        self.spec, self.posted, self.over = spec, [], ""
+        self.spec, self.posted, self.over, self.described = spec, [], "", ("", False)
         Task.made.append(self)
+
+    def describe(self, doing: Callable[[], str], *, rests: bool = False) -> None:
+        self.described = doing(), rests
 
     def start(self) -> None:
         """Starts nothing."""

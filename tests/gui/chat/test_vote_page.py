@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QPlainTextEdit
 
 from tests.gui.chat.spoken_for import SpokenFor
 from tests.gui.layout_checks import clipped, unnamed
-from tests.gui.run_folders import make_run, texts
+from tests.gui.run_folders import texts
 from tunesmith_core import votes
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.chat import BASE, TUNED
@@ -25,22 +25,12 @@ QUESTIONS = ("What is it called?", "Who made it?")
 
 
 @pytest.fixture
-def service(context: Any) -> SpokenFor:
-    result = SpokenFor()
-    context.__dict__["chat"] = result
-    return result
-
-
-@pytest.fixture
-def run(home: Path) -> Run:
-    assert home.is_dir()
-    result = make_run("done", "happy")
-    (result.checkpoints_path / "step-000020").mkdir(parents=True)
-    journal = JournalWriter(result.journal_path)
+def run(finished: Run) -> Run:
+    journal = JournalWriter(finished.journal_path)
     told = [{"prompt": prompt, "expected": "E", "answer": "A"} for prompt in QUESTIONS]
     journal.write("answers", step=30, answers=told, seconds=1.0)
     journal.close()
-    return result
+    return finished
 
 
 def opened(context: Any, run: Run, qtbot: Any) -> VotePage:

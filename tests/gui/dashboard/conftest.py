@@ -19,7 +19,7 @@ def open_dashboard(context: Any, qtbot: Any) -> Callable[[Run], DashboardPage]:
         page.resize(1000, 700)
         page.show()
         page.on_shown(run.id)
-        qtbot.waitUntil(lambda: page.charts is not None and page._spec is not None, timeout=20_000)
+        qtbot.waitUntil(lambda: page.charts is not None and page.spec is not None, timeout=20_000)
         qtbot.waitUntil(lambda: page._follow is not None and page._follow.caught_up, timeout=5000)
         page._repaint()
         return page

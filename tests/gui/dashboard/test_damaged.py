@@ -78,7 +78,7 @@ def test_a_run_restored_from_a_backup_is_read_again(open_dashboard: Any, qtbot: 
     shutil.copy(good.spec_path, bad.spec_path)
     page.on_shown()
     qtbot.waitUntil(lambda: page.model.status.state is RunState.FINISHED, timeout=10_000)
-    qtbot.waitUntil(lambda: page._spec is not None, timeout=5000)
+    qtbot.waitUntil(lambda: page.spec is not None, timeout=5000)
     page._repaint()
     assert page.settings_used.topLevelItemCount()
 

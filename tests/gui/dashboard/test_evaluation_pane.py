@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,8 +16,8 @@ from tunesmith_core.evaluations import save
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui.dashboard import actions as actions_module
 from tunesmith_gui.dashboard import evaluation_card
-from tunesmith_gui.dashboard import page as page_module
 from tunesmith_gui.dashboard.model import pack
 from tunesmith_gui.dashboard.page import DashboardPage
 
@@ -83,7 +84,7 @@ def test_the_verdict_leads_to_another_run(page: DashboardPage, qtbot: Any) -> No
     assert (spec.schedule.max_steps, spec.name) == (10, "")
     with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
         page.ask("next:1")
-    assert asked.args[1].schedule.max_steps == page._spec.schedule.max_steps
+    assert asked.args[1].schedule.max_steps == page.spec.schedule.max_steps
 
 
 FOUND = {
@@ -104,6 +105,9 @@ class Task(QObject):
         super().__init__(parent)
         self.kind, self.spec, self.state = kind, spec, ""
         Task.made.append(self)
+
+    def describe(self, doing: Callable[[], str]) -> None:
+        self.doing = doing()
 
     def start(self) -> None:
         self.state = "started"
@@ -156,7 +160,7 @@ def test_the_report_is_saved_where_the_person_says(
     suffix = f".{button.lower()}"
     chosen, proposed = iter([None, tmp_path / f"told{suffix}"]), []
     monkeypatch.setattr(
-        page_module, "ask_where_to_save", lambda _window, _title, name, _kind: proposed.append(name) or next(chosen)
+        actions_module, "ask_where_to_save", lambda _window, _title, name, _kind: proposed.append(name) or next(chosen)
     )
     assert page.run is not None
     tell(page, *(("eval", {"step": step, "loss": loss}) for step, loss in ((0, 2.0), (30, 1.0))))

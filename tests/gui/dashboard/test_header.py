@@ -64,6 +64,24 @@ def test_preparing_says_what_and_promises_nothing(header: DashboardHeader) -> No
     assert header.progress.bar.share == 0.0
 
 
+def test_rows_becoming_tokens_are_told_with_their_pace(header: DashboardHeader) -> None:
+    phase = {"name": "data", "done": 12_000, "total": 50_000, "unit": "rows", "rows_per_s": 800.2, "remaining_s": 47.5}
+    words = []
+    for more in ({}, {"total": 0, "remaining_s": None}, {"name": "model", "rows_per_s": None}):
+        model = DashboardModel()
+        model.apply(pack([Event(1, 0.0, "hello", {}), Event(2, 1.0, "phase", phase | more)]))
+        header.show_model("run", model)
+        words.append((header.progress.words.text(), header.progress.steps.text(), header.progress.bar.share))
+    assert words == [
+        ("Reading the data", "12,000 of about 50,000 rows · 800 rows/s · 48 s left", 0.0),
+        ("Reading the data", "12,000 rows · 800 rows/s", 0.0),
+        ("Loading the model", "", 0.0),
+    ]
+    model.apply(pack([Event(3, 2.0, "phase", phase), Event(4, 3.0, "result", {"status": "stopped"})]))
+    header.show_model("run", model)
+    assert header.progress.steps.text() == ""
+
+
 def test_loss_and_time_are_the_largest_numbers(header: DashboardHeader) -> None:
     header.show_model("run", model_at(12, ("eval", {"step": 12, "loss": 3.5})))
     header.ensurePolished()

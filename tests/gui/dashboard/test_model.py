@@ -34,6 +34,17 @@ def test_happy_run() -> None:
     assert first > last
 
 
+def test_answers_to_held_out_rows_stand_in_for_samples() -> None:
+    model = DashboardModel()
+    answers = [{"prompt": prompt, "expected": "So.", "answer": f"{prompt} Because."} for prompt in ("Why?", "When?")]
+    model.apply(pack([Event(1, 0.0, "answers", {"step": 4, "answers": answers})]))
+    # The list shows the last one first.
+    assert [(each.step, each.prompt) for each in model.written()] == [(4, "When?"), (4, "Why?")]
+    assert model.written()[-1].text == "Why? Because."
+    model.apply(pack([Event(2, 0.0, "sample", {"step": 5, "prompt": "Who?", "text": "You."})]))
+    assert [each.text for each in model.written()] == ["You."]
+
+
 @pytest.mark.parametrize("tried_bytes", [None, 6 << 30])
 def test_the_log_says_what_runs_fused_and_what_it_takes(tried_bytes: int | None) -> None:
     model = DashboardModel()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QUrl
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from tests.gui.layout_checks import clipped
@@ -18,6 +19,7 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, JournalWriter, encode, read_journal
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui.dashboard import actions as actions_module
 from tunesmith_gui.dashboard.banners import make_banner, outcome_text
 from tunesmith_gui.dashboard.model import DashboardModel, pack
 from tunesmith_gui.dashboard.page import DashboardPage
@@ -72,10 +74,33 @@ def test_dashboard_of_a_finished_run(
     page.ask("open_folder")
     qtbot.waitUntil(lambda: revealed == [run.path], timeout=5000)
     opened: list[QUrl] = []
-    monkeypatch.setattr("tunesmith_gui.dashboard.page.QDesktopServices.openUrl", opened.append)
+    monkeypatch.setattr(actions_module.QDesktopServices, "openUrl", lambda url: opened.append(url) or True)
     page.ask("report")
     qtbot.waitUntil(lambda: opened == [QUrl.fromLocalFile(str(run.report_path))], timeout=5000)
     assert "Nobody knows whether" in run.report_path.read_text(encoding="utf-8")
+
+
+def test_a_report_that_no_browser_opens_can_be_found(
+    open_dashboard: Any, context: Any, monkeypatch: pytest.MonkeyPatch, qtbot: Any
+) -> None:
+    monkeypatch.setattr(actions_module.QDesktopServices, "openUrl", lambda _url: False)
+    run = make_run("done", "happy")
+    page = open_dashboard(run)
+    page.ask("report")
+    qtbot.waitUntil(lambda: "No browser opened" in texts(page), timeout=5000)
+    assert str(run.report_path) in texts(page)
+    find, copy = page._notice.buttons
+    copy.click()
+    assert QGuiApplication.clipboard().text() == str(run.report_path)
+    revealed: list[Path] = []
+    monkeypatch.setattr(context.desktop, "reveal", lambda path: revealed.append(path) or True)
+    find.click()
+    qtbot.waitUntil(lambda: revealed == [run.report_path.parent], timeout=5000)
+    page.ask("report")
+    qtbot.waitUntil(lambda: texts(page).count("No browser opened") == 1, timeout=5000)
+    assert clipped(page) == []
+    page.on_shown(make_run("other", "happy").id)
+    assert "No browser opened" not in texts(page)
 
 
 def test_what_came_of_a_run_is_told_with_the_next_step(tmp_path: Path) -> None:
@@ -118,7 +143,7 @@ def test_dashboard_offers_retries_after_out_of_memory(
     spec = run.load_spec()
     spec.data.context_length, spec.hardware.activation_checkpointing = 2048, False
     page = open_dashboard(run)
-    page._spec = spec
+    page.spec = spec
     page._drop_banner()
     page._repaint()
     banner = page._banner
@@ -197,6 +222,21 @@ def test_what_changed_before_a_resume_is_listed_below_a_short_title(qtbot: Any) 
     assert banner is not None
     assert banner._title.text() == "It continues."
     assert banner._text.text() == "a: 1 -> 2.\nb: 3 -> 4.\nContinue."
+
+
+@pytest.mark.parametrize("end", ["finished", "stopped"])
+def test_what_was_noted_of_the_data_stays_once_the_run_has_ended(qtbot: Any, end: str) -> None:
+    page, model = QWidget(), DashboardModel()
+    qtbot.addWidget(page)
+    told = {"code": "dataset-not-reviewed", "message": "q.jsonl: rows that nobody has reviewed (8)."}
+    ended = {"status": end, "step": 2}
+    model.apply(
+        pack([Event(1, 1.0, "hello", {}), Event(2, 1.0, "warning", told), Event(3, 2.0, "result", ended)])
+    )
+    banner = make_banner(model, None, Path(), None, lambda _: None, page)
+    assert banner is not None
+    assert banner._title.text().startswith(end.capitalize())
+    assert banner._text.text().splitlines()[-1] == told["message"]
 
 
 def test_log_filters_by_level_and_words(open_dashboard: Any, qtbot: Any) -> None:

@@ -183,7 +183,7 @@ def test_the_page_of_a_failed_run_leads_to_the_fix(
     run = failed_run()
     window.show_page("dashboard", run.id)
     page: Any = window.pages.currentWidget()
-    qtbot.waitUntil(lambda: page._spec is not None, timeout=20_000)
+    qtbot.waitUntil(lambda: page.spec is not None, timeout=20_000)
     qtbot.waitUntil(
         lambda: page._banner is not None and "2.1 GiB were asked for" in words(page._banner), timeout=15_000
     )

@@ -17,7 +17,7 @@ from tests.gui.dashboard.conftest import open_dashboard as open_dashboard
 from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.run_folders import EVENTS, texts
 from tests.run_adapter import make_adapter
-from tunesmith_core import exports, files
+from tunesmith_core import export_proof, exports, files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kind import RunFolder
@@ -220,7 +220,8 @@ def test_a_verified_export_says_so_with_its_figures(sheet: ExportSheet, service:
     export = started(sheet, service)
     end(export, ANSWER | {"existed": True, "ollama": "bot:q8_0", "lm_studio": "/lm/a.gguf"})
     shown = texts(sheet)
-    assert "Verified equal\nSame next token at 98.1% of 160 positions, 0.0053 nats apart." in shown
+    assert "Verified: only rounding differs\nSame next token at 98.1% of 160 positions, 0.0053 nats apart." in shown
+    assert "Nats tell how far apart" in shown
     told = ("3 MiB in /exports/a", "exported before", "ollama run bot:q8_0", "In LM Studio: /lm/a.gguf", "apache-2.0")
     assert all(words in shown for words in told)
     buttons = {each.text(): each for each in sheet.findChildren(QPushButton)}
@@ -245,20 +246,22 @@ def test_what_rounding_costs_is_not_called_equal() -> None:
 
 
 def test_figures_too_small_to_matter_are_no_long_numbers() -> None:
-    assert model.figures_words(PROOF | {"mean_kl": 1e-9}).endswith("less than 0.0001 nats apart.")
+    said = model.ending(ANSWER | {"proof": PROOF | {"mean_kl": 1e-9, "agreement": 1.0}})
+    assert (said.title, said.tone) == ("Verified equal", "ok")
+    assert said.text.endswith("less than 0.0001 nats apart.")
 
 
 def test_answers_that_change_are_a_warning(sheet: ExportSheet, service: ExportService) -> None:
     export = started(sheet, service)
     changed = {**PROOF, "mean_kl": 0.54}
-    tell(export, "warning", code="export-differs", message=exports.changed_answers(changed))
+    tell(export, "warning", code="export-differs", message=export_proof.changed_answers(changed))
     tell(export, "warning", code="chat-template-unclear", message="No Modelfile.")
     end(export, ANSWER | {"proof": changed})
     shown = texts(sheet)
     assert "Exported, but the answers change" in shown
     assert shown.count("A larger type, such as q8_0") == 1
     assert "No Modelfile." in shown
-    assert "0.54 nats apart" in shown
+    assert "98% of the next tokens" in shown
 
 
 def test_what_was_not_compared_is_not_called_equal(sheet: ExportSheet, service: ExportService) -> None:
@@ -295,14 +298,14 @@ def test_closing_the_sheet_leaves_the_export_at_work(
     assert window.findChildren(ExportSheet) == []
     assert service.live() == [export]
     assert not export.task.cancelled
-    assert "Exporting Support Bot" in window.rail.activity.accessibleName() + window.rail.activity.text()
+    assert export.task.words == "Exporting Support Bot"
     again = opened(context, run, window, qtbot)
     assert "Writing the file: 50%" in texts(again)
     again.shut.click()
     end(export, ANSWER)
-    assert window.toast.label.text() == "Support Bot: Verified equal"
+    assert window.toast.label.text() == "Support Bot: Verified: only rounding differs"
     seen = opened(context, run, window, qtbot)
-    assert "Verified equal" in texts(seen)
+    assert "Verified: only rounding differs" in texts(seen)
     seen.reject()
     assert service.of(str(run.path)) is None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
@@ -16,20 +17,32 @@ from tests.gui.new_run.driving import GIB, close, fill_in, make_page, scripted_t
 from tests.parquet_files import parquet_of
 from tests.workbooks import write_workbook
 from tunesmith_core import paths
+from tunesmith_core.datafmt.sniffing import TEMPLATE_TOKENS
 from tunesmith_core.error_code import USER
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import UserError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.kind import Kind
 from tunesmith_core.operations.kinds.engine import HeadSpec
 from tunesmith_core.operations.runner import Outcome
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.new_run import workbook
-from tunesmith_gui.new_run.column_question import ColumnQuestion
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.services import workbook
+from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.column_question import ColumnQuestion
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
+
+
+def head_answer(
+    rows: list[dict[str, str]], num_rows: int = 40, sheet: str = "A", sheets: Sequence[str] = ("A",)
+) -> dict[str, Any]:
+    """What the engine tells of the first rows of a workbook."""
+    found = {"rows": rows, "num_rows": num_rows, "longest_row_bytes": 30}
+    return {**found, "sheet": sheet, "sheets": list(sheets), "problem": None}
 
 
 def missing_folder(model: Path, data: Path) -> None:
@@ -49,7 +62,7 @@ def pickle_weights(model: Path, data: Path) -> None:
 
 
 def unreadable_data(model: Path, data: Path) -> None:
-    data.write_bytes(b"PK\x03\x04 not rows")
+    data.write_bytes(b"7z\xbc\xaf not rows")
     del model
 
 
@@ -83,7 +96,7 @@ class TestBadInput:
             (missing_folder, "model-files-missing-or-corrupt", "is not a folder"),
             (cut_weights, "model-files-missing-or-corrupt", "is cut short"),
             (pickle_weights, "model-pickle-refused", "pickle"),
-            (unreadable_data, "dataset-parse-error", "a ZIP archive"),
+            (unreadable_data, "dataset-parse-error", "a 7-Zip archive"),
             (empty_data, "dataset-empty", "data.jsonl"),
             (empty_parquet, "dataset-empty", "has no rows"),
             (row_without_column, "dataset-column-missing", "line 4"),
@@ -150,8 +163,7 @@ class TestBadInput:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         data = write_workbook(tmp_path / "a.xlsx", {"A": [list(names), ["Add them.", "7"]]})
-        found = {"rows": [dict(zip(names, ("Add them.", "7"), strict=True))], "num_rows": 40}
-        ended = Outcome(OperationState.FINISHED, 0, found)
+        ended = Outcome(OperationState.FINISHED, 0, head_answer([dict(zip(names, ("Add them.", "7"), strict=True))]))
         asked: list[HeadSpec] = []
         monkeypatch.setattr(workbook, "conduct", lambda _kind, spec: asked.append(spec) or ended)
         fill_in(qtbot, page, model, data)
@@ -160,10 +172,38 @@ class TestBadInput:
             (question,) = page.data_picker.findChildren(ColumnQuestion)
             qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
-        assert page.data_picker.facts.text().startswith("40 examples  ·  XLSX  ·  ")
+        assert page.data_picker.facts.text().startswith("40 rows  ·  XLSX  ·  ")
         assert "Prompt and response" in page.data_picker.facts.text()
         assert page.facts.num_rows == 40
+        assert page.facts.max_tokens == 30 + TEMPLATE_TOKENS  # not the whole context
         assert [(spec.path, spec.num_rows) for spec in asked] == [(str(data), workbook.NUM_ROWS)]
+
+    def test_the_sheet_of_a_workbook_is_chosen_beside_it(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        data = write_workbook(tmp_path / "a.xlsx", {"Odd": [["a"], ["1"]], "Pairs": [["a"], ["1"]]})
+
+        def conduct(_kind: Kind, spec: HeadSpec) -> Outcome:
+            sheet = spec.sheet or "Pairs"
+            row = {"question": "Why?", "answer": "So."} if sheet == "Pairs" else {"a": "1", "b": "2", "c": "3"}
+            num_rows = 30 if sheet == "Pairs" else 9
+            return Outcome(OperationState.FINISHED, 0, head_answer([row], num_rows, sheet, ["Odd", "Pairs"]))
+
+        monkeypatch.setattr(workbook, "conduct", conduct)
+        fill_in(qtbot, page, model, data)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        sheets = page.data_picker.sheets
+        assert sheets.isVisibleTo(page)
+        assert (sheets.combo.currentText(), page.form.value("data.sources[0].sheet")) == ("Pairs", "Pairs")
+        assert page.facts.num_rows == 30
+        page.form.set_value("evaluation.path", str(data))
+        sheets.combo.setCurrentIndex(0)
+        sheets.combo.activated.emit(0)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.COLUMNS, timeout=5000)
+        assert (page.facts.num_rows, page.form.value("data.sources[0].sheet")) == (9, "Odd")
+        assert (sheets.combo.currentText(), page.form.value("evaluation.path")) == ("Odd", str(data))
+        page.actions_.choose_data(str(tmp_path / "none.csv"))
+        assert not sheets.isVisibleTo(page)
 
     def test_a_damaged_workbook_is_told_when_it_is_chosen(
         self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -215,12 +255,38 @@ class TestBadInput:
         qtbot.waitUntil(lambda: "line 2" in shown_words(page), timeout=5000)
         assert not page.form.value("data.skip_bad_rows")
 
+    def test_nothing_that_an_earlier_file_left_is_said_of_other_data(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        earlier = SourceSpec(
+            path="/a.xlsx", format="text", columns={"text": "t"}, encoding="cp932", sheet="Data"
+        )
+        spec = page.form.spec
+        spec.model.path, spec.evaluation.path, spec.evaluation.percent = str(model), "/held.jsonl", 0.0
+        spec.data.sources, spec.data.skip_bad_rows = [earlier, SourceSpec(path="/b.csv")], True
+        page.form.load_spec(spec)
+        page.actions_.take_draft(json.loads(json.dumps(page.actions_.draft())))
+        page.actions_.choose_data(str(data_file))
+        left = page.form.spec
+        assert left.data.sources == [SourceSpec(path=str(data_file))]
+        assert (left.data.skip_bad_rows, left.evaluation.path) == (False, "")
+        assert left.evaluation.percent == page.form.baseline("evaluation.percent")
+        page.actions_.take_source(earlier)
+        assert page.form.spec.data.sources == [earlier]
+
+    def test_an_answer_about_the_earlier_file_says_nothing_of_the_next(
+        self, page: NewRunPage, data_file: Path
+    ) -> None:
+        page.actions_.choose_data(str(data_file))
+        page.facts._take_data(DataFacts("/earlier.csv", encoding="cp932"))
+        assert page.form.value("data.sources[0].encoding") == "utf-8"
+
     @pytest.mark.parametrize(
         ("content", "fix"),
         [
             (b"thema\nIch.\n", "Map columns\u2026"),
             (b"thema\nIch.,zu viel\nIch.\n", "Map columns\u2026"),
-            (b"PK\x03\x04 not rows", "Choose another file\u2026"),
+            (b"7z\xbc\xaf not rows", "Choose another file\u2026"),
             (b'prompt,completion\n"open quote,x\n', "Choose another file\u2026"),
         ],
     )

@@ -14,12 +14,12 @@ from pytestqt.qtbot import QtBot
 from tests.gui.layout_checks import clipped, tab_stops, unnamed
 from tests.gui.new_run.driving import fill_in, shown_words
 from tunesmith_core.datafmt.formats import RAW
-from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
-from tunesmith_gui.new_run.column_question import ColumnQuestion
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.column_mapping import ColumnMappingDialog
+from tunesmith_gui.widgets.column_question import ColumnQuestion
 
 GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
 NAMELESS = [{"id": 1, "a": "Why?", "b": "Because it is so.", "c": None}]
@@ -38,8 +38,10 @@ def make(qtbot: QtBot, head: list[dict[str, Any]], found: str = "auto", **mappin
     return dialog
 
 
-def chosen(dialog: ColumnMappingDialog) -> dict[str, str]:
-    return {role: combo.currentData() for role, combo in dialog.role_combos.items()}
+def chosen(dialog: ColumnMappingDialog) -> dict[str, object]:
+    """The columns that are chosen; roles without one are left out."""
+    return {role: combo.currentData() for role, combo in dialog.role_combos.items() if combo.currentData()}
+
 
 
 class TestDialog:
@@ -59,7 +61,7 @@ class TestDialog:
         dialog = make(qtbot, GERMAN)
         choose(dialog.role_combos["prompt"], "thema")
         choose(dialog.format, "alpaca")
-        assert chosen(dialog) == {"instruction": "thema", "input": "", "output": "antwort", "system": ""}
+        assert chosen(dialog) == {"instruction": "thema", "output": "antwort"}
         choose(dialog.format, "text")
         choose(dialog.format, "prompt-completion")
         assert chosen(dialog) == {"prompt": "thema", "completion": "antwort"}
@@ -139,7 +141,7 @@ class TestQuestion:
 
     def test_tab_goes_from_the_file_through_the_question(self, page: NewRunPage, question: ColumnQuestion) -> None:
         page.data_picker.browse.setFocus()
-        wanted = [*question.combos.values(), question.use, question.others, page.data_picker.preview]
+        wanted = [*question.combos.values(), question.use, question.others]
         assert tab_stops(page)[: len(wanted)] == wanted
 
     def test_the_answer_holds_for_other_files_with_the_same_columns(

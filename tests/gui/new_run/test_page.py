@@ -19,12 +19,13 @@ from tunesmith_core import launch
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DEBOUNCE_MS
-from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing
-from tunesmith_gui.new_run.form_memory import draft_path
+from tunesmith_gui.new_run.form import LISTED, SAMPLE_FILES, Missing
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.services.form_memory import draft_path
 from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.tokens import SPACE
 
@@ -43,8 +44,21 @@ class TestChoosing:
         assert page.start_bar.start.text() == "Start run   Ctrl+Enter"
         assert page.start_bar.start.isEnabled()
         assert "chat template found" in page.model_picker.facts.text()
-        assert "3 examples" in page.data_picker.facts.text()
+        assert "3 rows" in page.data_picker.facts.text()
         assert page.model_picker.chip.text == "Fits"
+
+    def test_a_plan_counts_the_examples_that_long_texts_become(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        page.facts.know_preview(ANSWER | {"num_rows": 70})
+        assert page.facts.num_rows == 3
+        page.form.set_value("data.overlong", "split")
+        assert page.facts.num_rows == 3, "the preview was of other settings"
+        page.facts.know_preview(ANSWER | {"num_rows": 70})
+        assert page.facts.num_rows == 70
+        page.facts.know_preview(ANSWER | {"num_rows": 70, "is_complete": False})
+        assert page.facts.num_rows == 3
 
     def test_a_model_is_chosen_from_the_list(
         self, qtbot: QtBot, model: Path, context: Context, fake_engine: Any
@@ -324,13 +338,26 @@ class TestPlan:
         devices[:] = [Hardware("cpu", "x86", GIB, GIB, GIB, GIB)]
         data_file.write_text('{"prompt": "Why?", "completion": "' + "so " * 400_000 + '"}\n')
         page.form.set_value("data.context_length", 1_000_000)
+        place = page.start_bar.start.mapTo(page, QPoint())
         fill_in(qtbot, page, model, data_file)
         qtbot.waitUntil(lambda: page.start_bar.start.text() == "Does not fit: see plan", timeout=5000)
+        settle()
+        assert page.start_bar.start.mapTo(page, QPoint()) == place
         assert page.plan_card.chip.text == "Does not fit"
         fix = next(each for each in page.plan_card.findChildren(QPushButton) if each.text().endswith(" tokens"))
         assert "saves" in fix.accessibleDescription()
         qtbot.mouseClick(fix, Qt.MouseButton.LeftButton)
         assert page.form.value("data.context_length") == 749_952
+
+    def test_a_warm_up_longer_than_the_run_is_told(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        page.form.set_value("schedule.max_steps", 4)
+        page.form.set_value("schedule.warmup_steps", 3)
+        fill_in(qtbot, page, model, data_file)
+        assert "warm-up" not in page.plan_card.notes.text()
+        page.form.set_value("schedule.warmup_steps", 5)
+        qtbot.waitUntil(lambda: "The warm-up has 5 steps and the run 4" in page.plan_card.notes.text(), timeout=5000)
 
     def test_short_rows_fit_whatever_the_context_length(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]
@@ -353,6 +380,7 @@ class TestPlan:
     def test_a_measured_step_replaces_the_estimate(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        page.form.set_value("schedule.warmup_steps", 0)
         fill_in(qtbot, page, model, data_file)
         tasks = scripted_tasks(monkeypatch)
         qtbot.mouseClick(page.plan_card.check, Qt.MouseButton.LeftButton)
@@ -396,6 +424,18 @@ class TestPlan:
 
 
 class TestLookingCloser:
+    def test_the_preview_names_the_file_of_a_row_where_there_are_several(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        page.form.add_source(SourceSpec(path=str(data_file)))
+        tasks = scripted_tasks(monkeypatch)
+        qtbot.mouseClick(page.data_picker.preview, Qt.MouseButton.LeftButton)
+        (dialog,) = page.findChildren(DataPreviewDialog)
+        tasks[0].succeeded(ANSWER | {"rows": [{**ANSWER["rows"][0], "place": "/d/b.jsonl, line 10"}]})
+        assert "  ·  b.jsonl, line 10  ·  " in dialog.place.text()
+        assert "/d/" not in dialog.place.text()
+
     def test_the_preview_shows_text_and_what_is_learned(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -495,7 +535,7 @@ class TestLayout:
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
     ) -> None:
         fill_in(qtbot, page, model, data_file)
-        qtbot.waitUntil(lambda: gap(page.plan_card, page.start_bar.start) == SPACE * 2, timeout=3000)
+        qtbot.waitUntil(lambda: gap(page.plan_card, page.start_bar.start) >= SPACE * 2, timeout=3000)
         assert gap(page.start_bar.start, page.start_bar.copy_as) == SPACE
         page.resize(700, 600)
         qtbot.waitUntil(lambda: page.start_bar.plan.isVisible() and page.start_bar.start.isVisible(), timeout=3000)
@@ -540,7 +580,7 @@ class TestLayout:
             "Map columns…",
             "Preview…",
             "Balanced",
-            "All settings: Show all 51",
+            f"All settings: Show all {len(LISTED)}",
             "Keep 5% of the examples for evaluation",
             "Name of the run",
             "Check the plan",

@@ -9,12 +9,16 @@ from PySide6.QtWidgets import QScrollBar
 from pytestqt.qtbot import QtBot
 
 from tests.core.test_planner import CARD, fused, gpu, make
-from tunesmith_core.planner import plan
+from tests.gui.conftest import settle
+from tests.gui.layout_checks import clipped
+from tunesmith_core.messages import Message
+from tunesmith_core.planner import Saving, plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui import tr
 from tunesmith_gui.new_run.facts import PlanFacts
-from tunesmith_gui.new_run.page import SIDE_WIDTH_PX
+from tunesmith_gui.new_run.page import SIDE_WIDTH_PX, NewRunPage
 from tunesmith_gui.new_run.plan_card import PlanCard
+from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.tr import size
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
@@ -35,17 +39,64 @@ def test_least_memory_is_shown_where_a_run_takes_more(qtbot: QtBot) -> None:
     assert "Minimum memory" not in _words(qtbot, fused(), measured_bytes=1 << 30)
 
 
+def _tight() -> PlanFacts:
+    """A plan with ways to make it fit, one of them with about as many words as they get."""
+    estimate = plan(make({"schedule.micro_batch_size": 8, "adapter.dropout": 0.1}), gpu(12), card=CARD)
+    assert len(estimate.fixes) > 3
+    long = Saving(Message("1,536 tokens instead of 2,048"), (("a", 1),), 15 << 28)
+    return PlanFacts(replace(estimate, fixes=(*estimate.fixes, long)), gpu(12))
+
+
 @pytest.mark.parametrize("language", ["en", "zh_CN"])
 def test_a_plan_with_fixes_fits_into_its_column_beside_a_scroll_bar(qtbot: QtBot, language: str) -> None:
     tr.install_language(language)
     try:
         card = PlanCard()
         qtbot.addWidget(card)
-        estimate = plan(make({"schedule.micro_batch_size": 8, "adapter.dropout": 0.1}), gpu(12), card=CARD)
-        assert len(estimate.fixes) > 3
-        card.show_plan(PlanFacts(estimate, gpu(12)))
+        card.show_plan(_tight())
         scroll_bar_px = QScrollBar().sizeHint().width()
         assert card.minimumSizeHint().width() <= SIDE_WIDTH_PX - scroll_bar_px
+    finally:
+        tr.install_language("en")
+
+
+def test_a_shorter_context_says_how_many_examples_are_longer(qtbot: QtBot) -> None:
+    facts = _tight()
+    limit = next(dict(fix.changes)["data.context_length"] for fix in facts.plan.fixes if "tokens" in fix.label)
+    bars = tuple(
+        {"from_tokens": start, "to_tokens": start + 100, "num_rows": 3} for start in (0, limit - 50, limit + 50)
+    )
+    card = PlanCard()
+    qtbot.addWidget(card)
+
+    def said(**measured: object) -> list[str]:
+        card.show_plan(replace(facts, **measured))  # type: ignore[arg-type]
+        return [label.text() for label in card._cells if isinstance(label, SafeLabel) and "longer" in label.text()]
+
+    assert said() == []
+    assert said(longest_tokens=limit, lengths=bars) == []
+    assert said(longest_tokens=limit + 140, lengths=bars) == ["Examples longer than that: at least 3"]
+    assert said(longest_tokens=limit + 1) == ["Examples longer than that: at least 1"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh_CN"])
+def test_a_long_plan_is_not_cut_off_in_a_small_window(
+    window: MainWindow, monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    tr.install_language(language)
+    try:
+        page = window.pages.currentWidget()
+        assert isinstance(page, NewRunPage)
+        window.resize(1024, 640)
+        page.plan_card.show_plan(_tight())
+        for name in ("show_plan", "show_nothing"):
+            # The page's own facts may come at any moment.
+            monkeypatch.setattr(page.plan_card, name, lambda *_: None)
+        page.plan_card.notes.setText("This run trains plain text for a model with a chat template. " * 5)
+        page.plan_card.notes.show()
+        settle()
+        assert page._plan_scroll.verticalScrollBar().maximum() > 0
+        assert clipped(page) == []
     finally:
         tr.install_language("en")
 

@@ -144,7 +144,7 @@ class TestPages:
         assert page is not None
         stops = [stop for stop in tab_stops(window) if page.isAncestorOf(stop)]
         tops = [stop.mapTo(page, QPoint(0, 0)).y() for stop in stops]
-        assert len(stops) == 12
+        assert len(stops) == 16
         assert tops == sorted(tops)
 
     def test_page_is_told_when_it_comes_and_goes(self, runs: FakeRuns, recorder: None, window: MainWindow) -> None:

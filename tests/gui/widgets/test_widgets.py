@@ -18,6 +18,7 @@ from tunesmith_gui.widgets.empty_state import EmptyState
 from tunesmith_gui.widgets.field import Field
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.meter import Meter
+from tunesmith_gui.widgets.path_combo import PathCombo
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 from tunesmith_gui.widgets.segmented import Segmented
 from tunesmith_gui.widgets.status_chip import StatusChip
@@ -223,3 +224,20 @@ def test_toast_shows_literal_text_and_goes_by_itself(qtbot: QtBot, monkeypatch: 
     QApplication.sendPostedEvents(parent, QEvent.Type.Resize.value)
     assert parent.rect().contains(toast.geometry())
     qtbot.waitUntil(lambda: not toast.isVisible())
+
+
+def test_a_path_that_is_too_long_ends_with_an_ellipsis(qtbot: QtBot) -> None:
+    combo = PathCombo("Model", "", "models")
+    qtbot.addWidget(combo)
+    name = "org/a-model-with-quite-a-long-name"
+    combo.show_path(name)
+    combo.resize(2000, combo.sizeHint().height())
+    combo.show()
+    qtbot.waitExposed(combo)
+    assert combo._edit.shown_text() == name
+    combo.resize(combo.minimumSizeHint())
+    settle()
+    shown = combo._edit.shown_text()
+    assert shown.endswith("…")
+    assert name.startswith(shown[:-1])
+    assert combo._edit.text() == name

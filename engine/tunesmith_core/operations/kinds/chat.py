@@ -86,9 +86,10 @@ class AskSpec:
 
 @dataclass(frozen=True, slots=True)
 class RenderSpec:
-    """The folder of the model whose tokenizer and chat template make prompts."""
+    """The folder of the model whose tokenizer makes prompts, and the chat template by which."""
 
     folder: AbsolutePath
+    template: str
 
 
 def ask(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.operations.kind import AbsolutePath, Kind, Place
 from tunesmith_core.operations.limits import Limits
 from tunesmith_core.spec import RunSpec
@@ -15,27 +16,35 @@ TOKENIZER_LOADED = "rows"
 
 @dataclass(frozen=True, slots=True)
 class PreviewSpec:
-    """Which rows are shown."""
+    """Which rows are shown, and whether token by token."""
 
     run: RunSpec
     num_rows: int = 5
+    tokens: bool = False
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return the spec as JSON values."""
-        return {"run": self.run.to_dict(), "num_rows": self.num_rows}
+        return {"run": self.run.to_dict(), "num_rows": self.num_rows, "tokens": self.tokens}
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> PreviewSpec:  # Any: JSON values
         """Rebuild a spec from `to_dict`."""
-        return PreviewSpec(RunSpec.from_dict(values["run"]), int(values["num_rows"]))
+        return PreviewSpec(RunSpec.from_dict(values["run"]), int(values["num_rows"]), bool(values["tokens"]))
 
 
 @dataclass(frozen=True, slots=True)
 class HeadSpec:
-    """A workbook, and how many of its first rows are wanted."""
+    """A file that libraries read, how many of its first rows are wanted, and how they are read.
+
+    Attributes:
+        sheet: of a workbook; "" for the first one with rows, or another one where only that is recognized.
+        encoding: of text in an archive.
+    """
 
     path: AbsolutePath
     num_rows: int
+    sheet: str = ""
+    encoding: str = UTF_8
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,8 @@ PREPARE = Kind(
     title="Preparing the data",
     spec=PrepareSpec,
     function="tunesmith_engine.operations:prepare",
-    grace_s=1.0,
+    # What is done is kept, also when it is killed.
+    grace_s=0.5,
     limits=Limits(),
 )
 PROMPT = Kind(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,6 @@ from tunesmith_engine.export.restoring import PREFIX
 from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.verifying import Way, verify
-from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.load import load_config
 from tunesmith_engine.model.lora import trainable
 
@@ -54,7 +54,7 @@ def write_gguf_adapter(host: Host, trained: Trained, folder: Path, staging: Stag
     config, model = load_config(folder), trained.load(folder)
     alpha = float(trained.spec.adapter.alpha)
     parts = lora_parts(model, config, alpha)
-    base = _base_file(folder, model, config)
+    base = _base_file(folder, model, config, trained.tokenizer(folder))
     staging.check_space(base.num_bytes + HEADER_BYTES + sum(part.nbytes for part in parts.values()))
     name = file_name(trained, "lora")
     _write(staging.part(name), architecture_of(config), display_name(trained.run), alpha, parts)
@@ -106,12 +106,14 @@ def lora_parts(model: PeftModel, config: Config, alpha: float) -> Parts:
     return parts
 
 
-def _base_file(folder: Path, model: PeftModel, config: Config) -> GgufFile:
+def _base_file(
+    folder: Path, model: PeftModel, config: Config, tokenizer: Any
+) -> GgufFile:  # Any: a transformers tokenizer
     merged = MergedModel(folder, lambda shapes: Merging(model, shapes))
     weights = merged.weights()
     tensors = {name: weight.tensor for name, weight in weights.items()}
     read = Weights(tensors, lambda name: merged.read_base(weights[name]))
-    return GgufFile(config, load_tokenizer(folder), read, BASE_TYPE, stops_of(folder))
+    return GgufFile(config, tokenizer, read, BASE_TYPE, stops_of(folder))
 
 
 def _write(path: Path, architecture: Architecture, name: str, alpha: float, parts: Parts) -> None:

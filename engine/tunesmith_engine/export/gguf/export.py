@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.gguf_types import FILE_TYPES, HEADER_BYTES
 from tunesmith_core.messages import Message
 from tunesmith_core.model_json import read_object
@@ -24,7 +25,7 @@ from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, modelfile
 from tunesmith_engine.export.gguf.proof import ask_file, plain_token
 from tunesmith_engine.export.gguf.tokenizer import is_blind_to_marks
 from tunesmith_engine.export.gguf.writing import GgufFile, Weights
-from tunesmith_engine.export.merged_card import UNKNOWN, gguf_card
+from tunesmith_engine.export.merged_card import gguf_card
 from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, is_licence
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.progress import Progress
@@ -33,7 +34,6 @@ from tunesmith_engine.export.rounding import Rounding
 from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.verifying import Way, verify
-from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.load import load_config
 
 UNROUNDED = "f32"
@@ -59,7 +59,7 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
     model = trained.load(folder)
     merged = MergedModel(folder, lambda shapes: Merging(model, shapes))
     weights = merged.weights()
-    config, tokenizer = load_config(folder), load_tokenizer(folder)
+    config, tokenizer = load_config(folder), trained.tokenizer(folder)
     file = GgufFile(
         config,
         tokenizer,
@@ -70,7 +70,7 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
     name = file_name(trained, type_name)
     staging.check_space(file.num_bytes + HEADER_BYTES)
     if not staging.holds(name):
-        licence = base_model_license(folder).replace(UNKNOWN, "")
+        licence = base_model_license(folder).replace(UNKNOWN_LICENCE, "")
         progress = Progress(host, "converting", file.num_bytes)
         staging.finish(name, file.write(staging.part(name), display_name(trained.run), licence, progress.advance))
     for path in filter(is_licence, merged.copied()):

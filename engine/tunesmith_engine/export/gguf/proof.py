@@ -21,8 +21,8 @@ from tunesmith_engine.export.proof import (
     prompt_tokens,
 )
 
-SAME_NATS = 1e-3
-"""So close are the probabilities after the same tokens."""
+SAME_TOKENS_NATS = 1e-3
+"""Two prompts are the same tokens where the log-probabilities of what comes next differ by less."""
 
 TEXTS = (
     "Hello world",
@@ -84,7 +84,8 @@ def _check_stops(llama: LlamaCpp, tokenizer: Tokenizer) -> None:
 def _same(one: tuple[int, dict[int, float]], other: tuple[int, dict[int, float]]) -> bool:
     """Return whether two prompts have as many tokens, and the same next ones."""
     best = sorted(one[1], key=lambda token: -one[1][token])[:8]
-    return one[0] == other[0] and all(abs(one[1][each] - other[1].get(each, -math.inf)) < SAME_NATS for each in best)
+    differences = (abs(one[1][each] - other[1].get(each, -math.inf)) for each in best)
+    return one[0] == other[0] and all(difference < SAME_TOKENS_NATS for difference in differences)
 
 
 def _compare(llama: LlamaCpp, answer: Answer) -> list[Choice]:

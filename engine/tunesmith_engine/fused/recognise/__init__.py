@@ -36,7 +36,7 @@ def recognise(model: AnyModel) -> ModelShape:
 
 def _read(model: AnyModel) -> ModelShape:
     """Do what `recognise` says; a part that is missing shows as an AttributeError."""
-    whole = _base_model(model)
+    whole = base_model(model)
     name, decoder = find_decoder(whole)
     layers = tuple(_layers(name, decoder))
     embedding, scale = read_embedding(name, decoder)
@@ -116,7 +116,7 @@ def _check_trained(model: AnyModel, decoder: AnyModel, shape: ModelShape) -> lis
         if parameter.requires_grad and id(parameter) not in reached
     }
     in_texts = {id(parameter) for parameter in [*decoder.parameters(), *shape.head.parameters()]}
-    has_images = decoder is not _base_model(model).model
+    has_images = decoder is not base_model(model).model
     for name, parameter in left.items():
         if not has_images or id(parameter) in in_texts:
             raise NotFusableError(
@@ -127,5 +127,6 @@ def _check_trained(model: AnyModel, decoder: AnyModel, shape: ModelShape) -> lis
     return [Message("{count} trained weights, such as {name}, never see text.", count=len(left), name=next(iter(left)))]
 
 
-def _base_model(model: AnyModel) -> AnyModel:
+def base_model(model: AnyModel) -> AnyModel:
+    """Return a model without PEFT around it."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model

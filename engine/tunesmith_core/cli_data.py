@@ -1,0 +1,341 @@
+"""`tunesmith data`: check, show, convert, split and mix data files, questions about documents, the library."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import cli_sources, cli_specs, data_library, model_library, terminal
+from tunesmith_core.command_line import Parser
+from tunesmith_core.data_library import DataSet
+from tunesmith_core.errors import EXIT_DONE, UserError
+from tunesmith_core.language_names import language_name
+from tunesmith_core.messages import Message, joined, said
+from tunesmith_core.operations.kind import AbsolutePath, Kind
+from tunesmith_core.operations.kinds.data import (
+    CHECK_DATA,
+    CONVERT_DATA,
+    MIX_DATA,
+    SPLIT_DATA,
+    CheckDataSpec,
+    ConvertDataSpec,
+    MixDataSpec,
+    SplitDataSpec,
+)
+from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
+from tunesmith_core.operations.kinds.questions import QUESTIONS, QuestionsSpec
+from tunesmith_core.operations.runner import conduct
+
+FILES_HELP = Message("data files, or names of data sets of the library")
+MODEL_HELP = Message("folder or name of the base model")
+TARGET_HELP = Message("the file to write: its name ends in .jsonl, .csv or .parquet")
+SEVERITIES = {"error": Message("Error"), "warning": Message("Warning"), "note": Message("Note")}
+ACTIONS = {
+    "skip": Message("These rows are left out."),
+    "stop": Message("A run stops there."),
+    "repair": Message("A repaired copy replaces it."),
+    "keep": Message("These rows are kept."),
+    "truncate": Message("These rows are cut."),
+    "split": Message("These rows are split."),
+    "drop": Message("These rows are left out."),
+}
+"""What is done about a problem, as a check tells it."""
+
+LEFT_OUT_QUESTIONS = {
+    "unread": Message("Passages whose reply could not be read: {number:,}"),
+    "empty": Message("Questions without words or answer that were left out: {number:,}"),
+    "duplicates": Message("Questions that were asked before and were left out: {number:,}"),
+    "unread_rows": Message("Rows or pages of the documents that could not be read: {number:,}"),
+}
+ROWS_SHOWN = 5
+LIST_HEADER = (
+    Message("Data set"),
+    Message("Files"),
+    Message("Size"),
+    Message("Format"),
+    Message("Version"),
+    Message("Added"),
+    Message("Runs"),
+)
+
+
+def add_commands(parser: Parser) -> None:
+    """Declare what can be done with data."""
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name: str, command: Callable[[Namespace], int], help_text: str, *, takes_files: bool = True) -> Parser:
+        sub: Parser = commands.add_parser(name, prog=f"tunesmith data {name}", help=help_text, description=help_text)
+        sub.set_defaults(command=cli_sources.with_hints(command))
+        sub.add_argument("--json", action="store_true", help="print JSON for programs")
+        if takes_files:
+            sub.add_argument("files", nargs="+", metavar="FILE", help=FILES_HELP)
+            cli_sources.add_options(sub)
+        return sub
+
+    look = add("check", check, "find problems in data files")
+    look.add_argument("--evaluation", default="", metavar="FILE", help="evaluation data, which must not be trained on")
+    look.add_argument("--model", default="", metavar="MODEL", help=MODEL_HELP)
+    look.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens of a row at most (2048)")
+    look.add_argument("--rows", type=int, default=ROWS_SHOWN, metavar="N", help="rows to show of each problem (5)")
+    view = add("show", show, "show rows token by token, as training sees them")
+    view.add_argument("--model", required=True, metavar="MODEL", help=MODEL_HELP)
+    view.add_argument("--rows", type=int, default=ROWS_SHOWN, metavar="N", help="number of rows to show (5)")
+    turn = add("convert", convert, "write rows into a file of another kind")
+    turn.add_argument("--to", type=Path, required=True, metavar="FILE", help=TARGET_HELP)
+    turn.add_argument("--messages", action="store_true", help="make each row a chat of messages")
+    cut = add("split", split, "split rows into training and evaluation data, with copies of a row on one side")
+    cut.add_argument("--to", type=Path, required=True, metavar="FILE", help="the training file to write")
+    cut.add_argument("--evaluation", type=Path, required=True, metavar="FILE", help="the evaluation file to write")
+    cut.add_argument("--percent", type=float, default=5.0, metavar="P", help="share of rows for evaluation (5)")
+    cut.add_argument("--count", type=int, default=0, metavar="N", help="number of rows for evaluation instead")
+    cut.add_argument("--column", default="", metavar="NAME", help="keep rows with the same value here on one side")
+    cut.add_argument("--seed", type=int, default=0, metavar="N", help="another seed picks other rows (0)")
+    blend = add("mix", mix, "mix rows of several files into one")
+    blend.add_argument("--to", type=Path, required=True, metavar="FILE", help=TARGET_HELP)
+    blend.add_argument("--weights", type=float, nargs="+", default=[], metavar="W", help="share of each file")
+    blend.add_argument("--caps", type=int, nargs="+", default=[], metavar="N", help="rows of each file at most")
+    blend.add_argument("--count", type=int, default=0, metavar="N", help="rows of the mixture (as many as there are)")
+    blend.add_argument("--seed", type=int, default=0, metavar="N", help="another seed picks other rows (0)")
+    asks = add("questions", questions, "let a local model write questions and answers about documents")
+    asks.add_argument("--model", required=True, metavar="MODEL", help="folder or name of an instruct model")
+    asks.add_argument("--to", type=Path, required=True, metavar="FILE", help="the .jsonl file to write or continue")
+    asks.add_argument("--number", type=int, default=3, metavar="N", help="questions per passage at most (3)")
+    asks.add_argument("--seed", type=int, default=0, metavar="N", help="another seed gives other questions (0)")
+    for writer in (turn, cut, blend, asks):
+        writer.add_argument("--overwrite", action="store_true", help="replace a file that is already there")
+    add("list", list_sets, "list the data sets of the library", takes_files=False)
+    keep = add("add", add_set, "add files to the library under a name")
+    keep.add_argument("--name", required=True, metavar="NAME", help="name of the data set")
+    away = add("remove", remove_set, "take a data set out of the library; its files stay", takes_files=False)
+    away.add_argument("name", metavar="NAME", help="name of the data set")
+
+
+def _model_folder(text: str) -> Path:
+    """Return the folder of a model by its path, hub id or name. Raises UserError `model-not-downloaded`."""
+    folder = Path(text).expanduser()
+    return folder.absolute() if folder.is_dir() else model_library.find(text).path
+
+
+def check(arguments: Namespace) -> int:
+    """Show what is wrong with data; rows that a run can't train on are bad input."""
+    run = cli_sources.run_of(arguments)
+    run.data.context_length = arguments.context_length
+    if arguments.evaluation:
+        run.evaluation.path = str(Path(arguments.evaluation).expanduser().absolute())
+    folder = str(_model_folder(arguments.model)) if arguments.model else ""
+    found = _conducted(CHECK_DATA, CheckDataSpec(run, folder), as_json=arguments.json)
+    if arguments.json:
+        terminal.say_json(found)
+    else:
+        _say_found(found, arguments.rows)
+    has_errors = any(problem["severity"] == "error" for problem in found["problems"])
+    return UserError.exit_code if has_errors else EXIT_DONE
+
+
+def _conducted(kind: Kind, spec: Any, *, as_json: bool) -> dict[str, Any]:  # Any: of kind.spec; JSON values
+    progress = terminal.Progress()
+    try:
+        answer: dict[str, Any] = conduct(  # Any: JSON values
+            kind, spec, on_event=(lambda _event: None) if as_json else progress.show
+        ).get()
+    finally:
+        progress.close()
+    return answer
+
+
+def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON values
+    for path, reason in found["reasons"].items():
+        terminal.say(_placed(path, path, reason))
+    num_bad = found["num_rows"] - found["num_good_rows"]
+    terminal.say(
+        Message(
+            "{rows:,} rows. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can't.",
+            rows=found["num_rows"],
+            good=found["num_good_rows"],
+            remarked=found["num_problem_rows"] - num_bad,
+            bad=num_bad,
+        )
+    )
+    for problem in found["problems"]:
+        title = Message(
+            "{severity}: {title} ({number:,}).",
+            severity=SEVERITIES[problem["severity"]],
+            title=problem["title"],
+            number=problem["count"],
+        )
+        terminal.say()
+        terminal.say(joined([title, ACTIONS[problem["action"]]]))
+        for row in problem["rows"][:num_rows]:
+            place = ":".join(str(each) for each in (row["path"], row["line"], row["column"]) if each)
+            terminal.say(Message("  {line}", line=_placed(row["path"], place, row["message"])))
+    if counts := found.get("languages"):
+        total = sum(counts.values())
+        named = [
+            Message("{language} {share:.0%}", language=language_name(code), share=number / total)
+            for code, number in counts.items()
+        ]
+        terminal.say()
+        terminal.say(Message("Languages: {languages}", languages=joined(named, ", ")))
+    if not found["problems"]:
+        terminal.say(Message("No problems found."))
+    for note in found["notes"]:
+        terminal.note(note)
+
+
+def _placed(path: str, place: str, words: str) -> str:
+    """Return what is said of a file or a place in it; some sentences name the file themselves."""
+    return words if said(words).startswith(path) else Message("{place}: {message}", place=place, message=words)
+
+
+def show(arguments: Namespace) -> int:
+    """Show rows as the trainer sees them."""
+    run = cli_sources.run_of(arguments)
+    run.model.path = str(_model_folder(arguments.model))
+    run.data.skip_bad_rows = True
+    found = conduct(PREVIEW, PreviewSpec(run, arguments.rows, tokens=True)).get()
+    return cli_specs.show_preview(found, as_json=arguments.json)
+
+
+def convert(arguments: Namespace) -> int:
+    """Write rows into a file of another kind."""
+    target, run = _absolute(arguments.to), cli_sources.run_of(arguments)
+    spec = ConvertDataSpec(run, target, arguments.messages, arguments.overwrite)
+    answer = _conducted(CONVERT_DATA, spec, as_json=arguments.json)
+    return _tell_written(answer, arguments.json)
+
+
+def split(arguments: Namespace) -> int:
+    """Split rows into training and evaluation data."""
+    percent = 0.0 if arguments.count else arguments.percent
+    targets = _absolute(arguments.to), _absolute(arguments.evaluation)
+    chosen = arguments.count, arguments.column, arguments.seed, arguments.overwrite
+    spec = SplitDataSpec(cli_sources.run_of(arguments), *targets, percent, *chosen)
+    answer = _conducted(SPLIT_DATA, spec, as_json=arguments.json)
+    return _tell_written(answer, arguments.json)
+
+
+def mix(arguments: Namespace) -> int:
+    """Mix rows of several files."""
+    chosen = arguments.weights, arguments.caps, arguments.count, arguments.seed, arguments.overwrite
+    spec = MixDataSpec(cli_sources.run_of(arguments), _absolute(arguments.to), *chosen)
+    answer = _conducted(MIX_DATA, spec, as_json=arguments.json)
+    return _tell_written(answer, arguments.json)
+
+
+def questions(arguments: Namespace) -> int:
+    """Let a local model write questions about documents; what is done when it is stopped stays and is continued."""
+    run, target = cli_sources.run_of(arguments), _absolute(arguments.to)
+    run.model.path = str(_model_folder(arguments.model))
+    spec = QuestionsSpec(run, target, arguments.number, arguments.seed, arguments.overwrite)
+    try:
+        answer = _conducted(QUESTIONS, spec, as_json=arguments.json)
+    except KeyboardInterrupt:
+        terminal.note(
+            Message("The questions so far are kept in {path}. Run the same command again to continue.", path=target)
+        )
+        raise
+    if arguments.json:
+        terminal.say_json(answer)
+        return EXIT_DONE
+    terminal.say(
+        Message(
+            "Wrote {number:,} questions about {passages:,} passages: {path}",
+            number=answer["rows"],
+            passages=answer["passages"],
+            path=answer["path"],
+        )
+    )
+    for name, words in LEFT_OUT_QUESTIONS.items():
+        if answer[name]:
+            terminal.note(Message(words.template, number=answer[name]))
+    terminal.note("Review them on the Data page before you train on them. A model can be wrong.")
+    return EXIT_DONE
+
+
+def _absolute(path: Path) -> AbsolutePath:
+    return AbsolutePath(str(path.expanduser().absolute()))
+
+
+def _tell_written(answer: dict[str, Any], as_json: bool) -> int:  # Any: JSON values
+    if as_json:
+        terminal.say_json(answer)
+        return EXIT_DONE
+    for path, number in answer["files"].items():
+        terminal.say(Message("Wrote {number:,} rows: {path}", number=number, path=path))
+    if answer["num_skipped_rows"]:
+        number = answer["num_skipped_rows"]
+        terminal.note(Message("Rows that could not be read and were left out: {number:,}", number=number))
+    if number := answer.get("num_left_out_rows"):
+        terminal.note(Message("Rows whose label is false were left out: {number:,}", number=number))
+    if answer.get("are_chats"):
+        terminal.note(
+            Message("The files are laid out differently, so every row was written as a chat of messages.")
+        )
+    if lost := answer.get("lost_columns"):
+        named = [Message("{column} ({number:,})", column=f'"{name}"', number=number) for name, number in lost.items()]
+        terminal.note(
+            Message(
+                "A chat has no place for these columns, so they were left out of as many rows: {columns}.",
+                columns=joined(named, ", "),
+            )
+        )
+    return EXIT_DONE
+
+
+def list_sets(arguments: Namespace) -> int:
+    """List the data sets of the library."""
+    sets = data_library.sets()
+    if arguments.json:
+        terminal.say_json([_values(each) for each in sets])
+    elif sets:
+        terminal.say(terminal.table(list(map(said, LIST_HEADER)), map(_row, sets)))
+    else:
+        terminal.note("There are no data sets yet.")
+    for each in sets:
+        for path in each.missing:
+            terminal.note(Message("{name}: the file {path} is missing.", name=each.name, path=path))
+    return EXIT_DONE
+
+
+def _values(data_set: DataSet) -> dict[str, Any]:  # Any: JSON values
+    uses = [dataclasses.asdict(use) for use in data_library.users(data_set)]
+    told = {"missing": data_set.missing, "synthetic": data_set.is_synthetic, "runs": uses}
+    return {**dataclasses.asdict(data_set), **told}
+
+
+def _row(data_set: DataSet) -> tuple[str, ...]:
+    version = data_set.versions[-1] if data_set.versions else None
+    return (
+        data_set.name,
+        str(len(data_set.sources)),
+        terminal.size(version.size_bytes) if version else "",
+        said(Message("{format}, synthetic", format=data_set.format)) if data_set.is_synthetic else data_set.format,
+        f"{len(data_set.versions)} ({version.hash[:8]})" if version else "",
+        time.strftime("%Y-%m-%d", time.localtime(data_set.created)),
+        str(len(data_library.users(data_set)) or ""),
+    )
+
+
+def add_set(arguments: Namespace) -> int:
+    """Add files to the library."""
+    added = data_library.add(arguments.name, cli_sources.run_of(arguments).data.sources)
+    if arguments.json:
+        terminal.say_json(_values(added))
+    else:
+        number = len(added.versions)
+        terminal.say(Message("{name} is in the library, version {number}.", name=added.name, number=number))
+    return EXIT_DONE
+
+
+def remove_set(arguments: Namespace) -> int:
+    """Take a data set out of the library."""
+    data_library.remove(arguments.name)
+    if arguments.json:
+        terminal.say_json({"name": arguments.name})
+    else:
+        terminal.say(Message("{name} is no longer in the library. Its files are unchanged.", name=arguments.name))
+    return EXIT_DONE

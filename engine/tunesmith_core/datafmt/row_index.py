@@ -1,0 +1,305 @@
+"""Any row of a data file at once, of millions too: an index of where each row begins, and rows as JSON lines.
+
+A JSONL file serves as it is. Of any other file a copy as JSONL is made by its reader; what a reader could not read
+stands there as a text instead of an object. Index and copy grow from their beginning, so the first rows can be seen
+while the rest is read. Nothing here changes the file itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+from tunesmith_core import files
+from tunesmith_core.datafmt.encoding import HEAD_BYTES, UTF_8, WORKBOOK_MAGIC, open_bytes, read_head, text_encoding
+from tunesmith_core.datafmt.reading import Row, decode_row
+from tunesmith_core.errors import TunesmithError
+
+INDEX, PARTS, COPY, FACTS = "rows.index", "rows.parts", "rows.jsonl", "rows.json"
+TELL_EVERY_S = 0.1
+PIECE_BYTES = 1024**2
+"""A line may be as long as a file; so much of it is read at a time."""
+
+_ENTRY = struct.Struct("<QQQ")
+"""Where a row begins, where it ends, and its number in the file."""
+_PLACE = struct.Struct("<Q")
+"""Where a part begins: an archive or a folder holds several files, and rows are numbered in each."""
+MOST_PARTS = 1000
+"""In which a number is looked for; a folder may hold a file for each example."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Tell = Callable[[int, int], object]
+"""Told how many rows are indexed and how many bytes of the file are done, now and then."""
+
+
+class IndexWriter:
+    """Writes an index; a context manager.
+
+    Args:
+        folder: where it lies.
+        rows_path: the file of JSON lines.
+        source: the data file.
+        tell: told how far it is.
+    """
+
+    def __init__(self, folder: Path, rows_path: Path, source: Path, tell: Tell) -> None:
+        self.num_rows = 0
+        self._tell, self._told_s = tell, time.monotonic()
+        state = source.stat()
+        facts = {"rows": str(rows_path), "source": str(source), "size": state.st_size, "changed_ns": state.st_mtime_ns}
+        files.atomic_write_json(folder / FACTS, facts)
+        self._file = (folder / INDEX).open("wb")
+        self._parts = (folder / PARTS).open("wb")
+        self._last_number = 0
+
+    def __enter__(self) -> IndexWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._parts.close()
+
+    def add(self, begin: int, end: int, number: int) -> None:
+        """Add a row; a number that is no higher than the one before begins another part."""
+        if number <= self._last_number or not self.num_rows:
+            self._parts.write(_PLACE.pack(self.num_rows))
+        self._last_number = number
+        self._file.write(_ENTRY.pack(begin, end, number))
+        self.num_rows += 1
+
+    def is_due(self) -> bool:
+        """Return whether it is time to tell."""
+        return time.monotonic() - self._told_s > TELL_EVERY_S
+
+    def tell(self, done_bytes: int) -> None:
+        """Let others see the rows so far, and say so."""
+        self._file.flush()
+        self._parts.flush()
+        self._told_s = time.monotonic()
+        self._tell(self.num_rows, done_bytes)
+
+
+def serves_as_it_is(path: Path, kind: str, encoding: str) -> bool:
+    """Return whether the lines of a file are rows as they stand: JSONL in UTF-8."""
+    if kind != "jsonl" or encoding != UTF_8:
+        return False
+    head = read_head(path, HEAD_BYTES)
+    is_utf_8 = not head.startswith(WORKBOOK_MAGIC) and text_encoding(path, head) == "utf-8-sig"
+    return is_utf_8 and b"\r" not in head.replace(b"\r\n", b"")
+
+
+def index_lines(path: Path, folder: Path, tell: Tell) -> int:
+    """Write the index of a file that serves as it is; return how many rows it has. Raises UserError or OSError."""
+    with open_bytes(path) as file, IndexWriter(folder, path, path, tell) as index:
+        for begin, end, number in _lines(file):
+            index.add(begin, end, number)
+            if not index.num_rows % 1024 and index.is_due():
+                index.tell(end)
+        index.tell(path.stat().st_size)
+    return index.num_rows
+
+
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Yield begin, end and number of each line that is not blank."""
+    position = len(_BYTE_ORDER_MARK) if file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK else 0
+    file.seek(position)
+    number, begin, is_blank = 1, position, True
+    while piece := file.readline(PIECE_BYTES):
+        position += len(piece)
+        is_blank = is_blank and piece.isspace()
+        if piece.endswith(b"\n"):
+            if not is_blank:
+                yield begin, position, number
+            number, begin, is_blank = number + 1, position, True
+    if not is_blank:
+        yield begin, position, number
+
+
+def copy_rows(rows: Iterable[tuple[int, Row | str]], source: Path, folder: Path, tell: Tell) -> int:
+    """Write rows as JSON lines with their index, a text for one that can't be read; return how many there are.
+
+    Args:
+        rows: numbers in the file, and rows.
+        source: the file that they come from.
+        folder: where copy and index are written.
+        tell: told how far it is; the bytes are those of the copy.
+    """
+    position = 0
+    with (folder / COPY).open("wb") as copy, IndexWriter(folder, folder / COPY, source, tell) as index:
+        for number, row in rows:
+            text = json_line(row)
+            copy.write(text)
+            index.add(position, position + len(text), number)
+            position += len(text)
+            if index.is_due():
+                copy.flush()
+                index.tell(position)
+        copy.flush()
+        index.tell(position)
+    return index.num_rows
+
+
+def json_line(row: Any) -> bytes:  # Any: JSON values, and what a Parquet file holds beside these
+    """Return a row as a line of JSON."""
+    return (json.dumps(row, ensure_ascii=False, default=str) + "\n").encode("utf-8", "backslashreplace")
+
+
+class RowIndex:
+    """Reads the rows that are indexed so far. Used by one thread at a time.
+
+    Attributes:
+        source: the data file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open it. Raises OSError or ValueError when there is none."""
+        self._facts = files.read_json(folder / FACTS)
+        self.source = Path(self._facts["source"])
+        self._index = (folder / INDEX).open("rb")
+        self._parts = folder / PARTS
+        self._rows = open_bytes(Path(self._facts["rows"]))
+        self._num_rows = 0
+        self._begins: list[int] = []
+        self.refresh()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._index.close()
+        self._rows.close()
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def refresh(self) -> int:
+        """Look how many rows there are by now."""
+        self._num_rows = os.fstat(self._index.fileno()).st_size // _ENTRY.size
+        content = self._parts.read_bytes()
+        begins = _PLACE.iter_unpack(content[: len(content) // _PLACE.size * _PLACE.size])
+        self._begins = [place for (place,) in begins if place < self._num_rows][:MOST_PARTS]
+        return self._num_rows
+
+    def number(self, place: int) -> int:
+        """Return the number of a row in the file: its line, or which row it is where rows are no lines."""
+        return self._entry(place)[2]
+
+    def places_of(self, number: int) -> list[int]:
+        """Return the places of the rows with a number, one for each part that has it."""
+        found = []
+        for begin, end in pairwise([*self._begins, self._num_rows]):
+            place = bisect_left(range(self._num_rows), number, begin, end, key=self.number)
+            if place < end and self.number(place) == number:
+                found.append(place)
+        return found
+
+    def num_bytes(self, place: int) -> int:
+        """Return the length of a row."""
+        begin, end, _ = self._entry(place)
+        return end - begin
+
+    def raw(self, place: int, most: int = -1) -> bytes:
+        """Return the line of a row, or its beginning."""
+        begin, end, _ = self._entry(place)
+        self._rows.seek(begin)
+        return self._rows.read(end - begin if most < 0 else min(end - begin, most)).strip()
+
+    def row(self, place: int) -> Row | str:
+        """Return a row; the text itself, or why it can't be read, of one that is no row."""
+        return read_line(self.raw(place))
+
+    def has_changed(self) -> bool:
+        """Return whether the data file is another since it was indexed, or gone."""
+        try:
+            state = self.source.stat()
+        except OSError:
+            return True
+        return (state.st_size, state.st_mtime_ns) != (self._facts["size"], self._facts["changed_ns"])
+
+    def _entry(self, place: int) -> tuple[int, int, int]:
+        self._index.seek(place * _ENTRY.size)
+        begin, end, number = _ENTRY.unpack(self._index.read(_ENTRY.size))
+        return begin, end, number
+
+
+def read_line(raw: bytes) -> Row | str:
+    """Return the row of a line; its text where that is no row."""
+    text = raw.decode("utf-8", "replace")
+    try:
+        value, end = decode_row(text, 0)
+    except ValueError:
+        return text
+    return value if isinstance(value, dict | str) and end == len(text) else text
+
+
+def find(index: RowIndex, text: str) -> Iterator[tuple[int, bool]]:
+    """Yield each place and whether a value of its row contains a text; upper and lower case are the same."""
+    wanted = text.casefold()
+    for place in range(len(index)):
+        raw = index.raw(place)
+        line = raw.decode("utf-8", "replace").casefold()
+        # Only what is written with escapes can hold what is not there to be read.
+        yield place, (wanted in line or "\\" in line) and holds(read_line(raw), wanted)
+
+
+def holds(value: Any, wanted: str) -> bool:  # Any: JSON values
+    """Return whether a value, or one inside it, contains a text that is casefolded already."""
+    if isinstance(value, dict):
+        return any(holds(each, wanted) for each in value.values())
+    if isinstance(value, list):
+        return any(holds(each, wanted) for each in value)
+    return value is not None and wanted in str(value).casefold()
+
+
+def save(
+    index: RowIndex, target: Path, edits: Mapping[int, Row], deleted: frozenset[int], tell: Tell
+) -> int:
+    """Write the rows as JSONL into a file that appears when it is whole; return how many there are.
+
+    Args:
+        index: the rows as they are.
+        target: the new file.
+        edits: what stands in place of rows.
+        deleted: places of rows that are left out.
+        tell: told how many rows are written.
+
+    Raises:
+        UserError: `usage` when the target is the data file, or this has changed since it was indexed.
+        OSError: when it can't be written.
+    """
+    if target.exists() and target.samefile(index.source):
+        raise TunesmithError(
+            "usage",
+            "{path} is the file that you opened. Save under another name.",
+            hint="Choose another name. The file that you opened stays as it is.",
+            path=target,
+        )
+    if index.has_changed():
+        raise TunesmithError(
+            "usage",
+            "{path} has changed since it was opened.",
+            hint="Open the file again, then repeat your changes.",
+            path=index.source,
+        )
+    part = target.with_name(f".{target.name}.part")
+    num_rows, told_s = 0, time.monotonic()
+    try:
+        with part.open("wb") as file:
+            for place in range(len(index)):
+                if place in deleted:
+                    continue
+                file.write(json_line(edits[place]) if place in edits else index.raw(place) + b"\n")
+                num_rows += 1
+                if time.monotonic() - told_s > TELL_EVERY_S:
+                    told_s = time.monotonic()
+                    tell(place + 1, file.tell())
+        files.fsync_file(part)
+        files.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+    return num_rows

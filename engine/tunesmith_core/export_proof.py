@@ -1,0 +1,66 @@
+"""What the proof of an export says: how near it is to the trained model, in words and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from tunesmith_core.messages import Message
+
+UNEQUAL_NATS = 1e-2
+"""Mean divergence above which an export is not called equal, though every next token that was compared is the same."""
+
+TOLD_NATS = 0.1
+"""Mean divergence from which on a person is told: a judgement, by the bundled model, which has 0.06 to 0.11 in q4_k_m
+and 0.54 in q5_k_m."""
+
+LEAST_NATS = 1e-4
+"""Divergences below are too small to be told as numbers."""
+
+Proof = Mapping[str, Any]  # Any: JSON values
+Likeness = Literal["equal", "rounded", "changed"]
+
+TITLES: Mapping[Likeness, Message] = {
+    "equal": Message("Verified equal"),
+    "rounded": Message("Verified: only rounding differs"),
+    "changed": Message("Exported, but the answers change"),
+}
+UNVERIFIED = Message("Exported, but not verified")
+NATS_HELP = Message("Nats tell how far apart the probabilities of two models are, and 0 is equal.")
+
+
+def likeness(proof: Proof) -> Likeness:
+    """Return how near an export is to the trained model: it is equal only where every next token is the same."""
+    if proof["mean_kl"] > TOLD_NATS:
+        return "changed"
+    return "rounded" if proof["mean_kl"] > UNEQUAL_NATS or proof["agreement"] < 1 else "equal"
+
+
+def title(proof: Proof | None) -> Message:
+    """Return in few words what the proof of an export says, None for one that was not compared."""
+    return TITLES[likeness(proof)] if proof else UNVERIFIED
+
+
+def figures(proof: Proof) -> Message:
+    """Return the figures of a proof as one sentence."""
+    given = {"share": f"{proof['agreement']:.1%}", "places": proof["num_positions"]}
+    nats = proof["mean_kl"]
+    if nats < LEAST_NATS:
+        least = f"{LEAST_NATS:.4f}"
+        words = "Same next token at {share} of {places} positions, less than {nats} nats apart."
+        return Message(words, **given, nats=least)
+    return Message("Same next token at {share} of {places} positions, {nats} nats apart.", **given, nats=f"{nats:.2g}")
+
+
+def changed_answers(proof: Proof) -> Message | None:
+    """Return what a person is told of an export that answers otherwise than the trained model, None of another.
+
+    It rounds as its format does, so it is right, but its numbers are too small.
+    """
+    if likeness(proof) != "changed":
+        return None
+    return Message(
+        "The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the "
+        "trained model. A larger type, such as q8_0, loses less.",
+        agreement=f"{proof['agreement']:.0%}",
+    )

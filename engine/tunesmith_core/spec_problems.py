@@ -1,0 +1,70 @@
+"""What is wrong between settings of a run that are right alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tunesmith_core.declared import FieldProblem
+from tunesmith_core.messages import Message
+from tunesmith_core.spec_sections import ALL_LINEAR, MOST_PROMPTS, MOST_SOURCES, SourceSpec
+
+if TYPE_CHECKING:
+    from tunesmith_core.spec import RunSpec
+
+
+def cross_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is wrong between fields that are right alone."""
+    problems = []
+    if not spec.model.path.strip():
+        problems.append(FieldProblem("model.path", "is missing. Choose a base model"))
+    problems += [
+        FieldProblem(f"data.sources[{number}].path", "is missing. Choose a data file")
+        for number, source in enumerate(spec.data.sources)
+        if not source.path.strip()
+    ]
+    problems += _mixing_problems(spec.data.sources)
+    if len(spec.data.sources) > MOST_SOURCES:
+        problems.append(
+            FieldProblem("data.sources", Message("must be at most {most} files. Join some of them", most=MOST_SOURCES))
+        )
+    if len(spec.evaluation.sample_prompts) > MOST_PROMPTS:
+        problems.append(
+            FieldProblem("evaluation.sample_prompts", Message("must be at most {most} prompts", most=MOST_PROMPTS))
+        )
+    if not spec.hardware.devices:
+        problems.append(FieldProblem("hardware.devices", "must name a device"))
+    if len(spec.hardware.devices) > 1:
+        problems.append(FieldProblem("hardware.devices", "must name one device. Several are not supported yet"))
+    targets = spec.adapter.target_modules
+    if not targets or (isinstance(targets, list) and not all(name.strip() for name in targets)):
+        problems.append(FieldProblem("adapter.target_modules", "must name at least one module"))
+    if isinstance(targets, str) and targets != ALL_LINEAR:
+        problems.append(
+            FieldProblem(
+                "adapter.target_modules",
+                Message('must be "{all_linear}" or a list of module names', all_linear=ALL_LINEAR),
+            )
+        )
+    if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
+        problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
+    return problems
+
+
+def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
+    """Return what is wrong with weights and caps, with the names of the files."""
+    problems = [
+        FieldProblem(
+            f"data.sources[{number}].most_rows",
+            Message("must be at least 1, or empty for all rows of {path}", path=source.path),
+        )
+        for number, source in enumerate(sources)
+        if source.most_rows is not None and source.most_rows < 1
+    ]
+    weighted = [number for number, source in enumerate(sources) if source.weight]
+    if len(weighted) == 1:
+        words = Message(
+            "has no effect: {path} is the only file with a weight. Give another file one too, or set it to 0",
+            path=sources[weighted[0]].path,
+        )
+        problems.append(FieldProblem(f"data.sources[{weighted[0]}].weight", words))
+    return problems

@@ -1,0 +1,86 @@
+"""The first rows of a file that libraries read, how many it has, how long they get, and which sheets there are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from tunesmith_core import datafmt
+from tunesmith_core.datafmt.sniffing import row_bytes
+from tunesmith_core.errors import UserError
+from tunesmith_core.operations.kinds.engine import HeadSpec
+from tunesmith_core.operations.limits import Portions
+from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.data.read import Source
+
+MOST_COUNTED = 20_000
+"""Rows that are counted while a person waits."""
+
+
+@dataclass(slots=True)
+class _Head:
+    source: Source
+    rows: list[datafmt.Row] = field(default_factory=list)
+    num_rows: int | None = None
+    longest_row_bytes: int | None = None
+    error: UserError | None = None
+
+    @property
+    def is_recognized(self) -> bool:
+        """Whether nobody needs to say which column holds what."""
+        try:
+            datafmt.resolve_layout(self.rows, source=str(self.source.path))
+        except UserError:
+            return False
+        return self.error is None
+
+    def answer(self) -> dict[str, Any]:  # Any: JSON values
+        """Return what was found as JSON values."""
+        return {
+            "rows": json.loads(json.dumps(self.rows, default=str)),
+            "num_rows": self.num_rows,
+            "longest_row_bytes": self.longest_row_bytes,
+            "sheet": self.source.sheet,
+            "sheets": self.source.sheets,
+            "problem": self.error.to_dict() if self.error else None,
+        }
+
+
+def head_of(spec: HeadSpec, portions: Portions) -> dict[str, Any]:  # Any: JSON values
+    """Return the first rows, their number and longest (None where counting takes long), and the sheets.
+
+    What is wrong with one of several sheets is a part of the answer, so that another one can be chosen.
+
+    Raises:
+        UserError: what is wrong with any other file.
+    """
+    first = _read(spec, spec.sheet, portions)
+    if spec.sheet or len(first.source.sheets) < 2 or first.is_recognized:
+        return first.answer()
+    others = (_read(spec, name, portions) for name in first.source.sheets[1:])
+    return next((other for other in others if other.is_recognized), first).answer()
+
+
+def _read(spec: HeadSpec, sheet: str, portions: Portions) -> _Head:
+    asked = SourceSpec(path=spec.path, encoding=spec.encoding, sheet=sheet)
+    head = _Head(Source(asked, skip_bad_rows=True, portions=portions))
+    found = head.source.rows()
+    try:
+        longest = 0
+        for _, row in islice(found, spec.num_rows):
+            head.rows.append(row)
+            longest = max(longest, row_bytes(row))
+        num_more = 0
+        for _, row in islice(found, MOST_COUNTED):
+            num_more += 1
+            longest = max(longest, row_bytes(row))
+    except UserError as error:
+        if not head.source.sheets:
+            raise
+        head.error = error
+    else:
+        if num_more < MOST_COUNTED:
+            head.num_rows, head.longest_row_bytes = len(head.rows) + num_more, longest
+    return head

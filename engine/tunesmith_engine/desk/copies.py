@@ -1,0 +1,54 @@
+"""Rows that occur more than once, by hashes of 8 bytes a row."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_ROWS = 20_000_000
+"""Rows that are compared: 160 MB of hashes; those behind them are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Rows that are the same as one before them.
+
+    Attributes:
+        rows: numbers of the copies, ascending.
+        firsts: the number of the first such row, for each.
+    """
+
+    rows: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+
+
+def copies(hashes: array[int], start: int, end: int) -> Copies:
+    """Return which of the rows from `start` up to `end` are the same as one before them there."""
+    part = np.frombuffer(hashes, np.int64)[start:end]
+    # A stable order leaves equal rows in the order of the file.
+    order = np.argsort(part, kind="stable")
+    ordered = part[order]
+    is_copy = np.zeros(len(part), bool)
+    is_copy[1:] = ordered[1:] == ordered[:-1]
+    places = np.flatnonzero(is_copy)
+    group_starts = np.flatnonzero(~is_copy)
+    firsts = order[group_starts[np.searchsorted(group_starts, places, side="right") - 1]]
+    rows = order[places]
+    by_row = np.argsort(rows)
+    return Copies(rows[by_row] + start, firsts[by_row] + start)
+
+
+def leaked(hashes: array[int], num_train: int) -> Copies:
+    """Return which training rows are evaluation rows too, and the first of those; the latter come behind them."""
+    every = np.frombuffer(hashes, np.int64)
+    train, held_out = every[:num_train], every[num_train:]
+    order = np.argsort(held_out, kind="stable")
+    ordered = held_out[order]
+    places = np.searchsorted(ordered, train)
+    inside = places < len(ordered)
+    rows = np.flatnonzero(inside)
+    rows = rows[ordered[places[rows]] == train[rows]]
+    return Copies(rows, order[places[rows]] + num_train)

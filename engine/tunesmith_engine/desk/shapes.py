@@ -1,0 +1,174 @@
+"""The texts of rows: quickly for a row like those before it, slowly and exactly for any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from tunesmith_core.datafmt import Chat, Layout, Row, is_wanted, to_messages
+from tunesmith_core.datafmt.formats import PREFERENCE
+from tunesmith_core.messages import Message
+from tunesmith_engine.desk.places import Keys
+
+NO_TEXTS = frozenset({"role", "from", "type", "id", "tool_call_id"})
+"""Names of values that say what a text is."""
+
+MOST_ORDERS = 10_000
+"""Orders of roles that are remembered."""
+
+MESSAGE_NAMES = {"messages": ("role", "content"), "sharegpt": ("from", "value")}
+
+TABLES = frozenset({"prompt-completion", "prompt-completion-raw", "alpaca", "text"})
+"""Formats whose columns are texts and nothing else."""
+
+ANSWERS = ("completion", "output")
+"""Roles of columns that hold the answer."""
+
+
+QuickTexts = Callable[[Row], list[str] | None]
+
+
+def _nothing(_row: Row) -> None:
+    """Leave a row to a close look."""
+
+
+def leaves(value: Any, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[Keys, str]]:  # Any: JSON values
+    """Yield the way to each text of a value, and the text."""
+    if isinstance(value, str):
+        yield keys, value
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if name not in NO_TEXTS:
+                yield from leaves(each, (*keys, name))
+    elif isinstance(value, list):
+        for place, each in enumerate(value):
+            yield from leaves(each, (*keys, place))
+
+
+@dataclass(slots=True)
+class Shape:
+    """How the rows of one file are laid out.
+
+    Attributes:
+        layout: None where it was not recognized; all columns are texts then.
+        answer_place: place of the answer among the quick texts of a row; None where there is none.
+    """
+
+    layout: Layout | None
+    answer_place: int | None = field(default=None, init=False)
+    _columns: tuple[str, ...] = field(default=(), init=False)
+    _names: tuple[str, str] | None = field(default=None, init=False)
+    _orders: set[tuple[str, ...]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        if self.layout is None:
+            return
+        self._columns = tuple(self.layout.columns.values())
+        self._names = MESSAGE_NAMES.get(self.layout.format)
+        roles = list(self.layout.columns)
+        places = [roles.index(role) for role in ANSWERS if role in roles]
+        self.answer_place = -1 if self._names else next(iter(places), None)
+
+    def leaves(self, row: Row) -> list[tuple[Keys, str]]:
+        """Return the way to each text of a row that is trained on, and the text."""
+        names = [name for name in self._columns if name in row] if self.layout else list(row)
+        return [leaf for name in names for leaf in leaves(row[name], (name,))]
+
+    @property
+    def quick_texts(self) -> QuickTexts:
+        """What returns the texts of a row that is surely sound, and None of any other."""
+        if self._names and len(self._columns) == 1:
+            return self._quick_chat(self._columns[0], *self._names)
+        is_table = self.layout is not None and self.layout.format in TABLES
+        return self._quick_table if is_table else _nothing
+
+    def _quick_table(self, row: Row) -> list[str] | None:
+        try:
+            texts = [row[name] for name in self._columns]
+            return texts if all(texts) and not any(map(str.isspace, texts)) else None
+        except (KeyError, TypeError):
+            return None
+
+    def _quick_chat(self, column: str, role: str, content: str) -> QuickTexts:
+        orders = self._orders
+
+        def texts_of(row: Row) -> list[str] | None:
+            try:
+                messages = row[column]
+                texts = [message[content] for message in messages]
+                is_sound = (
+                    tuple([message[role] for message in messages]) in orders
+                    and sum(map(len, messages)) == 2 * len(messages)
+                    and all(texts)
+                    and not any(map(str.isspace, texts))
+                )
+            except (KeyError, TypeError):
+                return None
+            return texts if is_sound else None
+
+        return texts_of
+
+    def look(self, row: Row, place: str) -> tuple[Keys, Message] | None:
+        """Look closely at a row; return where and what is wrong with the order of its turns, None for nothing.
+
+        Raises:
+            UserError: when it can't be trained on.
+        """
+        if self.layout is None or not is_wanted(row, self.layout):
+            return None
+        conversation = to_messages(row, self.layout, place)
+        if not isinstance(conversation, Chat):
+            return None
+        problem = order_problem([message["role"] for message in conversation.messages])
+        messages = row.get(self._columns[0])
+        if problem is None:
+            if len(self._orders) < MOST_ORDERS:
+                self._remember(messages)
+            return None
+        # A system message of a column of its own is put before the others.
+        before = len(conversation.messages) - len(messages) if isinstance(messages, list) else 0
+        return (self._columns[0], max(0, problem[0] - before)), problem[1]
+
+    def has_equal_answers(self, row: Row) -> bool:
+        """Return whether the better answer of a preference pair is also the worse one."""
+        columns = self.layout.columns if self.layout and self.layout.format == PREFERENCE else {}
+        return bool(columns) and row.get(columns["chosen"]) == row.get(columns["rejected"])
+
+    def _remember(self, messages: Any) -> None:  # Any: JSON values
+        if self._names and isinstance(messages, list):
+            roles = tuple(message.get(self._names[0]) for message in messages)
+            if all(isinstance(role, str) for role in roles):
+                self._orders.add(roles)
+
+    def answer(self, row: Row) -> str:
+        """Return the answer of a row, "" where there is none or it is no text."""
+        if self.layout is None or self.answer_place is None:
+            return ""
+        value = row.get(self._columns[self.answer_place])
+        if self._names:
+            messages = row.get(self._columns[0])
+            last = messages[-1] if isinstance(messages, list) and messages else None
+            value = last.get(self._names[1]) if isinstance(last, dict) else None
+        return value if isinstance(value, str) else ""
+
+
+def order_problem(roles: list[str]) -> tuple[int, Message] | None:
+    """Return which message and what is wrong with the order of roles as templates call them, None for nothing."""
+    for place, role in enumerate(roles):
+        if role == "system" and place:
+            words = Message("message {number} is a system message, which belongs at the beginning.", number=place + 1)
+            return place, words
+    turns = [(place, role) for place, role in enumerate(roles) if role != "system"]
+    if turns and turns[0][1] == "assistant":
+        return turns[0][0], Message("the chat begins with an answer.")
+    for (_, before), (place, role) in pairwise(turns):
+        if role == before and role != "tool":
+            words = Message("messages {first} and {second} have the same role.", first=place, second=place + 1)
+            return place, words
+        if before == "user" and role == "tool":
+            return place, Message("message {number} is a tool result that nothing asked for.", number=place + 1)
+    if turns and turns[-1][1] != "assistant":
+        return turns[-1][0], Message("the chat ends without an answer.")
+    return None

@@ -1,0 +1,85 @@
+"""Which rows of a batch may have something, told from all of them at once: most rows have nothing.
+
+Looking for bytes in a joined batch takes a hundredth of what regular expressions take row by row, and dropping the
+letters that don't matter takes less time than looking at them.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+
+TEXT, DIGITS, CAPITALS, NAMES = "text", "digits", "capitals", "names"
+"""Views of a batch: as it is; digits as 0, without letters; capitals and digits as X, without small letters; only what
+is in "password:", "password =" and "-----"."""
+
+Mark = tuple[str, bytes]
+"""A view and what stands in it."""
+
+END = b"\xff"
+"""Behind each row: no text in UTF-8 has this byte."""
+
+_EVERY = bytes(range(256))
+_LETTERS, _SMALL = string.ascii_letters.encode(), string.ascii_lowercase.encode()
+_KEYS = string.ascii_uppercase.encode() + string.digits.encode()
+_NAMES = b"sSwW:=-"
+
+
+def _table(same: bytes, as_what: bytes, others: bytes = b"") -> bytes:
+    """Return a table that makes the same of several bytes, and something else of all others that are no end."""
+    table = bytearray(others * 255 + END if others else _EVERY)
+    for byte in same:
+        table[byte] = as_what[0]
+    return bytes(table)
+
+
+_FOLDED: dict[str, tuple[bytes, bytes]] = {
+    DIGITS: (_table(string.digits.encode(), b"0"), _LETTERS),
+    CAPITALS: (_table(_KEYS, b"X", b" "), _SMALL + b"_-"),
+    NAMES: (bytes.maketrans(b"SW", b"sw"), bytes(byte for byte in _EVERY if byte not in _NAMES + END)),
+}
+"""By view: what each byte becomes, and which ones are left out."""
+
+
+class Sieve:
+    """The texts of a batch of rows.
+
+    Args:
+        texts: of each row, as UTF-8.
+    """
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        self._views = {TEXT: END.join(texts)}
+        self._is_ascii = all(map(bytes.isascii, texts))
+        self._rows: dict[Mark, list[int]] = {}
+
+    def rows_with(self, marks: Sequence[Mark]) -> list[int]:
+        """Return which rows, from 0, have one of the marks, in order."""
+        return sorted({row for mark in marks for row in self._with(mark)})
+
+    def _with(self, mark: Mark) -> list[int]:
+        view, needle = mark
+        if self._is_ascii and not needle.isascii():
+            return []
+        if mark not in self._rows:
+            self._rows[mark] = _rows_with(self._view(view), needle)
+        return self._rows[mark]
+
+    def _view(self, name: str) -> bytes:
+        if name not in self._views:
+            table, left_out = _FOLDED[name]
+            self._views[name] = self._views[TEXT].translate(table, left_out)
+        return self._views[name]
+
+
+def _rows_with(view: bytes, needle: bytes) -> list[int]:
+    rows: list[int] = []
+    row = start = 0
+    while (place := view.find(needle, start)) >= 0:
+        row += view.count(END, start, place)
+        rows.append(row)
+        end = view.find(END, place)
+        if end < 0:
+            break
+        row, start = row + 1, end + 1
+    return rows

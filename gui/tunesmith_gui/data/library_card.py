@@ -1,0 +1,134 @@
+"""The library of data: sets that were kept under a name, their versions, and the runs that used them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from tunesmith_core import data_library
+from tunesmith_core.data_library import DataSet, DataUse
+from tunesmith_core.runs import iter_runs
+from tunesmith_gui.plain_text import set_tip, window_title
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import fill, size, translate
+from tunesmith_gui.widgets.buttons import IconButton, button
+from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.field import Field
+from tunesmith_gui.widgets.fitting import fitting_size
+from tunesmith_gui.widgets.row_words import format_word
+from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
+
+_WIDTH_LETTERS = 56
+
+Kept = tuple[DataSet, list[DataUse]]
+
+
+def kept_sets() -> list[Kept]:
+    """Return every set with the runs that used it; reads files, so it is called on a worker thread."""
+    runs = list(iter_runs())
+    return [(each, data_library.users(each, runs)) for each in data_library.sets()]
+
+
+class LibraryCard(Card):
+    """One line for each set.
+
+    Signals:
+        chosen: (DataSet) is to be opened.
+        remove_asked: (str) the set with this name is to be forgotten.
+    """
+
+    chosen = Signal(object)
+    remove_asked = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(translate("LibraryCard", "Library"), parent=parent)
+        self.names: dict[str, QPushButton] = {}
+        self.facts: dict[str, ElidedLabel] = {}
+        self._widgets: list[QWidget] = []
+        self._rows = QGridLayout()
+        self._rows.setHorizontalSpacing(SPACE * 2)
+        self._rows.setVerticalSpacing(SPACE // 2)
+        self._rows.setColumnStretch(1, 1)
+        self.body.addLayout(self._rows)
+        self.hide()
+
+    def show_sets(self, kept: Sequence[Kept]) -> None:
+        """Shows the sets."""
+        for widget in self._widgets:
+            self._rows.removeWidget(widget)
+            widget.hide()
+            widget.deleteLater()
+        self._widgets, self.names, self.facts = [], {}, {}
+        for place, (data_set, uses) in enumerate(kept):
+            self._add_row(place, data_set, uses)
+        self.setVisible(bool(kept))
+
+    def _add_row(self, place: int, data_set: DataSet, uses: list[DataUse]) -> None:
+        name = button(
+            data_set.name, lambda: self.chosen.emit(data_set), kind="link", icon_name="data", parent=self
+        )
+        name.setEnabled(not data_set.missing)
+        facts = ElidedLabel(self._words(data_set, uses), tone="warn" if data_set.missing else "muted", parent=self)
+        name.setAccessibleDescription(facts.text())
+        set_tip(name, "\n".join(each.run for each in uses))
+        removed = fill(self.tr("Remove %1 from the library"), data_set.name)
+        remove = IconButton("close", removed, lambda: self.remove_asked.emit(data_set.name), parent=self)
+        self._rows.addWidget(name, place, 0, Qt.AlignmentFlag.AlignLeft)
+        for column, widget in ((1, facts), (2, remove)):
+            self._rows.addWidget(widget, place, column)
+        self._widgets += [name, facts, remove]
+        self.names[data_set.name], self.facts[data_set.name] = name, facts
+
+    def _words(self, data_set: DataSet, uses: list[DataUse]) -> str:
+        if data_set.missing:
+            return fill(self.tr("%1 is not there any more"), data_set.missing[0])
+        parts = [format_word(data_set.format)]
+        if data_set.is_synthetic:
+            parts.append(self.tr("Synthetic"))
+        if data_set.versions:
+            parts.append(size(data_set.versions[-1].size_bytes))
+            parts.append(fill(self.tr("version %1"), len(data_set.versions)))
+        parts.append(self.tr("used by %n run(s)", "", len(uses)) if uses else self.tr("not used yet"))
+        return "  ·  ".join(parts)
+
+
+class KeepDialog(QDialog):
+    """Asks for the name of a set; open it with `open()`.
+
+    Signals:
+        named: (str).
+    """
+
+    named = Signal(str)
+
+    def __init__(self, proposed: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        title = self.tr("Keep in the library")
+        self.setWindowTitle(window_title(title))
+        self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
+        column = QVBoxLayout(self)
+        column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
+        column.setSpacing(SPACE * 2)
+        column.addWidget(SafeLabel(title, role="heading", wrap=True, parent=self))
+        words = self.tr("The library remembers the file, its versions and the runs that used them. The file stays put.")
+        column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self))
+        self.keep = button(self.tr("Keep in the library"), self._keep, kind="primary", parent=self)
+        self.edit = QLineEdit(proposed, self)
+        self.edit.textChanged.connect(lambda text: self.keep.setEnabled(bool(text.strip())))
+        column.addWidget(Field(self.tr("Name"), self.edit, parent=self))
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        row.addStretch(1)
+        row.addWidget(button(self.tr("Cancel"), self.reject, parent=self))
+        self.keep.setDefault(True)
+        row.addWidget(self.keep)
+        column.addLayout(row)
+        self.edit.selectAll()
+        self.edit.setFocus()
+
+    def _keep(self) -> None:
+        self.named.emit(self.edit.text().strip())
+        self.accept()

@@ -1,0 +1,337 @@
+"""What is wrong with the rows: each rule with its count, what is done about it, and the rows themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QMargins, Qt, Signal
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHeaderView,
+    QProgressBar,
+    QStackedWidget,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.language_names import language_name
+from tunesmith_core.operations.kinds.data import CHECK_DATA, CheckDataSpec
+from tunesmith_core.protocol import Event
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.data.copy_name import ask_for_copy
+from tunesmith_gui.icons import icon
+from tunesmith_gui.plain_text import add_choice, line, set_item_tip, tree_item
+from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.theme import theme
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text, duration, fill, number, translate
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.empty_state import EmptyState
+from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.field import guard_wheel
+from tunesmith_gui.widgets.flow_row import FlowRow
+from tunesmith_gui.widgets.row_words import number_words
+from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.side_by_side import SideBySide
+
+_ROW_ROLE = int(Qt.ItemDataRole.UserRole)
+_RULE_ROLE = _ROW_ROLE + 1
+_ICONS = {"error": ("error", "error"), "warning": ("warning", "warn")}
+
+Problem = dict[str, Any]  # Any: JSON values
+
+
+def action_words(action: str) -> str:
+    """What is done about a row."""
+    return {
+        "keep": translate("Problems", "Keep"),
+        "skip": translate("Problems", "Leave out"),
+        "drop": translate("Problems", "Leave out"),
+        "repair": translate("Problems", "Repair"),
+        "truncate": translate("Problems", "Cut"),
+        "split": translate("Problems", "Split"),
+    }.get(action, action)
+
+
+class ProblemsPane(QWidget):
+    """Checks the data when it is first looked at.
+
+    Signals:
+        found: (list of {line, row, message}) rows with problems.
+        row_asked: (int, row or None) the row with this line or number is to be seen.
+        save_asked: (Path, dict of rule -> action) a repaired copy is wanted.
+        setup_asked: the training environment is to be installed.
+    """
+
+    found = Signal(object)
+    row_asked = Signal(object)
+    actions_chosen = Signal()
+    save_asked = Signal(object, object)
+    setup_asked = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.kind = ""
+        """Of the file, which tells how its rows are counted."""
+        self._spec: RunSpec | None = None
+        self._folder = ""
+        self._task: OperationTask | None = None
+        self._result: dict[str, Any] | None = None  # Any: JSON values
+        self._combos: dict[str, QComboBox] = {}
+        self._is_shown_now = False
+        self._state: QWidget | None = None
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE)
+        self.summary = SafeLabel(wrap=True, parent=self)
+        column.addWidget(self.summary)
+        self._stack = QStackedWidget(self)
+        self._stack.addWidget(self._build_waiting())
+        self.tree = self._build_tree()
+        self._stack.addWidget(self.tree)
+        column.addWidget(self._stack, 1)
+        self.again = button(self.tr("Check again"), self._begin, icon_name="refresh", parent=self)
+        self.save = button(self.tr("Fix and save as…"), self._ask_where, kind="primary", icon_name="save", parent=self)
+        hint = self.tr("Choose what is done about each problem. Your file stays as it is.")
+        self.hint = SafeLabel(hint, tone="muted", wrap=True, parent=self)
+        self._foot = SideBySide(self.hint, FlowRow((self.again, self.save), self), first_letters=36, parent=self)
+        column.addWidget(self._foot)
+        self._foot.hide()
+        # Queued: the lists know their new font only after the theme has told everybody.
+        theme().changed.connect(self._size_tree, Qt.ConnectionType.QueuedConnection)
+
+    def _build_waiting(self) -> QWidget:
+        waiting = QWidget(self)
+        column = QVBoxLayout(waiting)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE)
+        self.progress_words = SafeLabel(tone="muted", wrap=True, parent=waiting)
+        self.bar = QProgressBar(waiting)
+        self.bar.setTextVisible(False)
+        self.bar.setAccessibleName(self.tr("Progress of the check"))
+        self.cancel = button(self.tr("Cancel"), self._cancel, parent=waiting)
+        for widget in (self.progress_words, self.bar):
+            column.addWidget(widget)
+        column.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignLeft)
+        column.addStretch(1)
+        return waiting
+
+    def _build_tree(self) -> QTreeWidget:
+        tree = QTreeWidget(self)
+        tree.setAccessibleName(self.tr("Problems"))
+        tree.setHeaderLabels([self.tr("Problem"), self.tr("Rows"), self.tr("What is done")])
+        tree.setTabKeyNavigation(False)
+        tree.header().setStretchLastSection(False)
+        tree.header().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        tree.itemActivated.connect(self._open)
+        tree.itemClicked.connect(self._open)
+        tree.itemExpanded.connect(self._fill_rule)
+        return tree
+
+    @property
+    def _problems(self) -> list[Problem]:
+        """Not in the items of the tree: Qt makes plain texts of messages, which can't be translated any more."""
+        return list(self._result["problems"]) if self._result is not None else []
+
+    @property
+    def num_problem_rows(self) -> int | None:
+        """How many rows have problems; None before the check has ended."""
+        return int(self._result["num_problem_rows"]) if self._result is not None else None
+
+    def show_data(self, spec: RunSpec | None, folder: str) -> None:
+        """Takes other data, or the same for another model; None where its columns are not known yet."""
+        if (spec, folder) == (self._spec, self._folder):
+            return
+        self._spec, self._folder = spec, folder
+        self._forget()
+        if self._is_shown_now:
+            self._begin()
+
+    def set_shown(self, shown: bool) -> None:
+        """Starts nothing before somebody looks."""
+        self._is_shown_now = shown
+        if shown and self._result is None and self._task is None:
+            self._begin()
+
+    def _forget(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._task = self._result = None
+        self.found.emit([])
+
+    def _begin(self) -> None:
+        self._forget()
+        self._put(None)
+        self._foot.hide()
+        self.summary.hide()
+        self._stack.setCurrentIndex(0)
+        self.bar.setVisible(self._spec is not None)
+        self.cancel.setVisible(self._spec is not None)
+        if self._spec is None:
+            self.progress_words.setText(self.tr("Say first which column is which."))
+            return
+        self.progress_words.setText(self.tr("Checking the rows…"))
+        self.bar.setRange(0, 0)
+        self._task = OperationTask(CHECK_DATA, CheckDataSpec(self._spec, self._folder), parent=self)
+        self._task.happened.connect(self._follow)
+        self._task.succeeded.connect(self._take)
+        self._task.failed.connect(self._fail)
+        self._task.start()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        again = (self.tr("Check again"), self._begin)
+        self._put(EmptyState("search", self.tr("The check was canceled"), primary=again))
+
+    def _follow(self, event: Event) -> None:
+        if event.type != "progress":
+            return
+        data = event.data
+        if data.get("total_bytes"):
+            self.bar.setRange(0, 1000)
+            self.bar.setValue(round(1000 * data["done_bytes"] / data["total_bytes"]))
+        words = fill(self.tr("%1 rows checked"), number(data.get("rows") or 0))
+        if data.get("rows_per_s"):
+            words = fill(self.tr("%1, %2 per second"), words, number(data["rows_per_s"]))
+        if data.get("remaining_s"):
+            words = fill(self.tr("%1, about %2 left"), words, duration(data["remaining_s"]))
+        self.progress_words.setText(words)
+
+    def _fail(self, error: TunesmithError) -> None:
+        self._task = None
+        if error.code == "environment-missing":
+            setup = (self.tr("Set up training"), self.setup_asked.emit)
+            words = self.tr("The check uses its libraries.")
+            self._put(EmptyState("environment", self.tr("Training is not set up yet"), words, primary=setup))
+        else:
+            holder = QWidget(self)
+            column = QVBoxLayout(holder)
+            column.setContentsMargins(0, 0, 0, 0)
+            again = (self.tr("Check again"), self._begin)
+            column.addWidget(error_banner(error, actions=(again,), dismissable=False, parent=holder))
+            column.addStretch(1)
+            self._put(holder)
+
+    def _put(self, state: QWidget | None) -> None:
+        if self._state is not None:
+            self._stack.removeWidget(self._state)
+            self._state.deleteLater()
+        self._state = state
+        if state is not None:
+            self._stack.addWidget(state)
+            self._stack.setCurrentWidget(state)
+
+    # The result
+
+    def _take(self, result: dict[str, Any]) -> None:  # Any: JSON values
+        self._task, self._result = None, result
+        problems: list[Problem] = result["problems"]
+        rows = self.tr("%Ln row(s) checked", "", result["num_rows"])
+        words = fill(self.tr("%1, problems in %2"), rows, number(result["num_problem_rows"])) if problems else rows
+        if result.get("languages"):
+            # Of a sample of the rows.
+            counts = result["languages"]
+            named = ((core_text(language_name(code)), _share(count, counts)) for code, count in counts.items())
+            spoken = ", ".join(fill(self.tr("%1 %2"), name, share) for name, share in named)
+            words = fill(self.tr("%1  ·  languages: %2"), words, line(spoken))
+        self.summary.setText(words)
+        self.summary.show()
+        self._fill_tree(problems)
+        self.found.emit(problems)
+        if problems:
+            self._stack.setCurrentWidget(self.tree)
+            self._foot.show()
+        else:
+            again = (self.tr("Check again"), self._begin)
+            self._put(EmptyState("check-circle", self.tr("No problems found"), primary=again))
+
+    def _fill_tree(self, problems: list[Problem]) -> None:
+        self.tree.clear()
+        self._combos = {}
+        for place, problem in enumerate(problems):
+            item = tree_item([core_text(problem["title"]), number(problem["count"]), ""])
+            item.setTextAlignment(1, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+            item.setIcon(0, icon(*_ICONS.get(problem["severity"], ("info", "muted"))))
+            self.tree.addTopLevelItem(item)
+            self._add_choice(item, problem)
+            item.setData(0, _RULE_ROLE, place)
+            item.setChildIndicatorPolicy(QTreeWidgetItem.ChildIndicatorPolicy.ShowIndicator)
+        self._size_tree()
+
+    def _fill_rule(self, item: QTreeWidgetItem) -> None:
+        """Adds the rows of a rule when they are first asked for: all rules together may have thousands."""
+        place = item.data(0, _RULE_ROLE)
+        if place is None or item.childCount():
+            return
+        problem = self._problems[place]
+        for number_of_row, row in enumerate(problem["rows"]):
+            item.addChild(self._row_item(row, (place, number_of_row)))
+        if problem["count"] > len(problem["rows"]):
+            more = number(problem["count"] - len(problem["rows"]))
+            item.addChild(tree_item([fill(self.tr("and %1 more"), more), "", ""]))
+        self.tree.resizeColumnToContents(1)
+
+    def _size_tree(self) -> None:
+        """Gives the choices the room that their words need in this size of text."""
+        for place, combo in enumerate(self._combos.values()):
+            hint = combo.sizeHint().grownBy(QMargins(SPACE, SPACE // 2, SPACE, SPACE // 2))
+            item = self.tree.topLevelItem(place)
+            if item is not None:
+                item.setSizeHint(2, hint)
+        for column in (1, 2):
+            self.tree.resizeColumnToContents(column)
+
+    def _add_choice(self, item: QTreeWidgetItem, problem: Problem) -> None:
+        combo = QComboBox(self.tree)
+        # To stop is what a run does; a copy has no use for it.
+        for action in (each for each in problem["actions"] if each != "stop"):
+            add_choice(combo, action_words(action), action)
+        combo.setCurrentIndex(max(combo.findData(problem["action"]), 0))
+        combo.setAccessibleName(fill(self.tr("What is done: %1"), line(core_text(problem["title"]))))
+        guard_wheel(combo)
+        combo.currentIndexChanged.connect(lambda _index: self.actions_chosen.emit())
+        self._combos[problem["rule"]] = combo
+        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.tree.setItemWidget(item, 2, combo)
+
+    def _row_item(self, row: Problem, place: tuple[int, int]) -> QTreeWidgetItem:
+        words = core_text(row["message"])
+        item = tree_item([words, number_words(self.kind, row["line"]) if row.get("line") else "", ""])
+        item.setTextAlignment(1, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        set_item_tip(item, 0, words)
+        item.setData(0, _ROW_ROLE, place)
+        return item
+
+    def _open(self, item: QTreeWidgetItem, _column: int = 0) -> None:
+        place = item.data(0, _ROW_ROLE)
+        if place is not None:
+            row = self._problems[place[0]]["rows"][place[1]]
+            if row.get("line"):
+                self.row_asked.emit(row)
+        elif item.data(0, _RULE_ROLE) is not None:
+            item.setExpanded(not item.isExpanded())
+
+    def chosen_actions(self) -> dict[str, str]:
+        """What the person chose for each rule."""
+        return {rule: str(combo.currentData()) for rule, combo in self._combos.items()}
+
+    def actions_in_words(self) -> dict[str, str]:
+        """The same in words."""
+        return {rule: action_words(action) for rule, action in self.chosen_actions().items()}
+
+    def _ask_where(self) -> None:
+        assert self._spec is not None
+        original = Path(self._spec.data.sources[0].path)
+        path = ask_for_copy(self, self.tr("Fix and save as"), original, "-repaired")
+        if path is not None:
+            self.save_asked.emit(path, self.chosen_actions())
+
+
+def _share(count: int, counts: dict[str, int]) -> str:
+    return f"{round(100 * count / sum(counts.values()))}%"

@@ -1,0 +1,147 @@
+"""Copies of an open file are saved one at a time, and what was typed meanwhile is not forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal
+
+from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.errors import wrap
+from tunesmith_core.operations.kind import AbsolutePath, Kind
+from tunesmith_core.operations.kinds.data import SAVE_DATA, SaveDataSpec
+from tunesmith_core.operations.kinds.rows import SAVE_ROWS
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.data.open_file import OpenFile
+from tunesmith_gui.data.place_set import PlaceSet
+from tunesmith_gui.data.rows import Rows
+from tunesmith_gui.data.unsaved import ask_which_rows
+from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.tr import fill
+from tunesmith_gui.widgets.confirm import ConfirmDialog
+
+_Changed = tuple[dict[int, Row], PlaceSet]
+
+
+class Saving(QObject):
+    """Saves what is open in a file as another one.
+
+    Signals:
+        told: (tone, text) one line for the person.
+        failed: (TunesmithError).
+        copy_asked: (Path) a copy is to be opened.
+    """
+
+    told = Signal(str, str)
+    failed = Signal(object)
+    copy_asked = Signal(object)
+
+    def __init__(self, file: OpenFile) -> None:
+        super().__init__(file)
+        self._file = file
+        self._task: OperationTask | None = None
+        file.save_asked.connect(lambda path: self.save_rows(path, self.copy_asked.emit))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a copy is on its way."""
+        return self._task is not None
+
+    def save_then(self, done: Callable[[Path], object], *, only_reviewed: bool = False) -> None:
+        """Asks where to save the changes; `done` gets the copy once it is whole."""
+        grid = self._file.grid
+        if grid is None or not grid.rows.is_complete:
+            self.told.emit("warn", self.tr("The file is still being read. Save when all rows are there."))
+            return
+        if not grid.pane.keep_typed():
+            self._file.parts.set_value("rows")  # where it is said
+            return
+        path = grid.ask_where()
+        if path is not None:
+            self.save_rows(path, done, only_reviewed=only_reviewed)
+
+    def save_rows(self, path: Path, done: Callable[[Path], object], *, only_reviewed: bool = False) -> None:
+        """Saves the rows with their changes; `done` gets the copy once it is whole.
+
+        Unless it is said that only reviewed rows are wanted, rows that nobody has reviewed are asked about.
+        """
+        rows = self._file.rows
+        if rows is None:
+            return
+        left_out = self._file.unreviewed()
+        if len(left_out) and not only_reviewed:
+            answer = ask_which_rows(self._file.window(), len(left_out), len(rows) - len(rows.deleted))
+            if answer == ConfirmDialog.DialogCode.Rejected:
+                return
+            left_out = left_out if answer == ConfirmDialog.DialogCode.Accepted else left_out[:0]
+        saved = _changes_of(rows)
+
+        def go_on() -> None:
+            if self._file.rows is not rows:
+                return
+            if not _are_in(saved, rows):
+                words = self.tr("Your latest changes are not in the copy. Save again to keep them.")
+                self.told.emit("warn", words)
+                return
+            rows.forget_changes()
+            done(path)
+
+        try:
+            spec = rows.save_spec(path, left_out)
+        except OSError as error:
+            self.failed.emit(wrap(error))
+            return
+        self._start(SAVE_ROWS, spec, path, go_on)
+
+    def save_repaired(self, path: Path, spec: RunSpec, folder: str, actions: dict[str, str]) -> None:
+        """Saves the rows that a spec names with what was chosen about each problem; the copy is offered then."""
+        rows = self._file.rows
+        if rows is None:
+            return
+        saved = _changes_of(rows)
+        save = SaveDataSpec(spec, folder, AbsolutePath(str(path)), actions, rows.edits_by_number())
+        self._start(SAVE_DATA, save, path, lambda: self._offer_copy(path, rows, saved))
+
+    def _offer_copy(self, path: Path, rows: Rows, saved: _Changed) -> None:
+        if self._file.rows is not rows:
+            return
+
+        def open_it() -> None:
+            if _are_in(saved, rows):
+                rows.forget_changes()
+            self.copy_asked.emit(path)
+
+        self._file.offer_copy(path, open_it)
+
+    def _start(
+        self,
+        kind: Kind,
+        spec: Any,  # Any: of the kind
+        path: Path,
+        done: Callable[[], object],
+    ) -> None:
+        if self._task is not None:
+            self.told.emit("warn", self.tr("Another file is being saved. Wait until it is whole."))
+            return
+        self._task = OperationTask(kind, spec, parent=self)
+        self._task.succeeded.connect(lambda _answer: self.told.emit("ok", fill(self.tr("Written to %1"), path)))
+        self._task.succeeded.connect(lambda _answer: done())
+        self._task.failed.connect(self.failed)
+        self._task.ended.connect(lambda _outcome: self._forget())
+        self._task.start()
+
+    def _forget(self) -> None:
+        self._task = None
+
+
+def _changes_of(rows: Rows) -> _Changed:
+    """As they are now."""
+    return dict(rows.edits), rows.deleted.copy()
+
+
+def _are_in(saved: _Changed, rows: Rows) -> bool:
+    """Whether nothing was changed since."""
+    edits, deleted = saved
+    return edits == rows.edits and deleted.same_as(rows.deleted)

@@ -1,0 +1,162 @@
+"""What a data file is, how its rows are read, and what is wrong with it: found out on worker threads. No Qt."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tunesmith_core import datafmt
+from tunesmith_core.datafmt.encoding import READ_AS, UTF_8, open_text, read_head, text_encoding
+from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.sniffing import head_rows
+from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.spec_sections import DataSpec, SourceSpec
+from tunesmith_gui.services.workbook import NUM_KEPT, look_at_workbook
+
+NUM_SNIFFED_ROWS = 1000
+"""Files with fewer rows are counted exactly."""
+NUM_BEGINNING = 4000
+"""Letters of a file that are shown where it has no rows to show."""
+NUM_MEASURED = NUM_KEPT - 1
+"""Files beside the first whose rows are measured by starting the libraries that read them."""
+NUM_HEAD_ROWS = 20
+"""Rows that are kept to show what is in a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFile:
+    """A data file beside the first.
+
+    Attributes:
+        path: of the file.
+        sniffed: what its head tells, None when no row can be read.
+        error: the first problem in it.
+    """
+
+    path: str
+    sniffed: datafmt.Sniffed | None = None
+    error: TunesmithError | None = None
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows it has, about; None where that can't be told."""
+        return self.sniffed.num_rows_estimate if self.sniffed else None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFacts:
+    """A chosen data file, and those that are trained with it.
+
+    Attributes:
+        sniffed: what its head tells, None when no row can be read.
+        head: its first rows; none of a file that the engine reads while there is no training environment.
+        error: the first problem in it.
+        skipping_helps: whether the rest can be trained on when bad rows are left out.
+        num_good_rows, num_bad_rows: of its first rows, where bad rows are left out.
+        encoding: in which it was read.
+        sheets: names of a workbook's sheets.
+        sheet: the one that was read; "" for the first.
+        others: files beside it.
+        num_rows: all of them, where somebody has counted.
+        beginning: the first letters of a text file of which no row can be read.
+    """
+
+    path: str
+    sniffed: datafmt.Sniffed | None = None
+    head: tuple[Row, ...] = ()
+    error: TunesmithError | None = None
+    skipping_helps: bool = False
+    num_good_rows: int = 0
+    num_bad_rows: int = 0
+    encoding: str = UTF_8
+    sheets: tuple[str, ...] = ()
+    sheet: str = ""
+    others: tuple[OtherFile, ...] = ()
+    num_rows: int | None = None
+    beginning: str = ""
+
+
+def look_at_data(data: DataSpec) -> DataFacts:
+    """Sniffs data files and checks their heads as the run would; a first that is not UTF-8 in the likeliest encoding.
+    """
+    others = tuple(
+        _look_at_other(source, data.skip_bad_rows, measured=number < NUM_MEASURED)
+        for number, source in enumerate(data.sources[1:])
+    )
+    return replace(_look_at_first(data), others=others)
+
+
+def _look_at_other(source: SourceSpec, skip_bad_rows: bool, *, measured: bool) -> OtherFile:
+    sniffed: datafmt.Sniffed | None = None
+    try:
+        path = Path(source.path).expanduser()
+        sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS, source.encoding, source.format, source.columns)
+        if measured and sniffed.kind in datafmt.READ_BY_ENGINE:
+            sniffed = look_at_workbook(path, sniffed, source).sniffed
+        datafmt.check_head(replace(source, path=str(path)), skip_bad_rows)
+    except TunesmithError as error:
+        return OtherFile(source.path, sniffed, error)
+    except OSError as error:
+        problem = TunesmithError("dataset-parse-error", "{path}: {reason}.", path=source.path, reason=error.strerror)
+        return OtherFile(source.path, sniffed, problem)
+    return OtherFile(source.path, sniffed)
+
+
+def _look_at_first(data: DataSpec) -> DataFacts:
+    facts = _read_head(data)
+    actions = facts.error.actions if facts.error else ()
+    encoding = next((action.removeprefix(READ_AS) for action in actions if action.startswith(READ_AS)), "")
+    if not encoding:
+        return facts
+    sources = [replace(data.sources[0], encoding=encoding), *data.sources[1:]]
+    return _read_head(replace(data, sources=sources))
+
+
+def _read_head(data: DataSpec) -> DataFacts:
+    given = data.sources[0].path
+    path = Path(given).expanduser()
+    source = replace(data.sources[0], path=str(path))
+    sniffed: datafmt.Sniffed | None = None
+    head: tuple[Row, ...] = ()
+    sheets: tuple[str, ...] = ()
+    try:
+        sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS, source.encoding, source.format, source.columns)
+        if sniffed.kind not in datafmt.READ_BY_ENGINE:
+            head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None, source.encoding))
+        else:
+            looked = look_at_workbook(path, sniffed, source)
+            sniffed, head, sheets = looked.sniffed, looked.rows, looked.sheets
+            source = replace(source, sheet=looked.sheet)
+            if looked.error:
+                raise looked.error
+            if head:
+                datafmt.resolve_layout(head, source.format, source.columns, str(path))
+        num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows)
+    except UserError as error:
+        # Of a file that the engine reads nothing but its beginning is known.
+        by_engine = sniffed is not None and sniffed.kind in datafmt.READ_BY_ENGINE
+        helps = sniffed is not None and not by_engine and _skipping_helps(source)
+        beginning = "" if sniffed else _beginning(path, source.encoding)
+        facts = DataFacts(given, sniffed, head, error, helps, 0, 0, source.encoding, sheets, source.sheet)
+        return replace(facts, beginning=beginning)
+    except OSError as error:
+        return DataFacts(given, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
+    return DataFacts(given, sniffed, head, None, False, num_good, num_bad, source.encoding, sheets, source.sheet)
+
+
+def _beginning(path: Path, encoding: str) -> str:
+    with contextlib.suppress(UserError, OSError):
+        if datafmt.file_kind(path) not in datafmt.READ_BY_ENGINE:
+            by_mark = text_encoding(path, read_head(path))
+            with open_text(path, encoding if by_mark == "utf-8-sig" and encoding != UTF_8 else by_mark) as file:
+                text = file.read(NUM_BEGINNING)
+            return "" if "\0" in text else text
+    return ""
+
+
+def _skipping_helps(source: SourceSpec) -> bool:
+    with contextlib.suppress(UserError):
+        datafmt.check_head(source, skip_bad_rows=True)
+        return True
+    return False

@@ -1,0 +1,93 @@
+"""The first rows of a file that libraries of the training environment read, such as a workbook. No Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import datafmt
+from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.operations.kind import AbsolutePath
+from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
+from tunesmith_core.operations.runner import conduct
+from tunesmith_core.spec_sections import SourceSpec
+
+NUM_ROWS = 20
+NUM_KEPT = 4
+"""Each change of the form asks again; starting the libraries takes a second or two."""
+
+Answer = Mapping[str, Any]  # Any: JSON values
+_kept: dict[tuple[str, int, str, str], Answer] = {}
+"""The newest answers by path, time of the last change, encoding and sheet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What the first rows tell.
+
+    Attributes:
+        sniffed: what is known now; nothing new while no training environment can read them.
+        rows: the first ones.
+        sheets: names of a workbook's sheets.
+        sheet: the one that was read; "" for the first.
+        error: what is wrong with that sheet, when others may be right.
+    """
+
+    sniffed: datafmt.Sniffed
+    rows: tuple[Row, ...] = ()
+    sheets: tuple[str, ...] = ()
+    sheet: str = ""
+    error: TunesmithError | None = None
+
+
+def look_at_workbook(path: Path, sniffed: datafmt.Sniffed, source: SourceSpec) -> Looked:
+    """Return what the first rows tell, of a workbook those of a sheet that is recognized where none is chosen.
+
+    Raises:
+        UserError: what is wrong with the file.
+        OSError: it is gone.
+    """
+    try:
+        found = _head(path, source.encoding, source.sheet)
+        sheets = tuple(found["sheets"])
+        said = source.format != "auto" or source.columns
+        if said and not source.sheet and found["sheet"] != next(iter(sheets), ""):
+            # What was said is about the sheet that a run reads.
+            found = _head(path, source.encoding, sheets[0])
+    except UserError:
+        raise
+    except TunesmithError:
+        # Setting up or repairing the environment is asked for elsewhere.
+        return Looked(sniffed, sheet=source.sheet)
+    rows = found["rows"]
+    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    try:
+        layout = datafmt.resolve_layout(rows, source=str(path))
+    except UserError:
+        layout = datafmt.Layout("auto", {})
+    told = replace(
+        sniffed,
+        columns=columns,
+        format=layout.format,
+        mapping=layout.columns,
+        num_rows_estimate=found["num_rows"] or sniffed.num_rows_estimate,
+        longest_row_bytes=found["longest_row_bytes"],
+    )
+    is_first = not source.sheet and found["sheet"] == next(iter(sheets), "")
+    error = TunesmithError.from_dict(found["problem"]) if found["problem"] else None
+    return Looked(told, tuple(rows), sheets, "" if is_first else found["sheet"], error)
+
+
+def _head(path: Path, encoding: str, sheet: str) -> Answer:
+    key = (str(path), path.stat().st_mtime_ns, encoding)
+    if (*key, sheet) not in _kept:
+        answer: Answer = conduct(WORKBOOK_HEAD, HeadSpec(AbsolutePath(str(path)), NUM_ROWS, sheet, encoding)).get()
+        # Choosing the sheet that is proposed asks nothing new.
+        for name in (sheet, answer["sheet"]):
+            _kept[(*key, name)] = answer
+        for oldest in list(_kept)[: -2 * NUM_KEPT]:
+            _kept.pop(oldest, None)
+    return _kept[(*key, sheet)]

@@ -1,0 +1,98 @@
+"""What is said about a data file: how many rows, of which kind, and how they are read and why."""
+
+from __future__ import annotations
+
+from tunesmith_core.datafmt import READ_BY_ENGINE
+from tunesmith_core.datafmt.documents import MAX_PIECE
+from tunesmith_core.datafmt.encoding import UTF_8
+from tunesmith_core.datafmt.formats import RAW, ROLES
+from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
+from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts
+from tunesmith_gui.tr import core_text, fill, number, size, translate
+from tunesmith_gui.widgets.row_words import format_word, mapping_words
+
+
+def data_kinds() -> str:
+    """The filter of a dialog that opens data files."""
+    return translate(
+        "DataPicker",
+        "Data (*.jsonl *.json *.csv *.tsv *.xlsx *.xlsm *.xlsb *.xls *.ods *.parquet *.arrow *.txt *.md *.pdf *.docx "
+        "*.html *.gz *.zst *.zip);;All files (*)",
+    )
+
+
+def facts_words(data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_template: bool) -> str:
+    """Rows, kind, size, format and columns of a file that could be looked at.
+
+    Args:
+        data: the facts.
+        spec: how it is read.
+        num_skipped: rows that can't be used, as counted by a preview.
+        has_chat_template: whether the model can learn a prompt and its response as a chat.
+    """
+    sniffed = data.sniffed
+    assert sniffed is not None
+    parts = [_count_words(data, num_skipped), sniffed.kind.upper(), size(sniffed.num_bytes)]
+    if sniffed.columns:
+        own = spec.format != "auto"
+        format_name = spec.format if own else sniffed.format
+        parts.append(format_word(format_name))
+        if format_name == "prompt-completion" and has_chat_template:
+            parts.append(translate("DataPicker", "trained as a chat"))
+        columns = mapping_words({**({} if own else sniffed.mapping), **spec.columns})
+        if columns:
+            parts.append(columns)
+    if spec.encoding != UTF_8:
+        parts.append(core_text(CHOICE_WORDS[spec.encoding]))
+    return "  ·  ".join(filter(None, parts))
+
+
+def _count_words(data: DataFacts, num_skipped: int) -> str:
+    """How many rows there are, and how many are left out; "" where only the engine can tell."""
+    sniffed = data.sniffed
+    estimate = data.num_rows if data.num_rows is not None else sniffed.num_rows_estimate if sniffed else None
+    if sniffed is None or estimate is None:
+        return ""
+    exact = data.num_rows is not None or sniffed.kind in READ_BY_ENGINE or estimate < NUM_SNIFFED_ROWS
+    # Malformed rows are not among the estimate.
+    num_rows = data.num_rows or max(estimate, data.num_good_rows + data.num_bad_rows)
+    num_left_out = max(num_skipped, data.num_bad_rows)
+    if exact and num_left_out:
+        count = fill(translate("DataPicker", "%1 of %2 rows"), number(num_rows - num_left_out), number(num_rows))
+        skipped = fill(translate("DataPicker", "%1 skipped"), number(num_left_out))
+    else:
+        words = translate("DataPicker", "%1 rows") if exact else translate("DataPicker", "about %1 rows")
+        if exact and num_rows == 1:
+            words = translate("DataPicker", "%1 row")
+        count = fill(words, number(num_rows if exact else estimate))
+        words = translate("DataPicker", "bad rows skipped: at least %1")
+        skipped = fill(words, number(num_left_out)) if num_left_out else ""
+    return ", ".join(filter(None, (count, skipped)))
+
+
+def reason_words(data: DataFacts, spec: SourceSpec) -> str:
+    """Why rows are read as they are; "" where nothing is known yet."""
+    sniffed = data.sniffed
+    if sniffed is None:
+        return ""
+    if spec.format != "auto":
+        return translate("DataWords", "You chose these columns.")
+    if sniffed.kind in ("txt", "md"):
+        words = translate(
+            "DataWords",
+            "A text file: paragraphs are joined into examples of up to %1 characters. A heading begins a new one.",
+        )
+        return fill(words, number(MAX_PIECE))
+    if sniffed.format == "auto":
+        return "" if sniffed.columns else translate("DataWords", "Recognized when the rows are read.")
+    roles = ROLES[sniffed.format]
+    if sniffed.format in ("messages", "sharegpt"):
+        # Only the first role is played by messages.
+        roles = roles[:1]
+    names = [sniffed.mapping[role.name] for role in roles if role.name in sniffed.mapping]
+    quoted = translate("DataWords", ", ").join(fill(translate("DataWords", "“%1”"), name) for name in names)
+    if sniffed.format in ("messages", "sharegpt"):
+        return fill(translate("DataWords", "Recognized because %1 holds lists of messages."), quoted)
+    if sniffed.format == RAW or len(names) > 1:
+        return fill(translate("DataWords", "Recognized by the names of the columns: %1."), quoted)
+    return fill(translate("DataWords", "Recognized because %1 holds text and no other column a response."), quoted)

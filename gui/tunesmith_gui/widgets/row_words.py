@@ -1,0 +1,68 @@
+"""Words for the formats of rows, and for the parts that their columns play."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tunesmith_core.datafmt import READ_BY_ENGINE
+from tunesmith_core.datafmt.encoding import NUMBERED_KINDS, PART_KINDS, PDF
+from tunesmith_gui.tr import fill, number, translate
+
+
+def number_words(kind: str, place: int) -> str:
+    """Which row of a file of a kind it is: its line, its page, or how many rows there are up to it."""
+    if kind == PDF:
+        words = translate("RowWords", "Page %1")
+    elif kind in PART_KINDS:
+        words = translate("RowWords", "Part %1")
+    elif kind in NUMBERED_KINDS or kind in READ_BY_ENGINE:
+        # Of an archive or a folder the files may be of any kind.
+        words = translate("RowWords", "Row %1")
+    else:
+        words = translate("RowWords", "Line %1")
+    return fill(words, number(place))
+
+
+def format_word(name: str) -> str:
+    """Name of a row format."""
+    return {
+        "messages": translate("DataPicker", "Chat"),
+        "sharegpt": translate("DataPicker", "Chat (ShareGPT)"),
+        "alpaca": translate("DataPicker", "Instruction and response (Alpaca)"),
+        "prompt-completion": translate("DataPicker", "Prompt and response"),
+        "prompt-completion-raw": translate("DataPicker", "Prompt and response as plain text"),
+        "text": translate("DataPicker", "Plain text"),
+        "preference": translate("DataPicker", "Preference pairs"),
+        "tokens": translate("DataPicker", "Tokens"),
+        "auto": translate("DataPicker", "Format not recognized"),
+    }.get(name, name)
+
+
+def mapping_words(mapping: Mapping[str, str]) -> str:
+    """Which column plays which role, where its name doesn't say so."""
+    arrow = translate("DataPicker", "%1 → %2")
+    told = (pair for pair in mapping.items() if pair[1].lower() not in (pair[0], "messages"))
+    return translate("DataPicker", ", ").join(fill(arrow, column, role_word(role).lower()) for role, column in told)
+
+
+def role_word(role: str) -> str:
+    """Name of the part that a column plays."""
+    return {
+        "messages": translate("DataPicker", "Messages"),
+        "conversations": translate("DataPicker", "Messages"),
+        "system": translate("DataPicker", "System prompt"),
+        "instruction": translate("DataPicker", "Instruction"),
+        "input": translate("DataPicker", "Input"),
+        "output": translate("DataPicker", "Response"),
+        "prompt": translate("DataPicker", "Prompt"),
+        "completion": translate("DataPicker", "Response"),
+        "text": translate("DataPicker", "Text"),
+        "chosen": translate("DataPicker", "Chosen response"),
+        "rejected": translate("DataPicker", "Rejected response"),
+        "label": translate("DataPicker", "Good or bad"),
+        "tools": translate("DataPicker", "Tools"),
+        "history": translate("DataPicker", "Earlier turns"),
+        "input_ids": translate("DataPicker", "Token IDs"),
+        "labels": translate("DataPicker", "Learned token IDs"),
+        "attention_mask": translate("DataPicker", "Attention mask"),
+    }.get(role, role)

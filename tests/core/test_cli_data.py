@@ -1,0 +1,266 @@
+"""`tunesmith data`: what a check found in plain sentences with file, line and column; what was written; the library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunesmith_core import cli, data_library, terminal
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kinds.data import CHECK_DATA, CheckDataSpec, MixDataSpec
+from tunesmith_core.protocol import Event
+from tunesmith_core.spec import RunSpec
+
+Script = Callable[[dict[str, Any]], None]
+Capture = pytest.CaptureFixture[str]
+
+ROW = {"path": "/a/rows.jsonl", "line": 3, "column": 9, "message": "an email address.", "row": {}}
+PROBLEM = {
+    "rule": "personal-data",
+    "severity": "note",
+    "count": 2,
+    "action": "keep",
+    "actions": ["keep"],
+    "title": "Probable personal data",
+    "rows": [ROW, {**ROW, "line": 4, "column": None}],
+}
+FOUND = {
+    "num_rows": 1234,
+    "num_good_rows": 1230,
+    "num_problem_rows": 7,
+    "reasons": {"/a/rows.jsonl": "It is plain text."},
+    "problems": [PROBLEM],
+    "languages": {"en": 99, "xy": 1},
+    "notes": ["Only some rows."],
+}
+
+
+@pytest.fixture
+def said(capsys: Capture) -> Callable[..., tuple[int, str, str]]:
+    """Run a command of `tunesmith data` and return exit code, output and notes."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = cli.main(["data", *words])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+Said = Callable[..., tuple[int, str, str]]
+
+
+def test_a_check_names_each_place(fake_engine: Script, data_file: Path, said: Said) -> None:
+    fake_engine({"check-data": FOUND})
+    code, out, err = said("check", str(data_file))
+    assert code == 0
+    assert "/a/rows.jsonl: It is plain text." in out
+    assert "1,234 rows. 1,230 can be trained on (3 of them with a remark), 4 can't." in out
+    assert "Note: Probable personal data (2). These rows are kept." in out
+    assert "  /a/rows.jsonl:3:9: an email address.\n  /a/rows.jsonl:4: an email address." in out
+    assert "Languages: English 99%, xy 1%" in out
+    assert "Only some rows." in err
+    _, out, _ = said("check", str(data_file), "--rows", "1")
+    assert "rows.jsonl:4" not in out
+
+
+def test_a_path_is_said_once(fake_engine: Script, data_file: Path, said: Said) -> None:
+    words = "/a/gone.jsonl: the file can't be read."
+    row = {**ROW, "path": "/a/gone.jsonl", "line": 0, "column": None, "message": words}
+    found = {**FOUND, "reasons": {"/a/gone.jsonl": words}, "problems": [{**PROBLEM, "rows": [row]}]}
+    fake_engine({"check-data": found})
+    assert said("check", str(data_file))[1].replace(words, "").count("/a/gone.jsonl") == 0
+
+
+def test_errors_are_bad_input_and_json_is_the_answer(fake_engine: Script, data_file: Path, said: Said) -> None:
+    bad = {**FOUND, "problems": [{**PROBLEM, "severity": "error", "action": "stop"}]}
+    fake_engine({"check-data": bad})
+    code, out, _ = said("check", str(data_file), "--json")
+    assert (code, json.loads(out)["problems"][0]["action"]) == (2, "stop")
+    assert "Error: Probable personal data (2). A run stops there." in said("check", str(data_file))[1]
+    fake_engine({"check-data": {**FOUND, "problems": [], "notes": [], "languages": {}}})
+    assert said("check", str(data_file))[1].endswith("No problems found.\n")
+
+
+def test_what_is_checked_is_what_was_named(
+    home: Path, data_file: Path, model_folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs: list[Any] = []
+
+    class Answer:
+        def get(self) -> dict[str, Any]:
+            return {**FOUND, "files": {"/out": 1}, "num_skipped_rows": 0}
+
+    def conduct(_kind: object, spec: Any, **_: Any) -> Answer:
+        specs.append(spec)
+        return Answer()
+
+    monkeypatch.setattr("tunesmith_core.cli_data.conduct", conduct)
+    monkeypatch.chdir(data_file.parent)
+    data_library.add("mine", [RunSpec().data.sources[0].__class__(path=str(data_file), format="messages")])
+    said(
+        "check",
+        "data.jsonl",
+        "mine",
+        "--evaluation",
+        "held.jsonl",
+        "--model",
+        str(model_folder),
+        "--context-length",
+        "99",
+    )
+    (spec,) = specs
+    assert [each.path for each in spec.run.data.sources] == [str(data_file), str(data_file)]
+    assert [each.format for each in spec.run.data.sources] == ["auto", "messages"]
+    assert spec.run.evaluation.path == str(data_file.parent / "held.jsonl")
+    assert (spec.run.data.context_length, spec.folder) == (99, str(model_folder))
+    said("split", "data.jsonl", "--to", "a.jsonl", "--evaluation", "b.jsonl", "--count", "7", "--column", "group")
+    assert (specs[-1].percent, specs[-1].count, specs[-1].column) == (0.0, 7, "group")
+    assert (specs[-1].train, specs[-1].evaluation) == (
+        str(data_file.parent / "a.jsonl"),
+        str(data_file.parent / "b.jsonl"),
+    )
+    said("split", "data.jsonl", "--to", "a.jsonl", "--evaluation", "b.jsonl")
+    assert (specs[-1].percent, specs[-1].count) == (5.0, 0)
+    said("mix", "data.jsonl", "mine", "--to", "m.jsonl", "--weights", "2", "1", "--caps", "0", "5", "--seed", "3")
+    assert specs[-1] == MixDataSpec(specs[-1].run, specs[-1].target, [2.0, 1.0], [0, 5], 0, 3)
+    said("convert", "data.jsonl", "--to", "c.csv", "--messages")
+    assert (specs[-1].target, specs[-1].as_messages) == (str(data_file.parent / "c.csv"), True)
+    assert specs[-1].run.data.sources[0].sheet == ""
+    for command in (["check"], ["show", "--model", str(model_folder)], ["convert", "--to", "c.csv"]):
+        said(*command, "data.jsonl", "--sheet", "More")
+        assert specs[-1].run.data.sources[0].sheet == "More"
+    assert not any(getattr(spec, "overwrite", False) for spec in specs)
+    said("convert", "data.jsonl", "--to", "c.csv", "--overwrite")
+    assert specs[-1].overwrite
+    assert home.is_dir()
+
+
+def test_files_are_read_as_chosen_or_as_their_bytes_say(
+    home: Path, tmp_path: Path, data_file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs: list[Any] = []
+
+    class Answer:
+        def get(self) -> dict[str, Any]:
+            return {"files": {}, "num_skipped_rows": 0}
+
+    monkeypatch.setattr("tunesmith_core.cli_data.conduct", lambda _kind, spec, **_: specs.append(spec) or Answer())
+    western = tmp_path / "western.csv"
+    western.write_bytes("Frage,Antwort\nWo?,In M\u00fcnchen \u20ac\n".encode("windows-1252"))
+    book = tmp_path / "book.zip"
+    book.write_bytes(b"PK\x03\x04\xe9\xe9")
+    names = ["convert", str(western), str(data_file), str(book), "none.csv", "--to", "out.jsonl"]
+    _, _, err = said(*names)
+    assert [each.encoding for each in specs[-1].run.data.sources] == ["windows-1252", "utf-8", "utf-8", "utf-8"]
+    assert err.count("is read as") == 1
+    assert "western.csv is not UTF-8. It is read as Windows-1252 (Western European)." in err
+    options = ["--encoding", "cp932", "--format", "prompt-completion", "--columns", "prompt=Frage", "completion=A=B"]
+    assert "is read as" not in said(*names, *options)[2]
+    for source in specs[-1].run.data.sources:
+        assert (source.encoding, source.format) == ("cp932", "prompt-completion")
+        assert source.columns == {"prompt": "Frage", "completion": "A=B"}
+    code, _, err = said(*names, "--columns", "prompt")
+    assert (code, "prompt is not ROLE=COLUMN." in err) == (2, True)
+    assert home.is_dir()
+
+
+def test_a_hint_names_the_option(data_file: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise TunesmithError("dataset-column-missing", "rows.csv: unrecognized format.", hint="Look at the window.")
+
+    monkeypatch.setattr("tunesmith_core.cli_data.conduct", fail)
+    code, _, err = said("convert", str(data_file), "--to", "out.jsonl")
+    assert (code, "--columns prompt=Question completion=Answer" in err, "window" in err) == (2, True, False)
+
+
+def test_a_hint_fits_the_command(
+    data_file: Path, model_folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(code: str, **values: str) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise TunesmithError(code, "No: {column}", **values)
+
+        monkeypatch.setattr("tunesmith_core.cli_data.conduct", fail)
+
+    fails("dataset-column-missing", column="nope")
+    split = ("split", str(data_file), "--to", "a.jsonl", "--evaluation", "b.jsonl", "--column")
+    err = said(*split, "nope")[2]
+    assert ("with --column." in err, "--columns" in err) == (True, False)
+    assert "--columns prompt=" in said(*split, "topic")[2]
+    fails("chat-template-unclear", column="")
+    err = said("show", str(data_file), "--model", str(model_folder))[2]
+    assert ("another chat template" in err, "Loss on" in err) == (True, False)
+
+
+def test_a_spec_survives_its_file() -> None:
+    spec = CheckDataSpec(RunSpec(), "/model")
+    assert CHECK_DATA.spec_from(json.loads(json.dumps(CHECK_DATA.spec_values(spec)))) == spec
+
+
+def test_what_was_written_is_told(fake_engine: Script, data_file: Path, said: Said) -> None:
+    answer = {"files": {"/out.csv": 1200}, "num_skipped_rows": 3}
+    fake_engine({"convert-data": answer})
+    code, out, err = said("convert", str(data_file), "--to", "/out.csv")
+    assert (code, out.splitlines()[-1]) == (0, "Wrote 1,200 rows: /out.csv")
+    assert "Rows that could not be read and were left out: 3" in err
+    assert json.loads(said("convert", str(data_file), "--to", "/out.csv", "--json")[1]) == answer
+    fake_engine({"convert-data": {**answer, "num_skipped_rows": 0}})
+    assert not said("convert", str(data_file), "--to", "/out.csv")[2]
+    fake_engine({"mix-data": {**answer, "num_left_out_rows": 4, "are_chats": True, "lost_columns": {"rejected": 1200}}})
+    err = said("mix", str(data_file), "--to", "/out.csv")[2]
+    assert "Rows whose label is false were left out: 4" in err
+    assert "so every row was written as a chat of messages." in err
+    assert 'left out of as many rows: "rejected" (1,200).' in err
+
+
+def test_show_lists_tokens_of_rows(fake_engine: Script, data_file: Path, model_folder: Path, said: Said) -> None:
+    token = {"id": 7, "text": "Hi", "trained": True, "special": ""}
+    row = {"line": 1, "segments": [{"text": "Hi", "trained": True}], "num_tokens": 1, "num_trained_tokens": 1}
+    fake_engine({"preview": {"rows": [{**row, "tokens": [token]}]}})
+    code, out, _ = said("show", str(data_file), "--model", str(model_folder))
+    assert code == 0
+    assert "[[Hi]]" in out
+    assert '7       "Hi"   yes' in out
+
+
+def test_show_of_an_unknown_model_says_so(home: Path, data_file: Path, said: Said) -> None:
+    code, _, err = said("show", str(data_file), "--model", "nobody")
+    assert code == 2
+    assert "model-not-downloaded" in err
+    assert home.is_dir()
+
+
+def test_the_library_is_filled_listed_and_emptied(home: Path, data_file: Path, said: Said) -> None:
+    assert said("list") == (0, "", "There are no data sets yet.\n")
+    assert said("add", str(data_file), "--name", "mine")[1] == "mine is in the library, version 1.\n"
+    added = json.loads(said("add", str(data_file), "--name", "more", "--json")[1])
+    assert (added["format"], added["columns"], added["runs"]) == ("messages", ["messages"], [])
+    out = said("list")[1].splitlines()
+    assert out[1].split()[:6] == ["mine", "1", "0.3", "KiB", "messages", "1"]
+    assert [each["name"] for each in json.loads(said("list", "--json")[1])] == ["mine", "more"]
+    data_file.unlink()
+    assert f"mine: the file {data_file} is missing." in said("list")[2]
+    assert said("remove", "mine")[1] == "mine is no longer in the library. Its files are unchanged.\n"
+    assert json.loads(said("remove", "more", "--json")[1]) == {"name": "more"}
+    code, _, err = said("remove", "mine")
+    assert (code, "dataset-unknown" in err) == (2, True)
+    assert home.is_dir()
+
+
+def test_progress_tells_rows_and_time(capsys: Capture) -> None:
+    progress = terminal.Progress()
+    data = {"rows": 2000, "rows_per_s": 1500.2, "done_bytes": 1, "total_bytes": 2}
+    progress.show(Event(1, 100.0, "progress", {**data, "remaining_s": 3.0}))
+    progress.show(Event(2, 101.0, "progress", {**data, "remaining_s": 2.0}))
+    progress.show(Event(3, 102.0, "progress", {**data, "remaining_s": 0.0}))
+    of_run = {"name": "data", "done": 12_000, "total": 0, "unit": "rows", "rows_per_s": 800.0, "remaining_s": None}
+    progress.show(Event(4, 103.0, "phase", of_run))
+    progress.show(Event(5, 120.0, "phase", of_run))
+    progress.close()
+    said = ["2,000 rows  1,500 rows/s  3 s left", "2,000 rows  1,500 rows/s", "12,000 rows  800 rows/s"]
+    assert capsys.readouterr().out.splitlines() == said

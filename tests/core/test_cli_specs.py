@@ -1,0 +1,127 @@
+"""What plan and preview say of how prompts and responses are trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunesmith_core import cli, cli_specs
+from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
+from tunesmith_core.datafmt.sniffing import Sniffed
+from tunesmith_core.planner import Plan
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
+
+Make = Callable[..., RunSpec]
+Script = Callable[[dict[str, Any]], None]
+
+PLAN = Plan({"weights": 1 << 30}, 1 << 30, 1 << 29, 2 << 30, "tight", 10, None, 1 << 20, "low", ())
+
+
+def test_plan_warns_of_plain_text_for_a_model_with_a_template(
+    make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **__: PLAN)
+    rows = tmp_path / "pairs.csv"
+    rows.write_text("question,answer\nWho?,Me.\n")
+    spec, path = make_spec(), tmp_path / "raw.json"
+    spec.data.sources[0].path = str(rows)
+    path.write_text(json.dumps(spec.to_dict()))
+    assert cli.main(["plan", str(path)]) == 0
+    assert "plain text" not in capsys.readouterr().err
+    spec.data.sources[0].format = RAW
+    path.write_text(json.dumps(spec.to_dict()))
+    assert cli.main(["plan", str(path)]) == 0
+    assert "joined as plain text" in capsys.readouterr().err
+    assert cli.main(["plan", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [RAW_TEXT]
+    (Path(spec.model.path) / "tokenizer_config.json").write_text("{}")
+    assert cli.main(["plan", str(path)]) == 0
+    assert "plain text" not in capsys.readouterr().err
+
+
+def test_plan_refuses_a_group_column_that_is_not_there(
+    make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, path = make_spec(), tmp_path / "spec.json"
+    spec.evaluation.group_column = "nosuch"
+    path.write_text(json.dumps(spec.to_dict()))
+    assert cli.main(["plan", str(path)]) == 2
+    assert 'there is no column "nosuch"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("warmup", "is_told"), [(0, False), (9, False), (10, True), (11, True)])
+def test_plan_warns_of_a_warm_up_that_never_ends(
+    make_spec: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    warmup: int,
+    is_told: bool,
+) -> None:
+    monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **__: PLAN)
+    spec, path = make_spec(), tmp_path / "spec.json"
+    spec.schedule.warmup_steps = warmup
+    path.write_text(json.dumps(spec.to_dict()))
+    assert cli.main(["plan", str(path)]) == 0
+    assert (f"The warm-up has {warmup} steps and the run 10" in capsys.readouterr().err) == is_told
+
+
+def test_plan_counts_the_rows_that_are_used(
+    make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int | None] = []
+
+    def counting(*_: object, num_rows: int | None, **__: object) -> Plan:
+        told.append(num_rows)
+        return PLAN
+
+    monkeypatch.setattr(cli_specs.planner, "plan", counting)
+    spec, path = make_spec(), tmp_path / "spec.json"
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "a"}\n' * 30)
+    spec.data.sources = [SourceSpec(path=str(rows)), SourceSpec(path=str(rows), most_rows=12)]
+    path.write_text(json.dumps(spec.to_dict()))
+    assert cli.main(["plan", str(path)]) == 0
+    monkeypatch.setattr(cli_specs.datafmt, "sniff", lambda *_, **__: Sniffed("xlsx", "auto", (), {}, None, 9))
+    assert cli.main(["plan", str(path)]) == 0
+    assert told == [42, None]
+    capsys.readouterr()
+
+
+def test_preview_lists_tokens_and_says_that_pairs_are_chats(
+    make_spec: Make, tmp_path: Path, fake_engine: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = [
+        {"id": 1, "text": "<|im_start|>", "trained": False, "special": "<|im_start|>"},
+        {"id": 40, "text": "A\n", "trained": True, "special": ""},
+    ]
+    segments = [{"text": "<|im_start|>", "trained": False}, {"text": "A\n", "trained": True}]
+    row = {"line": 1, "segments": segments, "num_tokens": 2, "num_trained_tokens": 1, "tokens": tokens}
+    fake_engine({"preview": {"rows": [row], "pairs": "chat"}})
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(make_spec().to_dict()))
+    assert cli.main(["preview", str(path), "--tokens"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4:] == [
+        "number  token           trained  control token",
+        '1       "<|im_start|>"           <|im_start|>',
+        '40      "A\\n"           yes',
+        "Prompts and responses are trained as chats, by the chat template of the model.",
+    ]
+
+
+def test_preview_names_the_file_of_a_row_where_there_are_several(
+    make_spec: Make, tmp_path: Path, fake_engine: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"line": 10, "place": "/d/b.jsonl, line 10", "segments": [], "num_tokens": 2, "num_trained_tokens": 1}
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(make_spec().to_dict()))
+    for reasons, words in ((["Text."], "--- line 10:"), (["Text.", "Text."], "--- /d/b.jsonl, line 10:")):
+        fake_engine({"preview": {"rows": [row], "reasons": reasons}})
+        assert cli.main(["preview", str(path)]) == 0
+        assert capsys.readouterr().out.startswith(words)

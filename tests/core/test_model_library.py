@@ -1,0 +1,258 @@
+"""The models on this computer, on the command line: list, verify, remove, search and get."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunesmith_core import cli, downloads, hub, hub_token, model_library, paths, trash
+from tunesmith_core.downloads import Download
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.hardware import detect_hardware
+from tunesmith_core.hub_repository import HubFile, HubModel
+from tunesmith_core.protocol import Event
+from tunesmith_core.runs import create_run
+from tunesmith_core.spec import RunSpec
+
+Make = Callable[..., RunSpec]
+
+
+@pytest.fixture(autouse=True)
+def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder without models of other programs."""
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.delenv("OLLAMA_MODELS", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "person")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    return tmp_path / "person"
+
+
+@pytest.fixture
+def downloaded(home: Path, model_folder: Path) -> Path:
+    """A whole model from a hub."""
+    entries = tuple(
+        HubFile(path.name, path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in sorted(model_folder.iterdir())
+    )
+    record = Download(HubModel("org/name", "c" * 40, "page", entries, licence="mit"), "org/name")
+    config = model_folder / "config.json"
+    record.folder.parent.mkdir(exist_ok=True)
+    model_folder.rename(record.folder)
+    record.save(record.folder)
+    assert config.name in {file.path for file in record.files}
+    return record.folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    """Return exit code and JSON answer of a command."""
+    code = cli.main(["models", *words, "--json"])
+    out = capsys.readouterr().out
+    return code, json.loads(out) if out else None
+
+
+def test_a_list_of_everything(downloaded: Path, person: Path, make_spec: Make, capsys: Any) -> None:
+    (paths.models_dir() / "broken").mkdir()
+    record = downloads.read_record(downloaded)
+    assert record is not None
+    begun = Download(record.model, "org/begun")
+    begun.staging.mkdir()
+    begun.save(begun.staging)
+    spec = make_spec("a")
+    spec.model.path = "org/name"
+    used = create_run(spec)
+    code, answer = run(capsys, "list")
+    assert code == 0
+    broken, whole = answer["models"]
+    assert (broken["name"], broken["problem"]["code"]) == ("broken", "model-files-missing-or-corrupt")
+    assert (whole["name"], whole["kept_by"], whole["runs"]) == ("org/name", "tunesmith", [used.id])
+    assert whole["fits"].keys() == {"qlora", "lora"}
+    assert [each["id"] for each in answer["unfinished"]] == ["org/begun"]
+    assert cli.main(["models", "list"]) == 0
+    captured = capsys.readouterr()
+    assert "org/name" in captured.out
+    assert "Not whole yet: org/begun, 0.0 KiB of" in captured.err
+    assert "broken: " in captured.err
+
+
+def test_another_owner_of_a_name(downloaded: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    model = downloads.read_record(downloaded).model  # type: ignore[union-attr]
+    assert Download(model, "ORG/renamed").other_owner == ""
+    monkeypatch.setattr(hub, "look_up", lambda *_words: Download(model, "earlier/name"))
+    assert cli.main(["models", "get", "earlier/name", "--dry-run"]) == 2
+    said = capsys.readouterr()
+    assert "earlier/name now leads to org/name, which belongs to org." in said.err
+    assert said.out == ""
+
+
+def test_an_empty_list(capsys: Any) -> None:
+    assert run(capsys, "list") == (0, {"models": [], "unfinished": []})
+    assert cli.main(["models", "list"]) == 0
+    assert "There are no models yet." in capsys.readouterr().err
+
+
+def test_models_of_other_programs_are_seen(person: Path, tmp_path: Path, model_folder: Path) -> None:
+    snapshot = tmp_path / "hf" / "hub" / "models--org--cached" / "snapshots" / "abc"
+    snapshot.parent.mkdir(parents=True)
+    model_folder.rename(snapshot)
+    (tmp_path / "hf" / "hub" / "models--org--refs-only").mkdir()
+    studio = person / ".lmstudio" / "models" / "org" / "name"
+    studio.mkdir(parents=True)
+    (studio / "a.gguf").write_bytes(b"GGUF")
+    ollama = person / ".ollama" / "models"
+    manifest = ollama / "manifests" / "registry" / "library" / "qwen" / "4b"
+    manifest.parent.mkdir(parents=True)
+    layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:ab"}]
+    manifest.write_text(json.dumps({"layers": layers}))
+    manifest.with_name("bad").write_text("{")
+    layers[0]["digest"] = "../manifests/registry/library/qwen/4b"
+    manifest.with_name("climbing").write_text(json.dumps({"layers": layers}))
+    (ollama / "blobs").mkdir()
+    (ollama / "blobs" / "sha256-ab").write_bytes(b"GGUFGGUF")
+    found = list(model_library.foreign_models())
+    assert [(each.keeper, each.name) for each in found] == [
+        ("huggingface", "org/cached"),
+        ("lm-studio", "org/name/a.gguf"),
+        ("ollama", "qwen:4b"),
+    ]
+    assert (found[0].card is not None, found[2].size_bytes) == (True, 8)
+
+
+def test_other_programs_may_keep_their_models_elsewhere(
+    person: Path, tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = tmp_path / "cache" / "models--org--cached" / "snapshots" / "abc"
+    snapshot.parent.mkdir(parents=True)
+    model_folder.rename(snapshot)
+    ollama = tmp_path / "ollama"
+    manifest = ollama / "manifests" / "registry" / "library" / "qwen" / "4b"
+    manifest.parent.mkdir(parents=True)
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:ab"}
+    manifest.write_text(json.dumps({"layers": [layer]}))
+    (ollama / "blobs").mkdir()
+    (ollama / "blobs" / "sha256-ab").write_bytes(b"GGUF")
+    assert list(model_library.foreign_models()) == []
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OLLAMA_MODELS", str(ollama))
+    assert [each.name for each in model_library.foreign_models()] == ["org/cached", "qwen:4b"]
+
+
+def test_a_device_for_the_fit() -> None:
+    found = detect_hardware()
+    assert model_library.training_hardware(iter(found)) in found
+
+
+def test_verify_and_what_changed(downloaded: Path, capsys: Any) -> None:
+    assert run(capsys, "verify", "org/name")[1]["changed"] == []
+    assert cli.main(["models", "verify", str(downloaded)]) == 0
+    assert "files are as the hub has them" in capsys.readouterr().out
+    (downloaded / "config.json").write_text("{}")
+    assert cli.main(["models", "verify", "org/name"]) == 2
+    assert "config.json" in capsys.readouterr().err
+    code, answer = run(capsys, "verify", "org/name")
+    assert (code, answer["changed"]) == (2, ["config.json"])
+    (downloaded / downloads.RECORD).unlink()
+    assert cli.main(["models", "verify", downloaded.name]) == 2
+    err = capsys.readouterr().err
+    assert f"{downloaded.name} was not downloaded by Tunesmith, so its hashes are not known." in err
+    assert ("command" in err, "can't be verified" in err) == (False, True)
+    assert cli.main(["models", "verify", "other"]) == 2
+    assert "There is no model named other" in capsys.readouterr().err
+
+
+def test_a_model_that_runs_need_stays(downloaded: Path, make_spec: Make, capsys: Any) -> None:
+    spec = make_spec("a")
+    spec.model.path = str(downloaded)
+    used = create_run(spec)
+    other = make_spec("b")
+    other.model.path = str(paths.models_dir() / "gone")
+    create_run(other)
+    assert cli.main(["models", "remove", "org/name"]) == 2
+    assert used.id in capsys.readouterr().err
+    assert run(capsys, "remove", "org/name", "--force")[1]["runs"] == [used.id]
+    assert not downloaded.exists()
+    trash.restore(trash.find(downloaded.name))
+    assert cli.main(["models", "remove", "org/name", "--force"]) == 0
+    assert f"tunesmith restore {downloaded.name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_what_is_not_whole_is_deleted(words: tuple[str, ...], downloaded: Path, capsys: Any) -> None:
+    record = downloads.read_record(downloaded)
+    assert record is not None
+    begun = Download(record.model, "org/begun")
+    begun.staging.mkdir()
+    begun.save(begun.staging)
+    assert cli.main(["models", "remove", "org/begun", *words]) == 0
+    assert not begun.staging.exists()
+    assert capsys.readouterr().out
+
+
+def test_search(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    found = [
+        HubModel("org/big", "c", "page", num_parameters=8_000_000_000, licence="mit", gated="auto"),
+        HubModel("org/small", "c", "page", num_parameters=135_000_000),
+        HubModel("org/unknown", "c", "page"),
+    ]
+    monkeypatch.setattr(hub, "search", lambda _wanted: found)
+    assert [each["id"] for each in run(capsys, "search", "x")[1]] == ["org/big", "org/small", "org/unknown"]
+    assert cli.main(["models", "search"]) == 0
+    out, err = capsys.readouterr()
+    assert "Asking the model hub" in err
+    assert "8.0B" in out
+    assert "135M" in out
+    assert "on request" in out
+    found.clear()
+    assert cli.main(["models", "search", "--family", "x"]) == 0
+    assert "no such model" in capsys.readouterr().err
+
+
+def test_get_and_its_plan(monkeypatch: pytest.MonkeyPatch, downloaded: Path, capsys: Any) -> None:
+    record = downloads.read_record(downloaded)
+    assert record is not None
+    monkeypatch.setattr(hub, "look_up", lambda _id, _revision: record)
+    assert run(capsys, "get", "org/name", "--dry-run")[1]["total_bytes"] == record.total_bytes
+    assert cli.main(["models", "get", "org/name", "--dry-run"]) == 0
+    captured = capsys.readouterr()
+    assert "To download: 0.0 KiB of" in captured.out
+    assert f"It is on this computer: {downloaded}" in captured.err
+    downloaded.rename(downloaded.with_name("elsewhere"))
+    assert run(capsys, "get", "org/name", "--dry-run")[1]["missing_bytes"] == record.total_bytes
+    downloaded.with_name("elsewhere").rename(downloaded)
+    rate = {"name": "downloading", "done_bytes": 1024, "total_bytes": 2048, "bytes_per_s": 512.0, "remaining_s": 2.0}
+
+    def get(_id: str, _revision: str, on_event: Callable[[Event], None]) -> Path:
+        on_event(Event(1, 1.0, "progress", rate | {"remaining_s": None}))
+        on_event(Event(2, 100.0, "progress", rate))
+        on_event(Event(3, 101.0, "waiting", {"message": "The hub is busy.", "seconds": 2.0}))
+        return downloaded
+
+    monkeypatch.setattr(hub, "get", get)
+    assert cli.main(["models", "get", "org/name"]) == 0
+    out = capsys.readouterr().out
+    assert "0.5 KiB/s" in out
+    assert "left" in out
+    assert "The hub is busy. Trying again in 2 s." in out
+    assert cli.main(["models", "get", "org/name", "--json"]) == 0
+
+
+def test_a_folder_that_runs_name_may_be_unreadable(downloaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_text: str) -> Path:
+        raise TunesmithError("path-too-long", "x")
+
+    monkeypatch.setattr(model_library, "local_folder", refuse)
+    assert not model_library._means("/some/folder", model_library.find("org/name"))
+
+
+def test_a_person_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError
+
+    monkeypatch.setattr(hub_token, "hub_home", nowhere)
+    monkeypatch.setattr(model_library, "find_lm_studio", lambda: None)
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert list(model_library.foreign_models()) == []

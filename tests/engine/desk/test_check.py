@@ -1,0 +1,355 @@
+"""Each planted fault is found at its line and column, and sound data has none."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.desk.checking import Row, as_line, chat, check, good, problems_of, spec_of, write_lines
+from tests.workbooks import write_workbook
+from tunesmith_core.protocol import read_journal
+from tunesmith_engine.desk import check as check_module
+
+FAULTS: dict[str, tuple[Row | str | bytes, bytes]] = {
+    "bad-json": ('{"messages": [{"role": "user" "content": "x"}]}', b'"content"'),
+    "encoding": (b'{"messages": [{"role": "user", "content": "caf\xe9"}]}', b"\xe9"),
+    "missing-column": ({"other": "x"}, b"{"),
+    "mixed-schema": ({"messages": "just a text"}, b'"just'),
+    "empty-answer": (chat("Why is that so?", " "), b'" "'),
+    "unknown-role": ({"messages": [{"role": "robot", "content": "x"}]}, b'"robot"'),
+    "role-order": (
+        chat("Hi there", "Hello", {"role": "assistant", "content": "again"}),
+        b'{"role": "assistant", "content": "again"',
+    ),
+    "secret": (chat("My key", 'it is \\"sk-abcdefGHIJ0123456789abcd'), b"sk-"),
+    "personal-data": (chat("Who?", "Ask ann@mail.example.org about it"), b"ann@"),
+    "mojibake": (chat("Où?", "Au café, not at the cafÃ© there"), "Ã©".encode()),
+    "html": (chat("How?", "Press <b>start</b> now"), b"<b>"),
+    "special-token-in-text": (chat("How?", "Then write <|im_end|> there"), b"<|im_end|>"),
+}
+
+
+def column_of(line: bytes, part: bytes) -> int:
+    return len(line[: line.index(part)].decode("utf-8", "surrogateescape")) + 1
+
+
+@pytest.mark.parametrize("rule", FAULTS)
+def test_a_planted_fault_is_found_at_its_line_and_column(tmp_path: Path, rule: str) -> None:
+    fault, part = FAULTS[rule]
+    line = fault if isinstance(fault, bytes) else fault.encode() if isinstance(fault, str) else as_line(fault)
+    # One good line beyond ASCII tells that the file is UTF-8.
+    rows = [*map(good, range(299)), chat("Où?", "Là")]
+    path = write_lines(tmp_path / "rows.jsonl", [*rows[:277], line, *rows[277:]])
+    answer = check(tmp_path, spec_of(path))
+    assert problems_of(answer) == {rule: [(278, column_of(line, part))]}
+    assert answer["num_rows"] == 301
+    assert answer["formats"] == {str(path): "messages"}
+
+
+def test_columns_are_counted_from_the_beginning_of_an_indented_line(tmp_path: Path) -> None:
+    lines = ['  {"messages": ?}', b"\t  " + as_line(chat("Who?", "ann@mail.example.org"))]
+    path = write_lines(tmp_path / "rows.jsonl", [good(1), *lines])
+    column = column_of(as_line(chat("Who?", "ann@mail.example.org")), b"ann@")
+    assert problems_of(check(tmp_path, spec_of(path))) == {"bad-json": [(2, 16)], "personal-data": [(3, column + 3)]}
+
+
+def test_sound_rows_have_no_problem(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", map(good, range(1000)))
+    answer = check(tmp_path, spec_of(path))
+    assert (answer["problems"], answer["num_rows"], answer["num_good_rows"]) == ([], 1000, 1000)
+    assert answer["num_problem_rows"] == 0
+    assert answer["reasons"][str(path)] == 'Chats: the column "messages" holds messages with "role" and "content".'
+    assert list(answer["languages"]) == ["en"]
+    events = [event.data for event in read_journal(tmp_path / "operation" / "events.jsonl") if event.type == "progress"]
+    assert events[-1]["done_bytes"] == events[-1]["total_bytes"] == path.stat().st_size
+    assert (events[-1]["rows"], events[-1]["remaining_s"]) == (1000, 0)
+
+
+def test_copies_are_found_within_and_between_files_and_the_evaluation_file_leaks(tmp_path: Path) -> None:
+    first = write_lines(tmp_path / "a.jsonl", [*map(good, range(300)), good(7), good(7)])
+    second = write_lines(tmp_path / "b.jsonl", [good(1000), good(8)])
+    held_out = write_lines(tmp_path / "c.jsonl", [good(2000), good(9), good(2000)])
+    answer = check(tmp_path, spec_of(first, second, evaluation=held_out))
+    found = {each["rule"]: each for each in answer["problems"]}
+    copies = [(Path(row["path"]).name, row["line"], row["message"]) for row in found["exact-duplicate"]["rows"]]
+    assert copies == [
+        ("a.jsonl", 301, "the same as a.jsonl, line 8."),
+        ("a.jsonl", 302, "the same as a.jsonl, line 8."),
+        ("b.jsonl", 2, "the same as a.jsonl, line 9."),
+        ("c.jsonl", 3, "the same as c.jsonl, line 1."),
+    ]
+    assert [row["row"] for row in found["exact-duplicate"]["rows"]] == [good(7), good(7), good(8), good(2000)]
+    assert [(row["line"], row["message"]) for row in found["leakage"]["rows"]] == [(10, "the same as c.jsonl, line 2.")]
+    assert answer["num_problem_rows"] == 5
+
+
+def test_near_copies_are_found(tmp_path: Path) -> None:
+    words = "the quick brown fox jumps over a lazy dog while seven wizards mix quietly in this old blue house tonight"
+    path = write_lines(
+        tmp_path / "a.jsonl",
+        [
+            *map(good, range(30)),
+            chat(words, "It is a pangram of many words."),
+            chat(words.replace("seven", "eight"), "It is a pangram of many words."),
+        ],
+    )
+    answer = check(tmp_path, spec_of(path))
+    assert problems_of(answer).get("near-duplicate", [])[-1:] == [(32, 1)]
+
+
+def test_answers_that_are_alike_and_rare_labels(tmp_path: Path) -> None:
+    same = write_lines(
+        tmp_path / "a.jsonl", [chat(f"Question {number} of many?", "I don't know.") for number in range(40)]
+    )
+    assert problems_of(check(tmp_path, spec_of(same)))["same-answers"][:2] == [(1, 1), (2, 1)]
+    labels = ["yes"] * 90 + ["no"] * 5
+    rare = write_lines(
+        tmp_path / "b.jsonl", [{"question": f"Is it {n}?", "answer": label} for n, label in enumerate(labels)]
+    )
+    (problem,) = check(tmp_path, spec_of(rare))["problems"]
+    assert (problem["rule"], problem["severity"], problem["count"]) == ("label-imbalance", "note", 5)
+    assert problem["rows"][0]["line"] == 91
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Call +43 660 1234567 today", "a phone number"),
+        ("Call +43/660/1234567 today", "a phone number"),
+        ("Call 0043 660 1234567 today", "a phone number"),
+        ("Write ann@mail.example.org or call +43 660 1234567", "an email address, a phone number"),
+    ],
+)
+def test_every_kind_of_personal_data_is_told(tmp_path: Path, text: str, told: str) -> None:
+    answer = check(tmp_path, spec_of(write_lines(tmp_path / "rows.jsonl", [chat("How do I reach Ann?", text)])))
+    (problem,) = answer["problems"]
+    assert problem["rows"][0]["message"] == f'column "messages": {told}.'
+
+
+def test_a_second_language_is_noted(tmp_path: Path) -> None:
+    german = [
+        chat(
+            f"Wie öffne ich die Datei {n} in diesem Programm?",
+            f"Bitte wählen Sie Menüpunkt {n} und drücken Sie auf Öffnen.",
+        )
+        for n in range(20)
+    ]
+    path = write_lines(tmp_path / "a.jsonl", [*map(good, range(60)), *german])
+    answer = check(tmp_path, spec_of(path))
+    assert answer["languages"] == {"en": 60, "de": 20}
+    assert len(problems_of(answer)["language-mix"]) == 20
+    assert problems_of(answer)["language-mix"][0] == (61, 1)
+    assert {row["message"] for each in answer["problems"] for row in each["rows"]} >= {"probably German."}
+
+
+@pytest.mark.parametrize(
+    ("row", "action"), [(chat("Tell me more", "word " * 100), "truncate"), ({"text": "word " * 100}, "split")]
+)
+def test_what_a_run_does_with_long_rows_is_told(
+    tmp_path: Path, tiny_model: Path, row: dict[str, Any], action: str
+) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [row])
+    run = spec_of(path, context_length=100)
+    run.data.overlong = "split"
+    (problem,) = check(tmp_path, run, str(tiny_model))["problems"]
+    assert problem["action"] == action
+
+
+def test_with_a_tokenizer_long_rows_are_found_and_lengths_told(tmp_path: Path, tiny_model: Path) -> None:
+    rows = [*map(good, range(40)), chat("Tell me more", "word " * 100)]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    answer = check(tmp_path, spec_of(path, context_length=300), str(tiny_model))
+    assert problems_of(answer) == {"over-long": [(41, 1)]}
+    (problem,) = answer["problems"]
+    assert (problem["action"], problem["actions"]) == ("truncate", ["truncate", "split", "drop"])
+    lengths = answer["lengths"]
+    assert (sum(lengths["counts"]), lengths["context_length"]) == (41, 300)
+    assert lengths["longest_tokens"] > 500
+
+
+def test_more_rows_than_are_shown_are_counted(tmp_path: Path) -> None:
+    rows = [chat(f"Where is {number}?", f"At <b>{number}</b> of the street") for number in range(250)]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    (problem,) = [each for each in check(tmp_path, spec_of(path))["problems"] if each["rule"] == "html"]
+    assert (problem["count"], len(problem["rows"])) == (250, 100)
+
+
+def test_what_is_done_about_bad_rows_is_what_the_run_does(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [*map(good, range(3)), "{"])
+    for skips, action in ((False, "stop"), (True, "skip")):
+        (problem,) = check(tmp_path, spec_of(path, skip_bad_rows=skips))["problems"]
+        assert (problem["rule"], problem["severity"], problem["action"]) == ("bad-json", "error", action)
+
+
+def test_a_file_of_bad_rows_an_empty_one_and_a_missing_one_are_problems_not_failures(tmp_path: Path) -> None:
+    bad = write_lines(tmp_path / "bad.jsonl", ["{", "[", "x{"])
+    empty, missing = tmp_path / "empty.jsonl", tmp_path / "missing.jsonl"
+    empty.write_bytes(b"")
+    answer = check(tmp_path, spec_of(bad, empty, missing))
+    told = {
+        each["rule"]: [(Path(row["path"]).name, row["line"]) for row in each["rows"]] for each in answer["problems"]
+    }
+    assert told == {
+        "bad-file": [("empty.jsonl", 0), ("missing.jsonl", 0)],
+        "bad-json": [("bad.jsonl", 1), ("bad.jsonl", 2), ("bad.jsonl", 3)],
+    }
+    assert {each["action"] for each in answer["problems"]} == {"stop"}
+    assert (answer["num_rows"], answer["num_good_rows"], answer["hash"]) == (3, 0, "")
+    assert set(answer["reasons"]) == {str(bad), str(empty), str(missing)}
+
+
+def test_a_format_that_is_not_recognized_is_said_once_and_its_texts_are_looked_at(tmp_path: Path) -> None:
+    rows: list[Row] = [{"alpha": number, "beta": f"mail bob{number}@mail.example.org"} for number in range(5)]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    answer = check(tmp_path, spec_of(path))
+    found = problems_of(answer)
+    assert found["missing-column"] == [(0, None)]
+    assert len(found["personal-data"]) == 5
+    assert "unrecognized format" in answer["reasons"][str(path)]
+
+
+def test_rows_of_a_table_are_placed_in_their_fields(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    lines = [
+        "question,answer",
+        *(f"Is it {number}?,Yes it is {number}" for number in range(30)),
+        '"Who, then?","Ask ann@mail.example.org"',
+        "Why?,",
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    answer = check(tmp_path, spec_of(path))
+    assert problems_of(answer) == {"empty-answer": [(33, 6)], "personal-data": [(32, 14)]}
+    rows = {each["rule"]: each["rows"][0]["row"] for each in answer["problems"]}
+    assert rows["personal-data"] == {"question": "Who, then?", "answer": "Ask ann@mail.example.org"}
+
+
+@pytest.mark.parametrize("is_archive", [False, True])
+def test_each_file_of_a_folder_or_an_archive_has_its_own_layout_and_lines(tmp_path: Path, is_archive: bool) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    write_lines(folder / "a.jsonl", [*map(good, range(30)), "{", good(5)])
+    pairs = [{"question": f"Is it {number}?", "answer": f"Yes, it is {number}"} for number in range(30)]
+    write_lines(folder / "b.jsonl", [*pairs, {"question": "Who?", "answer": "ann@mail.example.org"}, pairs[3]])
+    given = folder
+    if is_archive:
+        given = tmp_path / "set.zip"
+        with zipfile.ZipFile(given, "w") as archive:
+            for name in ("a.jsonl", "b.jsonl"):
+                archive.write(folder / name, name)
+    answer = check(tmp_path, spec_of(given))
+    assert [(Path(path).name, name) for path, name in answer["formats"].items()] == [
+        ("a.jsonl", "messages"),
+        ("b.jsonl", "prompt-completion"),
+    ]
+    found = {
+        each["rule"]: [(Path(row["path"]).name, row["line"]) for row in each["rows"]] for each in answer["problems"]
+    }
+    assert found == {
+        "bad-json": [("a.jsonl", 31)],
+        "personal-data": [("b.jsonl", 31)],
+        "exact-duplicate": [("a.jsonl", 32), ("b.jsonl", 32)],
+    }
+    rows = {each["rule"]: [row["row"] for row in each["rows"]] for each in answer["problems"]}
+    assert rows["exact-duplicate"] == [good(5), pairs[3]]
+    told = [event.data for event in read_journal(tmp_path / "operation" / "events.jsonl") if event.type == "progress"]
+    assert [each["rows"] for each in told] == [31, 63]
+    assert all(each["done_bytes"] <= each["total_bytes"] for each in told)
+    assert is_archive or told[-1]["remaining_s"] == 0
+    assert answer["num_rows"] == 64
+
+
+def test_rows_with_other_columns_than_most_are_noted(tmp_path: Path) -> None:
+    pairs = [{"question": f"Is it {number}?", "answer": f"Yes, it is {number}", "id": number} for number in range(30)]
+    odd = [{"question": "Who is it?", "answer": "It is me", "note": "x", "id": 1}, {"question": "Why?", "answer": "So"}]
+    path = write_lines(tmp_path / "a.jsonl", [*pairs[:10], *odd, *pairs[10:], odd[1] | {"answer": "No"}])
+    (problem,) = check(tmp_path, spec_of(path))["problems"]
+    assert (problem["rule"], problem["severity"], problem["count"]) == ("mixed-schema", "note", 3)
+    assert [(row["line"], row["column"], row["message"]) for row in problem["rows"]] == [
+        (11, 1, "columns that other rows don't have: note."),
+        (12, 1, "columns that other rows have are missing: id."),
+        (33, 1, "columns that other rows have are missing: id."),
+    ]
+    assert [row["row"] for row in problem["rows"]][:2] == odd
+    # A column that a format may leave out makes no difference.
+    some = [{"system": "Be kind."} | good(number) if number % 3 else good(number) for number in range(30)]
+    assert check(tmp_path, spec_of(write_lines(tmp_path / "b.jsonl", some)))["problems"] == []
+
+
+def test_quick_and_close_looks_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[Any] = [json.loads(json.dumps(good(number))) for number in range(20)]
+    rows += [chat("", "x"), chat("a b", "\u3000"), {"messages": []}, {"messages": [{"role": "user", "content": 1}]}]
+    rows += [{"messages": [{"role": "user", "content": "a", "name": "b"}, {"role": "assistant", "content": "c"}]}]
+    rows += [{"messages": [{"role": "system", "content": "s"}, *good(50)["messages"]]}, chat("x", "y"), chat("x", "y")]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    quick = check(tmp_path, spec_of(path))
+    monkeypatch.setattr(check_module.Shape, "quick_texts", property(lambda _shape: lambda _row: None))
+    assert check(tmp_path, spec_of(path)) == quick
+
+
+def test_what_is_wrong_with_rows_that_are_left_out_is_no_problem(tmp_path: Path) -> None:
+    answers = ["" if number % 3 else f"Yes, {number} is." for number in range(9)]
+    rows = [{"prompt": "Is it right?", "completion": answer, "label": bool(answer)} for answer in answers]
+    path = write_lines(tmp_path / "rows.jsonl", rows)
+    assert "empty-answer" not in problems_of(check(tmp_path, spec_of(path)))
+
+
+def test_a_quote_that_is_never_closed_is_named_and_the_rows_before_it_count(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('question,answer\nWho?,Me.\nWhy?,"Because it\nHow?,So.\n')
+    answer = check(tmp_path / "operation", spec_of(path))
+    assert (answer["num_rows"], answer["num_good_rows"]) == (2, 1)
+    (problem,) = (each for each in answer["problems"] if each["severity"] == "error")
+    (row,) = problem["rows"]
+    assert (row["line"], row["column"]) == (3, 6)
+    assert f"{path}: rows behind the error are not counted. Rows before it: 1." in answer["notes"]
+
+
+def test_a_pair_of_equal_answers_is_named(tmp_path: Path) -> None:
+    pairs = [{"prompt": f"Is {n} even or is it odd?", "chosen": "Even.", "rejected": "Odd."} for n in range(3)]
+    pairs[1]["rejected"] = "Even."
+    path = write_lines(tmp_path / "pairs.jsonl", pairs)
+    answer = check(tmp_path, spec_of(path))
+    assert problems_of(answer) == {"equal-pair": [(2, 1)]}
+    assert (answer["num_good_rows"], answer["num_problem_rows"]) == (3, 1)
+
+
+def test_a_language_without_a_name_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", map(good, range(3)))
+    assert check(tmp_path, spec_of(path))["languages"] == {"en": 3}
+    monkeypatch.setattr("py3langid.classify", lambda _text: ("pcm", -1.0))
+    assert check(tmp_path, spec_of(path))["languages"] == {}
+    monkeypatch.undo()
+    numbers = write_lines(tmp_path / "numbers.jsonl", [chat("12345678901234567890 + 1 = ?", "It is so.")])
+    assert check(tmp_path, spec_of(numbers))["languages"] == {}
+
+
+def test_calls_that_the_template_does_not_write_are_an_error(tmp_path: Path, tiny_model: Path) -> None:
+    call = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+    asks = {"role": "assistant", "content": None, "tool_calls": [call]}
+    rows = [chat("Hello?", "Hi."), {"messages": [{"role": "user", "content": "Rain?"}, asks]}]
+    path = write_lines(tmp_path / "tools.jsonl", rows)
+    assert check(tmp_path, spec_of(path))["num_good_rows"] == 2
+    answer = check(tmp_path, spec_of(path), str(tiny_model))
+    assert problems_of(answer) == {"unwritable": [(2, 1)]}
+    (problem,) = answer["problems"]
+    assert (problem["severity"], problem["action"]) == ("error", "stop")
+    assert "does not write the tool calls" in problem["rows"][0]["message"]
+    assert (answer["num_rows"], answer["num_good_rows"], answer["num_problem_rows"]) == (2, 0, 2)
+
+
+def test_a_workbook_whose_first_sheet_is_not_recognized_names_the_others(tmp_path: Path) -> None:
+    sheets = {"Notes": [["Just", "notes"], ["a", "b"]], "QA": [["question", "answer"], ["Why?", "So."]]}
+    path = write_workbook(tmp_path / "two.xlsx", sheets)
+    answer = check(tmp_path, spec_of(path))
+    assert set(problems_of(answer)) == {"missing-column"}
+    message = answer["problems"][0]["rows"][0]["message"]
+    assert 'the sheet "Notes"' in message
+    assert '--sheet names the one to read: "QA".' in message
+    assert (answer["num_rows"], answer["num_good_rows"], answer["num_problem_rows"]) == (1, 0, 1)
+    spec = spec_of(path)
+    spec.data.sources[0].sheet = "QA"
+    assert check(tmp_path, spec)["num_good_rows"] == 1

@@ -1,0 +1,139 @@
+"""A repaired copy holds what the person chose, and no source is ever changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.desk.checking import Row, chat, check, good, host_in, problems_of, spec_of, write_lines
+from tests.engine.desk.test_check import FAULTS
+from tunesmith_core.errors import UserError
+from tunesmith_core.operations.kind import AbsolutePath
+from tunesmith_core.operations.kinds.data import SaveDataSpec
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.operations import save_data
+
+
+def save(
+    folder: Path,
+    run: RunSpec,
+    actions: dict[str, str] | None = None,
+    edits: dict[str, Row | None] | None = None,
+    model: str = "",
+    target: Path | None = None,
+) -> tuple[dict[str, Any], list[Row]]:
+    target = target or folder / "copy.jsonl"
+    with host_in(folder / "operation") as host:
+        answer = save_data(host, SaveDataSpec(run, model, AbsolutePath(str(target)), actions or {}, edits or {}))
+    return answer, [json.loads(line) for line in target.read_text("utf-8").splitlines()]
+
+
+def test_by_default_a_copy_leaves_out_what_cannot_be_trained_on_and_repairs_the_rest(tmp_path: Path) -> None:
+    faults = [fault for fault, _ in FAULTS.values()]
+    path = write_lines(tmp_path / "rows.jsonl", [*map(good, range(20)), *faults, good(3), chat("Où?", "Là")])
+    before = path.read_bytes()
+    answer, rows = save(tmp_path, spec_of(path))
+    assert path.read_bytes() == before
+    assert rows[:20] == [good(number) for number in range(20)]
+    texts = [message["content"] for row in rows for message in row["messages"]]
+    assert 'it is \\"[SECRET]' in texts
+    assert "Au café, not at the café there" in texts
+    assert {name: each["count"] for name, each in answer["actions"].items()} == {
+        "bad-json": 1,
+        "encoding": 1,
+        "missing-column": 1,
+        "mixed-schema": 1,
+        "empty-answer": 1,
+        "unknown-role": 1,
+        "secret": 1,
+        "mojibake": 1,
+        "exact-duplicate": 1,
+    }
+    assert (answer["num_rows"], answer["num_read_rows"]) == (len(rows), 34)
+    found = problems_of(check(tmp_path, spec_of(tmp_path / "copy.jsonl")))
+    assert set(found) == {"role-order", "personal-data", "html", "special-token-in-text"}
+
+
+def test_each_action_does_what_it_says(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "rows.jsonl", [good(1), chat("How?", "Press <b>start</b>"), chat("Who?", "ann@mail.example.org")]
+    )
+    _, rows = save(tmp_path, spec_of(path), {"html": "repair", "personal-data": "skip"})
+    assert rows == [good(1), chat("How?", "Press start")]
+    _, rows = save(tmp_path, spec_of(path), {"html": "keep", "personal-data": "repair"})
+    assert rows == [good(1), chat("How?", "Press <b>start</b>"), chat("Who?", "[EMAIL]")]
+
+
+@pytest.mark.parametrize("fault", [fault for fault, _ in FAULTS.values()][:6])
+def test_stop_ends_at_the_first_one_and_leaves_no_file(tmp_path: Path, fault: Row | str | bytes) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [good(1), fault, chat("Où?", "Là")])
+    (rule,) = problems_of(check(tmp_path, spec_of(path)))
+    with pytest.raises(UserError, match="line 2"):
+        save(tmp_path, spec_of(path), {rule: "stop"})
+    assert {each.name for each in tmp_path.iterdir()} == {"rows.jsonl", "operation"}
+
+
+def test_edits_replace_and_delete_rows_also_those_that_could_not_be_read(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [good(1), "{", good(2), good(3)])
+    edits: dict[str, Row | None] = {f"{path}:2": chat("Now?", "Yes."), f"{path}:3": None, f"{path}:4": chat("a?", "b.")}
+    answer, rows = save(tmp_path, spec_of(path), edits=edits)
+    assert rows == [good(1), chat("Now?", "Yes."), chat("a?", "b.")]
+    assert (answer["num_edited_rows"], answer["num_deleted_rows"], answer["actions"]) == (2, 1, {})
+
+
+def test_rows_of_the_evaluation_file_are_left_out(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", map(good, range(5)))
+    held_out = write_lines(tmp_path / "held.jsonl", [good(2)])
+    answer, rows = save(tmp_path, spec_of(path, evaluation=held_out))
+    assert rows == [good(number) for number in (0, 1, 3, 4)]
+    assert answer["actions"] == {"leakage": {"action": "skip", "count": 1}}
+
+
+def test_a_source_is_no_target(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [good(1)])
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    for target in (path, link):
+        with pytest.raises(UserError, match="never changed"):
+            save(tmp_path, spec_of(path), target=target)
+    assert path.read_bytes().count(b"\n") == 1
+
+
+def test_an_action_that_a_rule_does_not_have_is_refused(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [good(1)])
+    with pytest.raises(UserError, match="no action repair"):
+        save(tmp_path, spec_of(path), {"bad-json": "repair"})
+
+
+def test_long_rows_are_split_or_dropped(tmp_path: Path, tiny_model: Path) -> None:
+    turns = [message for number in range(4) for message in good(number)["messages"]]
+    system = {"role": "system", "content": "Be kind."}
+    path = write_lines(tmp_path / "rows.jsonl", [{"messages": [system, *turns]}, chat("Hi", "Hello")])
+    run = spec_of(path, context_length=380)
+    _, rows = save(tmp_path, run, {"over-long": "drop"}, model=str(tiny_model))
+    assert rows == [chat("Hi", "Hello")]
+    answer, rows = save(tmp_path, run, {"over-long": "split"}, model=str(tiny_model))
+    assert rows.pop() == chat("Hi", "Hello")
+    assert [row["messages"][0] for row in rows] == [system] * len(rows)
+    assert [message for row in rows for message in row["messages"][1:]] == turns
+    assert problems_of(check(tmp_path, spec_of(tmp_path / "copy.jsonl", context_length=380), str(tiny_model))) == {}
+    assert answer["actions"] == {"over-long": {"action": "split", "count": 1}}
+    text = "\n\n".join(f"Paragraph {number} of a text that goes on." for number in range(30))
+    path = write_lines(tmp_path / "text.jsonl", [{"text": text}])
+    _, rows = save(tmp_path, spec_of(path, context_length=200), {"over-long": "split"}, model=str(tiny_model))
+    assert len(rows) > 5
+    assert "".join(row["text"] for row in rows) == text
+    assert problems_of(check(tmp_path, spec_of(tmp_path / "copy.jsonl", context_length=200), str(tiny_model))) == {}
+
+
+def test_a_pair_of_equal_answers_is_left_out(tmp_path: Path) -> None:
+    pairs = [{"prompt": f"Is {n} even or is it odd?", "chosen": "Even.", "rejected": "Odd."} for n in range(3)]
+    pairs[1]["rejected"] = "Even."
+    path = write_lines(tmp_path / "pairs.jsonl", pairs)
+    answer, rows = save(tmp_path, spec_of(path))
+    assert rows == [pairs[0], pairs[2]]
+    assert answer["actions"] == {"equal-pair": {"action": "skip", "count": 1}}
+    assert save(tmp_path, spec_of(path), {"equal-pair": "keep"})[1] == pairs

@@ -1,0 +1,62 @@
+"""The name of a copy: beside the file, and with the ending of what is written into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QFileDialog, QWidget
+from pytestqt.qtbot import QtBot
+
+from tunesmith_gui.data.copy_name import ask_for_copy
+from tunesmith_gui.data.home import sample_path
+from tunesmith_gui.widgets.confirm import ConfirmDialog
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+
+@pytest.fixture
+def parent(qtbot: QtBot) -> QWidget:
+    result = QWidget()
+    qtbot.addWidget(result)
+    return result
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Path, str]]:
+    """Types a name into each file dialog; returns what was proposed, and the kinds that were offered."""
+    asked: list[tuple[Path, str]] = []
+
+    def ask(_parent: object, _title: str, start: str, kind: str, *_: object) -> tuple[str, str]:
+        asked.append((Path(start), kind))
+        return str(Path(start).with_name(name)), kind
+
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", ask)
+    return asked
+
+
+def test_a_copy_is_proposed_beside_the_file(
+    parent: QWidget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = choose(monkeypatch, "mine.jsonl")
+    assert ask_for_copy(parent, "Save as", tmp_path / "table.csv", "-edited") == tmp_path / "mine.jsonl"
+    assert asked == [(tmp_path / "table-edited.jsonl", "JSON Lines (*.jsonl)")]
+    ask_for_copy(parent, "Save as", Path(sample_path("en")), "-edited")
+    assert asked[1][0].parent != Path(sample_path("en")).parent, "that is the program's own folder"
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_another_ending_is_changed_and_said(
+    parent: QWidget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool
+) -> None:
+    choose(monkeypatch, "mine.csv")
+    (tmp_path / "mine.jsonl").touch()
+    said: list[str] = []
+
+    def execute(dialog: ConfirmDialog) -> int:
+        said.extend(each.text() for each in dialog.findChildren(SafeLabel))
+        return int(agrees)
+
+    monkeypatch.setattr(ConfirmDialog, "exec", execute)
+    path = ask_for_copy(parent, "Save as", tmp_path / "table.csv", "-edited")
+    assert path == (tmp_path / "mine.jsonl" if agrees else None)
+    assert "The copy contains JSON Lines, so it is saved as mine.jsonl." in said
+    assert "A file with this name exists and will be replaced." in said

@@ -1,0 +1,313 @@
+"""What a model learns, and what is wrong with the rows: asked of a scripted engine, shown, and led back to the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from tests.gui.conftest import settle
+from tests.gui.data.conftest import PATIENCE_MS
+from tests.gui.layout_checks import clipped, unnamed
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.runner import Outcome
+from tunesmith_core.protocol import Event
+from tunesmith_gui.data import learned_rows, problems, saving
+from tunesmith_gui.data.page import DataPage
+from tunesmith_gui.data.token_view import TokenTable
+from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.empty_state import EmptyState
+
+Open = Callable[[Path], DataPage]
+
+
+class Scripted(OperationTask):
+    """Never begins; the test says what it answers."""
+
+    asked: list[Scripted] = []  # noqa: RUF012 - one list for the whole test
+
+    def start(self) -> None:
+        self.asked.append(self)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    @property
+    def spec(self) -> Any:
+        return self._spec
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
+    """What the engine is asked, in order."""
+    Scripted.asked = []
+    for module in (learned_rows, problems, saving):
+        monkeypatch.setattr(module, "OperationTask", Scripted)
+    return Scripted.asked
+
+
+def token(text: str, *, trained: bool = False, special: str = "") -> dict[str, Any]:
+    return {"id": 7, "text": text, "trained": trained, "special": special}
+
+
+def row(line: int, **more: Any) -> dict[str, Any]:
+    shown = [token("<s>", special="<s>"), token("Who?\n"), token("Me.", trained=True)]
+    return {
+        "line": line, "part": 1, "tokens": shown, "num_tokens": 3, "num_trained_tokens": 1,
+        "num_lost_tokens": 0, "is_cut": False,
+    } | more  # fmt: skip
+
+
+def answer(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "rows": list(rows),
+        "histogram": [{"from_tokens": 0, "to_tokens": 10, "num_rows": 3}],
+        "num_rows": 3, "num_skipped": 0, "num_cut": 0, "num_untrained": 0, "longest_tokens": 9, "context_length": 5,
+        "is_complete": True, "problems": [], "notes": [], "pairs": "chat",
+        "num_tokens": 80, "num_trained_tokens": 20, "num_lost_tokens": 20,
+    } | more  # fmt: skip
+
+
+@pytest.fixture
+def learns(qtbot: QtBot, opened: Open, table: Path, asked: list[Scripted], model_folder: Path) -> DataPage:
+    """A file whose totals were asked for."""
+    page = opened(table)
+    page._choose_model(str(model_folder))
+    page.parts.set_value("learns")
+    qtbot.waitUntil(lambda: len(asked) == 1, timeout=PATIENCE_MS)
+    return page
+
+
+class TestLearning:
+    def test_nothing_is_asked_before_somebody_looks(
+        self, opened: Open, table: Path, asked: list[Scripted], model_folder: Path
+    ) -> None:
+        opened(table)._choose_model(str(model_folder))
+        assert asked == []
+
+    def test_what_another_model_makes_of_it_is_not_kept(
+        self, learns: DataPage, asked: list[Scripted], tmp_path: Path
+    ) -> None:
+        asked[0].succeeded.emit(answer(row(2)))
+        learns.parts.set_value("rows")
+        learns._choose_model(str(tmp_path))
+        assert len(asked) == 1
+        learns.parts.set_value("learns")
+        assert asked[1].spec.run.model.path == str(tmp_path)
+
+    def test_totals_and_tokens_are_shown(self, learns: DataPage, asked: list[Scripted], table: Path) -> None:
+        spec = asked[0].spec
+        assert [each.path for each in spec.run.data.sources] == [str(table)]
+        assert spec.tokens
+        asked[0].succeeded.emit(answer(row(2, is_cut=True, num_lost_tokens=4), row(4)))
+        pane = learns.learns
+        for words in ("3 row", "80 tokens", "20 learned (25.0%)", "20.0% lost behind the context of 5", "as a chat"):
+            assert words in pane.totals.text()
+        assert pane.place.text() == "Line 2  ·  3 tokens, 1 learned"
+        text = pane.view.text.toPlainText()
+        assert text.startswith("<s>Who?↵\nMe.")
+        assert "Cut here: the context ends. Lost tokens: 4" in text
+        assert pane.histogram.accessibleDescription() == pane.totals.text()
+
+    def test_a_row_that_is_split_says_where(self, learns: DataPage, asked: list[Scripted]) -> None:
+        asked[0].succeeded.emit(answer(row(2), row(2, part=2), row(4)))
+        pane = learns.learns
+        assert pane.place.text() == "Line 2  ·  6 tokens, 2 learned"
+        whole = "<s>Who?↵\nMe."
+        assert pane.view.text.toPlainText() == f"{whole}\nSplit here: the next example begins.\n{whole}"
+        pane.step(2)
+        assert pane.view.text.toPlainText() == whole
+
+    def test_each_token_has_a_line_in_the_list(self, learns: DataPage, asked: list[Scripted]) -> None:
+        asked[0].succeeded.emit(answer(row(2)))
+        assert "underlined" in learns.learns.legend.text()
+        learns.learns.part.set_value("list")
+        assert learns.learns.legend.text() == "The model learns the tokens marked “yes”. The rest is context."
+        model = learns.learns.view.list.model()
+        assert isinstance(model, TokenTable)
+        cells = [[model.data(model.index(line, column)) for column in range(4)] for line in range(3)]
+        assert cells == [["<s>", "7", "no", "yes"], ["Who?↵", "7", "no", ""], ["Me.", "7", "yes", ""]]
+        assert model.data(model.index(2, 0), Qt.ItemDataRole.BackgroundRole) is not None
+
+    def test_a_long_row_comes_bit_by_bit(self, qtbot: QtBot, learns: DataPage, asked: list[Scripted]) -> None:
+        asked[0].succeeded.emit(answer(row(2, tokens=[token("ab")] * 5000, is_cut=True)))
+        text = learns.learns.view.text
+        assert len(text.toPlainText()) < 2000
+        qtbot.waitUntil(lambda: text.toPlainText().endswith("The list shows all 5,000 tokens."), timeout=PATIENCE_MS)
+        assert text.toPlainText().count("ab") == 4000
+
+    def test_another_row_is_asked_for_as_it_stands_in_the_window(
+        self, qtbot: QtBot, learns: DataPage, asked: list[Scripted]
+    ) -> None:
+        asked[0].succeeded.emit(answer(row(2)))
+        assert learns.rows is not None
+        learns.rows.edit(1, {"Question text": "Edited", "Best answer": "Yes"})
+        qtbot.mouseClick(learns.learns.next, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: len(asked) == 2, timeout=PATIENCE_MS)
+        sent = Path(asked[1].spec.run.data.sources[0].path)
+        assert sent.read_text("utf-8").splitlines()[0] == '{"Question text": "Edited", "Best answer": "Yes"}'
+        left_out = {"line": 2, "message": "looked-at.jsonl, line 2: no answer."}
+        asked[1].succeeded.emit(answer(row(1), problems=[left_out]))
+        assert learns.learns.place.text() == "Line 3  ·  3 tokens, 1 learned  ·  edited, not saved yet"
+        learns.learns.step(1)
+        assert learns.learns.view.text.toPlainText() == "The run leaves this row out: no answer."
+        assert learns.grid is not None
+        assert learns.grid.current() == 2
+
+    def test_rows_of_which_none_can_be_used_say_why(
+        self, qtbot: QtBot, learns: DataPage, asked: list[Scripted]
+    ) -> None:
+        asked[0].succeeded.emit(answer(row(2)))
+        learns.learns.step(1)
+        qtbot.waitUntil(lambda: len(asked) == 2, timeout=PATIENCE_MS)
+        error = TunesmithError("dataset-parse-error", "{place}: {problem}", place="x", problem="no answer")
+        asked[1].failed.emit(error)
+        assert learns.learns.view.text.toPlainText() == "The run leaves this row out: no answer"
+
+    def test_without_an_environment_it_leads_to_the_setup(
+        self, qtbot: QtBot, learns: DataPage, asked: list[Scripted]
+    ) -> None:
+        asked[0].failed.emit(TunesmithError("environment-missing", "{path} does not exist.", path="x"))
+        settle()
+        (state,) = [each for each in learns.learns.findChildren(EmptyState) if each.isVisible()]
+        assert state.primary is not None
+        with qtbot.waitSignal(learns.navigate) as gone:
+            qtbot.mouseClick(state.primary, Qt.MouseButton.LeftButton)
+        assert gone.args == ["setup", None]
+
+    def test_a_failure_stands_right_below_the_choice_of_the_model(
+        self, learns: DataPage, asked: list[Scripted]
+    ) -> None:
+        above = learns.learns.model.mapTo(learns.learns, QPoint()).y()
+        asked[0].failed.emit(TunesmithError("dataset-empty", "{path}: the file has no rows.", path="t"))
+        settle()
+        (banner,) = [each for each in learns.learns.findChildren(Banner) if each.isVisible()]
+        assert learns.learns.model.mapTo(learns.learns, QPoint()).y() == above
+        assert banner.y() < learns.learns.height() // 4
+        assert banner.height() <= banner.heightForWidth(banner.width())
+
+    def test_another_model_asks_again(self, learns: DataPage, asked: list[Scripted], tmp_path: Path) -> None:
+        learns.learns.model.path_chosen.emit(str(tmp_path))
+        assert asked[0].cancelled
+        assert asked[1].spec.run.model.path == str(tmp_path)
+
+    def test_without_a_model_it_asks_for_one(self, opened: Open, table: Path, asked: list[Scripted]) -> None:
+        page = opened(table)
+        page._choose_model("")
+        page.parts.set_value("learns")
+        assert asked == []
+        assert page.learns._waiting.text() == "Choose a model. Its tokenizer makes the tokens."
+
+
+PROBLEMS = [
+    {
+        "rule": "empty-answer", "severity": "error", "count": 3, "action": "stop", "actions": ["skip", "stop"],
+        "title": "Rows without an answer",
+        "rows": [{"path": "t", "line": 3, "column": 1, "message": "is empty.", "row": {}}],
+    },
+    {
+        "rule": "html", "severity": "note", "count": 1, "action": "keep", "actions": ["keep", "repair", "skip"],
+        "title": "HTML in the text",
+        "rows": [{"path": "t", "line": 4, "column": 1, "message": "HTML (<p>).", "row": {}, "keys": ["Best answer"]}],
+    },
+]  # fmt: skip
+RESULT = {"num_rows": 3, "num_good_rows": 1, "num_problem_rows": 2, "languages": {"en": 2}, "problems": PROBLEMS}
+
+
+@pytest.fixture
+def checked(qtbot: QtBot, opened: Open, table: Path, asked: list[Scripted]) -> DataPage:
+    """A file that is being checked."""
+    page = opened(table)
+    page.parts.set_value("problems")
+    qtbot.waitUntil(lambda: len(asked) == 1, timeout=PATIENCE_MS)
+    return page
+
+
+class TestProblems:
+    def test_progress_is_told_with_rate_and_remaining_time(self, checked: DataPage, asked: list[Scripted]) -> None:
+        data = {"rows": 1200, "done_bytes": 5, "total_bytes": 10, "rows_per_s": 90_000.0, "remaining_s": 61.0}
+        asked[0].happened.emit(Event(1, 1.0, "progress", data))
+        pane = checked.problems
+        assert pane.progress_words.text() == "1,200 rows checked, 90,000 per second, about 1 min left"
+        assert pane.bar.value() == 500
+
+    def test_a_rule_has_its_count_its_rows_and_a_choice(self, checked: DataPage, asked: list[Scripted]) -> None:
+        asked[0].succeeded.emit(RESULT)
+        pane = checked.problems
+        first = pane.tree.topLevelItem(0)
+        assert first is not None
+        assert (first.text(0), first.text(1)) == ("Rows without an answer", "3")
+        assert first.childCount() == 0
+        first.setExpanded(True)
+        assert [first.child(place).text(0) for place in range(2)] == ["is empty.", "and 2 more"]
+        assert first.child(0).text(1) == "Line 3"
+        assert pane.chosen_actions() == {"empty-answer": "skip", "html": "keep"}
+        assert "problems in 2" in pane.summary.text()
+        assert "languages: English 100%" in pane.summary.text()
+        assert checked.grid is not None
+        settle()
+        assert checked.grid.model.problems == {1: "is empty.", 2: "HTML (<p>)."}
+        settle()
+        assert clipped(pane) == []
+        assert unnamed(pane) == []
+
+    def test_a_click_on_a_row_jumps_to_it(self, checked: DataPage, asked: list[Scripted]) -> None:
+        asked[0].succeeded.emit(RESULT)
+        tree = checked.problems.tree
+        rule = tree.topLevelItem(1)
+        assert rule is not None
+        tree.itemActivated.emit(rule, 0)
+        assert rule.isExpanded()
+        tree.itemActivated.emit(rule.child(0), 0)
+        assert checked.parts.value == "rows"
+        assert checked.grid is not None
+        assert checked.grid.current() == 2
+        assert checked.grid.table.currentIndex().column() == 1
+        settle()
+        assert checked.grid.pane.problems.words() == "HTML in the text\nHTML (<p>). What is done: Keep"
+        checked.problems._combos["html"].setCurrentIndex(1)
+        assert checked.grid.pane.problems.words().endswith("What is done: Repair")
+
+    def test_fix_and_save_takes_choices_and_edits_along(
+        self, checked: DataPage, asked: list[Scripted], tmp_path: Path, table: Path
+    ) -> None:
+        asked[0].succeeded.emit(RESULT)
+        assert checked.rows is not None
+        checked.rows.delete([0])
+        checked.problems.save_asked.emit(tmp_path / "fixed.jsonl", {"html": "repair"})
+        spec = asked[1].spec
+        assert asked[1].kind.name == "save-data"
+        assert (spec.target, spec.actions) == (str(tmp_path / "fixed.jsonl"), {"html": "repair"})
+        assert spec.edits == {f"{table}:2": None}
+        asked[1].ended.emit(Outcome(OperationState.FINISHED, 0))
+
+    def test_no_problems_are_said_in_one_line(self, checked: DataPage, asked: list[Scripted]) -> None:
+        asked[0].succeeded.emit(RESULT | {"problems": [], "num_problem_rows": 0})
+        (state,) = [each for each in checked.problems.findChildren(EmptyState) if each.isVisible()]
+        assert state.primary is not None
+        assert state.primary.text() == "Check again"
+
+    def test_a_check_is_canceled_and_begun_again(
+        self, qtbot: QtBot, checked: DataPage, asked: list[Scripted]
+    ) -> None:
+        qtbot.mouseClick(checked.problems.cancel, Qt.MouseButton.LeftButton)
+        assert asked[0].cancelled
+        (again,) = [
+            each for each in checked.problems.findChildren(QPushButton) if each.isVisible() and "again" in each.text()
+        ]
+        qtbot.mouseClick(again, Qt.MouseButton.LeftButton)
+        assert len(asked) == 2
+
+    def test_a_check_that_fails_says_why(self, checked: DataPage, asked: list[Scripted]) -> None:
+        asked[0].failed.emit(TunesmithError("dataset-empty", "{path}: the file has no rows.", path="t"))
+        settle()
+        (banner,) = [each for each in checked.problems.findChildren(Banner) if each.isVisible()]
+        assert banner.height() >= banner.heightForWidth(banner.width())
+        assert "the file has no rows" in banner.accessibleDescription()

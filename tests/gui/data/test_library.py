@@ -1,0 +1,75 @@
+"""The library of data on the Data page: kept under a name, opened as it was read, told which runs used it, removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from tests.gui.conftest import settle
+from tests.gui.data.conftest import PATIENCE_MS
+from tests.gui.layout_checks import clipped, unnamed
+from tunesmith_core import data_library
+from tunesmith_core.data_library import DataSet, DataUse, DataVersion
+from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_gui.data.library_card import KeepDialog, LibraryCard
+from tunesmith_gui.data.page import DataPage
+
+Open = Callable[[Path], DataPage]
+
+
+def test_a_file_is_kept_with_how_it_is_read_and_opened_again(
+    qtbot: QtBot, page: DataPage, opened: Open, table: Path
+) -> None:
+    opened(table)
+    page.map_columns("prompt-completion", {"prompt": "Best answer", "completion": "Question text"})
+    qtbot.waitUntil(lambda: bool(page.data and page.source.columns), timeout=PATIENCE_MS)
+    settle()
+    qtbot.mouseClick(page.summary.keep, Qt.MouseButton.LeftButton)
+    (dialog,) = page.window().findChildren(KeepDialog)
+    assert dialog.edit.text() == "table"
+    dialog.edit.clear()
+    assert not dialog.keep.isEnabled()
+    qtbot.keyClicks(dialog.edit, "My table")
+    assert clipped(dialog) == []
+    with qtbot.waitSignal(page.notify, timeout=PATIENCE_MS) as said:
+        qtbot.keyClick(dialog.edit, Qt.Key.Key_Return)
+    assert said.args == ["ok", "My table is in the library now."]
+    source = data_library.find("My table").sources[0]
+    assert (source.path, source.columns["prompt"]) == (str(table), "Best answer")
+
+    page.source = SourceSpec()
+    page.home.library.names["My table"].click()
+    assert page.source.columns == {"prompt": "Best answer", "completion": "Question text"}
+    qtbot.waitUntil(lambda: page.rows is not None and page.rows.is_complete, timeout=PATIENCE_MS)
+
+
+def test_a_set_says_its_version_and_who_used_it(qtbot: QtBot, tmp_path: Path) -> None:
+    here = tmp_path / "a.jsonl"
+    here.write_text("{}")
+    versions = tuple(DataVersion(str(number), str(number), 2048, 1.0) for number in range(3))
+    there = DataSet("There", (SourceSpec(path=str(here)),), 1.0, "messages", versions=versions)
+    gone = DataSet("Gone", (SourceSpec(path=str(tmp_path / "gone.jsonl")),), 1.0)
+    card = LibraryCard()
+    qtbot.addWidget(card)
+    card.resize(900, 200)
+    card.show_sets([(there, [DataUse("run-1", "2")]), (gone, [])])
+    card.show()
+
+    assert card.facts["There"].text() == "Chat  ·  2 KiB  ·  version 3  ·  used by 1 run"
+    assert "gone.jsonl is not there any more" in card.facts["Gone"].text()
+    assert not card.names["Gone"].isEnabled()
+    assert unnamed(card) == []
+
+
+def test_a_set_is_removed_and_its_file_stays(qtbot: QtBot, page: DataPage, table: Path) -> None:
+    data_library.add("Mine", [SourceSpec(path=str(table))])
+    page.on_shown()
+    qtbot.waitUntil(lambda: "Mine" in page.home.library.names, timeout=PATIENCE_MS)
+    page.home.library.remove_asked.emit("Mine")
+    qtbot.waitUntil(lambda: not page.home.library.names, timeout=PATIENCE_MS)
+    assert not page.home.library.isVisibleTo(page.home)
+    assert table.is_file()
+    assert data_library.sets() == []
