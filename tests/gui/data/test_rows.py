@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,26 @@ def grid(opened: Open, data: Path) -> Grid:
     result = opened(data).grid
     assert result is not None
     return result
+
+
+def test_closing_waits_for_no_disk(qtbot: QtBot, opened: Open, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, remove = opened(data), rows_module.shutil.rmtree
+    folder = page.rows.folder  # type: ignore[union-attr]
+    removed_by: list[threading.Thread] = []
+    assert folder is not None
+    assert folder.exists()
+
+    def record(path: Path, **options: bool) -> None:
+        if path == folder:
+            removed_by.append(threading.current_thread())
+        remove(path, **options)
+
+    monkeypatch.setattr(rows_module.shutil, "rmtree", record)
+    page.file.close_rows()
+    settle()
+    qtbot.waitUntil(lambda: not folder.exists(), timeout=PATIENCE_MS)
+    assert len(removed_by) == 1
+    assert removed_by[0] is not threading.main_thread()
 
 
 def shown(grid: Grid) -> list[str]:
