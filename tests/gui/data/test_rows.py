@@ -79,6 +79,13 @@ class TestTable:
         assert grid.count.text().startswith("100 row")
         assert grid.model.data(grid.model.index(3, 2)) == "3"
 
+    def test_a_few_numbers_tell_how_wide_all_are(self, grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[int] = []
+        monkeypatch.setattr(grid.rows, "number", lambda place: asked.append(place) or place + 1)
+        header = grid.table.verticalHeader()
+        assert header.sizeHint().width() > header.fontMetrics().horizontalAdvance("100")
+        assert 0 < len(asked) <= 10
+
     def test_the_model_keeps_qts_rules(
         self, qtmodeltester: Any, grid: Grid, capsys: pytest.CaptureFixture[str]
     ) -> None:
