@@ -34,6 +34,8 @@ from tunesmith_gui.widgets.safe_label import SafeLabel
 NUM_STEPS = 100_000
 FOLDERS = [str(Path(__file__).parents[2] / name) for name in ("gui", "engine", "assets", "installers")]
 
+pytestmark = pytest.mark.usefixtures("own_garbage")
+
 
 def spin(until: Callable[[], bool], limit_s: float = 30.0) -> None:
     """Run the event loop, which lets other threads have the interpreter, until something is true."""

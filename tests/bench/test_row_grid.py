@@ -21,6 +21,8 @@ from tunesmith_gui.theme import Scheme, theme
 NUM_ROWS = 1_000_000
 STALL_MS = 50
 
+pytestmark = pytest.mark.usefixtures("own_garbage")
+
 
 @pytest.fixture(scope="module")
 def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -31,37 +33,6 @@ def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             line = {"question": f"What does plant {row} need?", "answer": f"{row}: {answer}", "score": row % 100}
             file.write(json.dumps(line) + "\n")
     return path
-
-
-@pytest.fixture
-def read_grid(data_file: Path, home: Path, qapp: QApplication) -> Iterator[Callable[[], Grid]]:
-    """Reads the file into a new grid at each call."""
-    del home, qapp
-    theme().install(Scheme.LIGHT, 1.0)
-    windows: list[tuple[QWidget, Grid]] = []
-
-    def close() -> None:
-        for window, grid in windows:
-            grid.finder.cancel()
-            grid.rows.close()
-            window.deleteLater()
-        windows.clear()
-
-    def read() -> Grid:
-        close()
-        window = QWidget()
-        rows = Rows(SourceSpec(path=str(data_file)), "jsonl", window)
-        grid = Grid(rows, ("question", "answer", "score"), data_file, window)
-        windows.append((window, grid))
-        window.resize(1100, 700)
-        grid.resize(1100, 700)
-        window.show()
-        spin(lambda: grid.rows.is_complete)
-        assert len(grid.rows) == NUM_ROWS
-        return grid
-
-    yield read
-    close()
 
 
 class Pictures(QObject):
@@ -83,6 +54,40 @@ class Pictures(QObject):
         spin(lambda: self.number > before)
 
 
+@pytest.fixture
+def open_grid(data_file: Path, home: Path, qapp: QApplication) -> Iterator[Callable[[], Grid]]:
+    """Shows the file in a new grid at each call, whose reading has just begun."""
+    del home, qapp
+    theme().install(Scheme.LIGHT, 1.0)
+    windows: list[tuple[QWidget, Grid]] = []
+
+    def close() -> None:
+        for window, grid in windows:
+            grid.finder.cancel()
+            grid.rows.close()
+            window.deleteLater()
+        windows.clear()
+
+    def show() -> Grid:
+        close()
+        window = QWidget()
+        rows = Rows(SourceSpec(path=str(data_file)), "jsonl", window)
+        grid = Grid(rows, ("question", "answer", "score"), data_file, window)
+        windows.append((window, grid))
+        window.resize(1100, 700)
+        grid.resize(1100, 700)
+        Pictures(grid).after(window.show)
+        return grid
+
+    yield show
+    close()
+
+
+def read(grid: Grid) -> None:
+    spin(lambda: grid.rows.is_complete)
+    assert len(grid.rows) == NUM_ROWS
+
+
 def scroll(grid: Grid) -> None:
     """Show rows of the beginning, of the whole file and on the way back, each painted before the next is asked for."""
     bar, pictures = grid.table.verticalScrollBar(), Pictures(grid.table.viewport())
@@ -102,27 +107,28 @@ def keep_only_found(grid: Grid) -> None:
         pictures.after(lambda: grid.only_found.setChecked(only_found))  # noqa: B023
 
 
-def test_a_million_rows_never_stall_the_window(caplog: pytest.LogCaptureFixture, read_grid: Callable[[], Grid]) -> None:
+def test_a_million_rows_never_stall_the_window(caplog: pytest.LogCaptureFixture, open_grid: Callable[[], Grid]) -> None:
     del caplog  # What the watchdog logs is judged here, by the budgets.
     watchdog = StallWatchdog()
     grids: list[Grid] = []
 
-    def worst_ms(action: Callable[[], object]) -> float:
+    def worst_ms(action: Callable[[Grid], object]) -> float:
         # What stood still before, such as the yardstick of the row above, is not this action's.
         spin(lambda: watchdog.worst_s > 0)
         watchdog.worst_s = 0.0
-        action()
+        action(grids[-1])
         spin(lambda: watchdog.worst_s > 0)
         return watchdog.worst_s * 1000
 
-    def while_doing(action: Callable[[Grid], object]) -> Callable[[], float]:
-        return lambda: worst_ms(lambda: action(grids[-1]))
+    def worst_ms_of_reading() -> float:
+        grids.append(open_grid())
+        return worst_ms(read)
 
     rows = {
-        "they are read": lambda: worst_ms(lambda: grids.append(read_grid())),
-        "scrolling": while_doing(scroll),
-        "finding": while_doing(find),
-        "filtering": while_doing(keep_only_found),
+        "they are read": worst_ms_of_reading,
+        "scrolling": lambda: worst_ms(scroll),
+        "finding": lambda: worst_ms(find),
+        "filtering": lambda: worst_ms(keep_only_found),
     }
     for what, measure in rows.items():
         report(f"1 M rows, worst stall while {what}", measure, STALL_MS, "ms")

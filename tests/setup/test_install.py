@@ -45,6 +45,7 @@ def steps(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(system_libraries, "ensure", lambda _: done.append("system libraries"))
     monkeypatch.setattr(envs, "build", lambda environment, *_: done.append(environment.kind))
     monkeypatch.setattr(probe, "machine", lambda: Machine(system="linux", gpus=()))
+    monkeypatch.setattr(files, "free_bytes", lambda _: 300 * 1024**3)
 
     def model(*_: Any) -> Path:
         done.append("model")
@@ -85,9 +86,8 @@ TOTALS = (r"Total {21,}0\.\d s", r"Data folder {17,}0 MiB  HOME")
 
 
 def test_a_person_reads_every_part_its_time_and_the_sum(
-    steps: list[str], progress: RecordedProgress, home: Path, monkeypatch: pytest.MonkeyPatch
+    steps: list[str], progress: RecordedProgress, home: Path
 ) -> None:
-    monkeypatch.setattr(files, "free_bytes", lambda _: 300 * 1024**3)
     phases = ("System libraries", "Launcher environment", "Training environment", "Base model of the example")
     plan = (
         "No NVIDIA GPU: CPU, as requested",

@@ -93,9 +93,7 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
     assert ruff.startswith("-m ruff check")
     assert mypy.startswith("-m mypy")
     assert "lint_imports_command" in contracts
-    assert budgets == (
-        "-m coverage run -m pytest -p no:cacheprovider -m not long tests/bench | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
-    )
+    assert budgets == "-m pytest -p no:cacheprovider -m not long tests/bench | TUNESMITH_EXAMPLE_MODEL"
     workers = "-m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder"
     assert engine == f"{workers} tests/engine | TUNESMITH_EXAMPLE_MODEL"
     apart = "--ignore=tests/windows --ignore=tests/bench --ignore=tests/engine"

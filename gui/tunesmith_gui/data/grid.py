@@ -8,14 +8,7 @@ from pathlib import Path
 import numpy as np
 from PySide6.QtCore import QItemSelectionModel, QItemSelectionRange, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QKeySequence, QResizeEvent, QShortcut
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QHeaderView,
-    QSplitter,
-    QTableView,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractItemView, QSplitter, QTableView, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt.reading import Row
 from tunesmith_core.errors import TunesmithError
@@ -24,6 +17,7 @@ from tunesmith_gui.data.find_bar import FindBar
 from tunesmith_gui.data.finder import Finder
 from tunesmith_gui.data.hits import HitDelegate
 from tunesmith_gui.data.place_set import Places, places_of
+from tunesmith_gui.data.row_numbers import RowNumbers
 from tunesmith_gui.data.row_pane import RowPane
 from tunesmith_gui.data.row_problems import RowProblem
 from tunesmith_gui.data.row_table import RowTableModel
@@ -104,6 +98,7 @@ class Grid(QWidget):
     def _build_table(self) -> QTableView:
         table = QTableView(self)
         table.setAccessibleName(self.tr("Rows"))
+        table.setVerticalHeader(RowNumbers(table))
         table.setModel(self.model)
         table.setItemDelegate(self._marker)
         table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -114,8 +109,6 @@ class Grid(QWidget):
         table.setCornerButtonEnabled(False)
         table.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerItem)
         table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        table.verticalHeader().setHighlightSections(False)
         # A selection of its own: with the table's, each picture of the header asks every row whether it is selected.
         table.horizontalHeader().setSelectionModel(QItemSelectionModel(self.model, self))
         table.horizontalHeader().setSectionsClickable(False)

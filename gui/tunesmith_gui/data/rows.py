@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -115,6 +116,7 @@ class Rows(QObject):
         self._told: dict[int, tuple[bool, bool]] = {}  # of edits
         self._numbers = count(1)
         self._task: OperationTask | None = None
+        self._remove: Callable[[], None] = lambda: None  # the folder
         Job.start(self, new_folder, self._begin, self.failed.emit)
 
     def __len__(self) -> int:
@@ -133,11 +135,16 @@ class Rows(QObject):
             self._index.close()
             self._index = None
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            # It may hold gigabytes, and the window has something else to show by now. A thread, which the program waits
+            # for when it ends.
+            self.destroyed.disconnect(self._remove)
+            threading.Thread(target=self._remove, name="remove rows").start()
+            self.folder = None
 
     def _begin(self, folder: Path) -> None:
-        self.folder = folder
-        self.destroyed.connect(lambda: shutil.rmtree(folder, ignore_errors=True))
+        self.folder, self._remove = folder, lambda: shutil.rmtree(folder, ignore_errors=True)
+        # At once: where nobody has closed them, the program is closing.
+        self.destroyed.connect(self._remove)
         kind = COPY_ROWS if self.kind in READ_BY_ENGINE else INDEX_ROWS
         spec = IndexSpec(self._source, AbsolutePath(str(folder)))
         self._task = OperationTask(kind, spec, parent=self)

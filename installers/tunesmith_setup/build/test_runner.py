@@ -49,7 +49,7 @@ MIN_COVERAGE_PERCENT = 100
 WINDOWS_STEP = "Windows under Wine"
 WINDOWS_TESTS = "tests/windows"
 TIMED_TESTS = "tests/bench"
-"""These alone need the computer for themselves."""
+"""These alone need the computer for themselves, and the speed that a person meets, which coverage would slow."""
 
 ENGINE_TESTS = "tests/engine"
 """The bare packages are covered without them, and measuring would take a third of their time more."""
@@ -199,7 +199,8 @@ def _run_all(
         _step(f"{name} ({_tag(python)})", command, measured[python], progress, outcome)
 
     for python, selection in selections:
-        run("time budgets", python, [*selection, TIMED_TESTS])
+        budgets = [*HEADLESS, str(python), *PYTEST, *selection, TIMED_TESTS]
+        _step(f"time budgets ({_tag(python)})", budgets, environment, progress, outcome)
     with _windows_beside(*selections[0], missing, environment, progress, outcome):
         for python, selection in selections:
             engine = [*GIVING_WAY, *HEADLESS, str(python), *PYTEST, *selection, *workers, ENGINE_TESTS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,26 @@ def grid(opened: Open, data: Path) -> Grid:
     return result
 
 
+def test_closing_waits_for_no_disk(qtbot: QtBot, opened: Open, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, remove = opened(data), rows_module.shutil.rmtree
+    folder = page.rows.folder  # type: ignore[union-attr]
+    removed_by: list[threading.Thread] = []
+    assert folder is not None
+    assert folder.exists()
+
+    def record(path: Path, **options: bool) -> None:
+        if path == folder:
+            removed_by.append(threading.current_thread())
+        remove(path, **options)
+
+    monkeypatch.setattr(rows_module.shutil, "rmtree", record)
+    page.file.close_rows()
+    settle()
+    qtbot.waitUntil(lambda: not folder.exists(), timeout=PATIENCE_MS)
+    assert len(removed_by) == 1
+    assert removed_by[0] is not threading.main_thread()
+
+
 def shown(grid: Grid) -> list[str]:
     return [str(grid.model.data(grid.model.index(row, 0))) for row in range(grid.model.rowCount())]
 
@@ -57,6 +78,13 @@ class TestTable:
         assert grid.model.headerData(99, Qt.Orientation.Vertical) == "100"
         assert grid.count.text().startswith("100 row")
         assert grid.model.data(grid.model.index(3, 2)) == "3"
+
+    def test_a_few_numbers_tell_how_wide_all_are(self, grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[int] = []
+        monkeypatch.setattr(grid.rows, "number", lambda place: asked.append(place) or place + 1)
+        header = grid.table.verticalHeader()
+        assert header.sizeHint().width() > header.fontMetrics().horizontalAdvance("100")
+        assert 0 < len(asked) <= 10
 
     def test_the_model_keeps_qts_rules(
         self, qtmodeltester: Any, grid: Grid, capsys: pytest.CaptureFixture[str]
