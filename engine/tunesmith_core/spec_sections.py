@@ -167,6 +167,14 @@ class SourceSpec:
         ),
         unit="rows",
     )
+    reviewed_only: bool = declared(
+        False,
+        label="Only reviewed rows",
+        meaning=(
+            "Leaves out rows that a model wrote and nobody has reviewed. They may be wrong. Rows that no model wrote "
+            "count as reviewed."
+        ),
+    )
 
     def num_used(self, num_rows: int) -> int:
         """Return how many of its rows are used."""

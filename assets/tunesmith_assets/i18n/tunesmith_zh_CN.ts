@@ -5455,6 +5455,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path} 是用其他文档或设置开始生成的。</translation>
     </message>
     <message>
+        <source>{path}: a model wrote every row, and nobody has reviewed any.</source>
+        <translation>{path}：所有行都由模型生成，且均未审核。</translation>
+    </message>
+    <message>
         <source>{path}: a report is an .html or a .pdf file.</source>
         <translation>{path}：报告是 .html 或 .pdf 文件。</translation>
     </message>
@@ -5489,6 +5493,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path}: rows that a model wrote and nobody has reviewed ({num:,}).</source>
         <translation>{path}：由模型生成且尚未审核的行（{num:,}）。</translation>
+    </message>
+    <message>
+        <source>{path}: rows that a model wrote and nobody has reviewed are left out ({num:,}).</source>
+        <translation>{path}：由模型生成且尚未审核的行已被略过（{num:,}）。</translation>
     </message>
     <message>
         <source>{path}: rows whose label is false are left out ({num:,}).</source>
@@ -7231,6 +7239,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The adapter of {name} can&apos;t be merged into its weights.</source>
         <translation>{name} 的适配器无法合并到权重中。</translation>
+    </message>
+    <message>
+        <source>The chat template can&apos;t write some rows ({num:,}), so they are skipped. The first: {reason}</source>
+        <translation>有些行（{num:,}）无法用对话模板写出，因此会被跳过。第一处：{reason}</translation>
     </message>
     <message>
         <source>The checkpoint depends on settings that were changed. {names}.</source>
@@ -10253,6 +10265,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>行</translation>
     </message>
     <message>
+        <source>Only reviewed rows</source>
+        <translation>仅已审核的行</translation>
+    </message>
+    <message>
+        <source>Leaves out rows that a model wrote and nobody has reviewed. They may be wrong. Rows that no model wrote count as reviewed.</source>
+        <translation>略过由模型生成且尚未审核的行，这些行可能有误。不是模型生成的行视为已审核。</translation>
+    </message>
+    <message>
         <source>Special tokens in chats</source>
         <translation>对话中的特殊词元</translation>
     </message>
@@ -12358,6 +12378,21 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Show runs</source>
         <translation>显示运行</translation>
+    </message>
+</context>
+<context>
+    <name>DoubtsFirst</name>
+    <message>
+        <source>Your files stay as they are.</source>
+        <translation>你的文件保持不变。</translation>
+    </message>
+    <message>
+        <source>Train without a part of the data?</source>
+        <translation>要在缺少部分数据的情况下训练吗？</translation>
+    </message>
+    <message>
+        <source>Start run</source>
+        <translation>开始运行</translation>
     </message>
 </context>
 <context>
@@ -15830,6 +15865,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>文件仍在读取。请等所有行读完后再保存。</translation>
     </message>
     <message>
+        <source>Only reviewed rows are saved as a file of their own. This file stays as it is.</source>
+        <translation>仅将已审核的行另存为一个文件，此文件保持不变。</translation>
+    </message>
+    <message>
         <source>Your latest changes are not in the copy. Save again to keep them.</source>
         <translation>副本不包含最近的修改。请再次保存以保留它们。</translation>
     </message>
@@ -17104,26 +17143,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Keep without the changes</source>
         <translation>不带修改直接加入</translation>
     </message>
-    <message>
-        <source>Use rows that nobody has reviewed?</source>
-        <translation>要使用尚未审核的行吗？</translation>
-    </message>
-    <message>
-        <source>A model wrote %1 of the %2 rows, and nobody has reviewed them. They may be wrong.</source>
-        <translation>共 %2 行，其中 %1 行由模型写成，且无人审核，可能有误。</translation>
-    </message>
-    <message>
-        <source>All rows</source>
-        <translation>全部行</translation>
-    </message>
-    <message>
-        <source>Only reviewed rows are saved as a file of their own. This file stays as it is.</source>
-        <translation>仅将已审核的行另存为一个文件，此文件保持不变。</translation>
-    </message>
-    <message>
-        <source>Only reviewed rows</source>
-        <translation>仅已审核的行</translation>
-    </message>
 </context>
 <context>
     <name>VotePage</name>
@@ -17266,6 +17285,29 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Step %1</source>
         <translation>第 %1 步</translation>
+    </message>
+</context>
+<context>
+    <name>WhichRows</name>
+    <message>
+        <source>Use rows that nobody has reviewed?</source>
+        <translation>要使用尚未审核的行吗？</translation>
+    </message>
+    <message>
+        <source>A model wrote %1 of the %2 rows, and nobody has reviewed them. They may be wrong.</source>
+        <translation>共 %2 行，其中 %1 行由模型写成，且无人审核，可能有误。</translation>
+    </message>
+    <message>
+        <source>A model wrote %1 of the first %2 rows, and nobody has reviewed them. They may be wrong.</source>
+        <translation>前 %2 行中有 %1 行由模型写成，且无人审核，可能有误。</translation>
+    </message>
+    <message>
+        <source>All rows</source>
+        <translation>全部行</translation>
+    </message>
+    <message>
+        <source>Only reviewed rows</source>
+        <translation>仅已审核的行</translation>
     </message>
 </context>
 <context>

@@ -128,6 +128,14 @@ PREVIEW = Kind(
     grace_s=1.0,
     limits=Limits(),
 )
+DOUBTS = Kind(
+    name="doubts",
+    title="Checking the data",
+    spec=RunSpec,
+    function="tunesmith_engine.operations:doubts",
+    grace_s=1.0,
+    limits=Limits(),
+)
 WORKBOOK_HEAD = Kind(
     name="workbook-head",
     title="Reading the first rows",
