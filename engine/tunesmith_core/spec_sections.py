@@ -145,7 +145,7 @@ class SourceSpec:
     sheet: str = declared(
         "",
         label="Sheet",
-        meaning="Name of the sheet of a workbook that is read. Empty reads the first one with rows.",
+        meaning="Name of the sheet of a workbook that is read. Empty reads the first whose columns are recognized.",
     )
     weight: float = declared(
         0.0,

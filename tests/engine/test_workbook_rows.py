@@ -63,6 +63,32 @@ def test_the_sheet_of_a_workbook_in_an_archive_is_told_and_can_be_chosen(tmp_pat
         assert said.endswith(f'a.xlsx: the sheet "{read}" is read. These are not: "{other}".')
 
 
+def test_a_run_reads_the_sheet_that_the_window_proposes(tmp_path: Path, home: Path) -> None:
+    assert home.exists()
+    sheets = {"Odd": [["a", "b"], ["1", "2"]], "Pairs": [["question", "answer"], ["Why?", "So it is."]]}
+    path = write_workbook(tmp_path / "a.xlsx", sheets)
+    source = Source(SourceSpec(path=str(path)), False)
+    assert [getattr(row, "completion", "") for _, row in source.conversations()] == ["So it is."]
+    assert source.sheet == head(tmp_path / "first", path)["sheet"] == "Pairs"
+    # What is said about the columns counts in the choice.
+    said = SourceSpec(path=str(path), columns={"prompt": "a", "completion": "b"})
+    source = Source(said, False)
+    assert [getattr(row, "completion", "") for _, row in source.conversations()] == ["2"]
+    assert source.sheet == "Odd"
+
+
+def test_sheets_that_all_workbooks_of_an_archive_have_can_be_chosen(tmp_path: Path, home: Path) -> None:
+    assert home.exists()
+    pair = [["question", "answer"], ["Why?", "So."]]
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name, other in (("a.xlsx", "Mine"), ("b.xlsx", "Yours")):
+            sheets = {"Data": pair, other: pair, "More": [*pair, ["And?", "No."]]}
+            archive.write(write_workbook(tmp_path / name, sheets), name)
+    found = head(tmp_path / "first", tmp_path / "a.zip")
+    assert (found["sheet"], found["sheets"], len(found["rows"])) == ("Data", ["Data", "More"], 2)
+    assert len(head(tmp_path / "second", tmp_path / "a.zip", "More")["rows"]) == 4
+
+
 def test_lines_above_the_heading_are_no_rows_and_are_told(tmp_path: Path) -> None:
     rows = [["Questions of 2025"], [], [None, "by Ann"], ["question", "answer"], ["Why?", "So it is."], ["Only one"]]
     source = Source(SourceSpec(path=str(write_workbook(tmp_path / "a.xlsx", {"A": rows}))), False)

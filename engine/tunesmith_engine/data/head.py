@@ -27,15 +27,6 @@ class _Head:
     longest_row_bytes: int | None = None
     error: UserError | None = None
 
-    @property
-    def is_recognized(self) -> bool:
-        """Whether nobody needs to say which column holds what."""
-        try:
-            datafmt.resolve_layout(self.rows, source=str(self.source.path))
-        except UserError:
-            return False
-        return self.error is None
-
     def answer(self) -> dict[str, Any]:  # Any: JSON values
         """Return what was found as JSON values."""
         return {
@@ -56,15 +47,9 @@ def head_of(spec: HeadSpec, portions: Portions) -> dict[str, Any]:  # Any: JSON 
     Raises:
         UserError: what is wrong with any other file.
     """
-    first = _read(spec, spec.sheet, portions)
-    if spec.sheet or len(first.source.sheets) < 2 or first.is_recognized:
-        return first.answer()
-    others = (_read(spec, name, portions) for name in first.source.sheets[1:])
-    return next((other for other in others if other.is_recognized), first).answer()
-
-
-def _read(spec: HeadSpec, sheet: str, portions: Portions) -> _Head:
-    asked = SourceSpec(path=spec.path, encoding=spec.encoding, sheet=sheet)
+    asked = SourceSpec(
+        path=spec.path, encoding=spec.encoding, sheet=spec.sheet, format=spec.format, columns=spec.columns
+    )
     head = _Head(Source(asked, skip_bad_rows=True, portions=portions))
     found = head.source.rows()
     try:
@@ -83,4 +68,4 @@ def _read(spec: HeadSpec, sheet: str, portions: Portions) -> _Head:
     else:
         if num_more < MOST_COUNTED:
             head.num_rows, head.longest_row_bytes = len(head.rows) + num_more, longest
-    return head
+    return head.answer()

@@ -56,7 +56,8 @@ class Source:
         num_unreviewed: rows so far that a model wrote and nobody has reviewed, left out where only others are wanted.
         row_format: how the rows are read, known with the first of them.
         reason: a sentence that says by what that was recognized.
-        sheet, sheets: of a workbook, which is read and which there are.
+        sheet, sheets: of a workbook, which is read and which there are; of several in an archive or folder that of the
+            first, and those that all have.
     """
 
     spec: SourceSpec
@@ -182,6 +183,13 @@ class Source:
                 names=", ".join(f'"{name[:MAX_NAME]}"' for name in others[:MAX_LISTED]),
             ) from error
 
+    def _recognizes(self, rows: list[datafmt.Row]) -> bool:
+        """Return whether rows tell, with what was said about their columns, which column holds what."""
+        with contextlib.suppress(UserError):
+            datafmt.resolve_layout(rows, self.spec.format, self.spec.columns, str(self.path))
+            return True
+        return False
+
     def _leave_out(self) -> None:
         """Count a row whose answer is a bad one."""
         self.num_left_out_rows += 1
@@ -244,9 +252,11 @@ class Source:
         if kind in datafmt.READ_BY_ENGINE:
             from tunesmith_engine.data.workbook_rows import WorkbookRows
 
-            workbook = WorkbookRows(file, kind, self.bad_row, self.spec.sheet)
-            if file == self.path:
+            workbook = WorkbookRows(file, kind, self.bad_row, self.spec.sheet, self._recognizes)
+            if not self.sheets:
                 self.sheet, self.sheets = workbook.sheet, workbook.sheets
+            # Of several workbooks only a sheet that all have can be chosen.
+            self.sheets = [name for name in self.sheets if name in workbook.sheets]
             if notes := workbook.notes():
                 self._noted[-1]["dataset-parts-unread"] = joined(notes)
             return workbook.rows()

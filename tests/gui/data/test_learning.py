@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,16 @@ class TestProblems:
         settle()
         assert clipped(pane) == []
         assert unnamed(pane) == []
+
+    def test_a_row_in_an_archive_names_its_file(
+        self, checked: DataPage, asked: list[Scripted], table: Path
+    ) -> None:
+        rows = [{**PROBLEMS[0]["rows"][0], "path": path} for path in (str(table), f"{table}{os.sep}b/more.csv")]
+        asked[0].succeeded.emit({**RESULT, "problems": [{**PROBLEMS[0], "rows": rows}]})
+        first = checked.problems.tree.topLevelItem(0)
+        assert first is not None
+        first.setExpanded(True)
+        assert [first.child(place).text(1) for place in range(2)] == ["Line 3", "b/more.csv, Line 3"]
 
     def test_a_click_on_a_row_jumps_to_it(self, checked: DataPage, asked: list[Scripted]) -> None:
         asked[0].succeeded.emit(RESULT)
