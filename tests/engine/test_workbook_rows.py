@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from tests.workbooks import write_workbook
 from tunesmith_core.datafmt import file_kind, sniff
@@ -149,6 +152,21 @@ def test_the_window_gets_the_first_rows_their_number_and_the_longest(tmp_path: P
     assert len(found["rows"]) == 20
     assert found["rows"][0] == {"Task": "Add 0.", "Result": "0"}
     assert found["longest_row_bytes"] == len('{"Task": "Add 29.", "Result": "29"}')
+
+
+@pytest.mark.parametrize("kind", ["xlsx", "parquet"])
+def test_the_longest_row_counts_no_column_that_is_not_trained(kind: str, tmp_path: Path, home: Path) -> None:
+    assert home.exists()
+    rows = [{"question": f"Why {n}?", "answer": "So.", "source": "s" * 900} for n in range(30)]
+    path = tmp_path / f"a.{kind}"
+    if kind == "xlsx":
+        write_workbook(path, {"A": [list(rows[0]), *(list(row.values()) for row in rows)]})
+    else:
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    same = tmp_path / "a.jsonl"
+    same.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    longest = head(tmp_path / "operation", path)["longest_row_bytes"]
+    assert longest == sniff(same).longest_row_bytes == len('{"question": "Why 29?", "answer": "So."}')
 
 
 def test_the_window_gets_the_sheet_that_it_asks_for_or_one_that_is_recognized(tmp_path: Path, home: Path) -> None:

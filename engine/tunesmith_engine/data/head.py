@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from tunesmith_core import datafmt
-from tunesmith_core.datafmt.sniffing import row_bytes
+from tunesmith_core.datafmt.sniffing import trained_bytes, trained_columns
 from tunesmith_core.errors import UserError
 from tunesmith_core.operations.kinds.engine import HeadSpec
 from tunesmith_core.operations.limits import Portions
@@ -53,14 +54,14 @@ def head_of(spec: HeadSpec, portions: Portions) -> dict[str, Any]:  # Any: JSON 
     head = _Head(Source(asked, skip_bad_rows=True, portions=portions))
     found = head.source.rows()
     try:
-        longest = 0
         for _, row in islice(found, spec.num_rows):
             head.rows.append(row)
-            longest = max(longest, row_bytes(row))
+        trained = trained_columns(head.rows, Path(spec.path), spec.format, spec.columns)
+        longest = max((trained_bytes(row, trained) for row in head.rows), default=0)
         num_more = 0
         for _, row in islice(found, MOST_COUNTED):
             num_more += 1
-            longest = max(longest, row_bytes(row))
+            longest = max(longest, trained_bytes(row, trained))
     except UserError as error:
         if not head.source.sheets:
             raise

@@ -326,7 +326,7 @@ class DataPage(Page):
         dialog.open()
 
     def _ask_name(self) -> None:
-        dialog = KeepDialog(Path(self.source.path).stem, self.window())
+        dialog = KeepDialog(self.home.library.proposed_name(self.source.path), self.window())
         source = copy.deepcopy(self.source)
         dialog.named.connect(lambda name: self._change_library(lambda: data_library.add(name, [source]), name))
         dialog.open()

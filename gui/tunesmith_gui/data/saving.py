@@ -102,7 +102,11 @@ class Saving(QObject):
         if rows is None:
             return
         saved = _changes_of(rows)
-        save = SaveDataSpec(spec, folder, AbsolutePath(str(path)), actions, rows.edits_by_number())
+        try:
+            save = SaveDataSpec(spec, folder, AbsolutePath(str(path)), actions, rows.edited_rows())
+        except OSError as error:
+            self.failed.emit(wrap(error))
+            return
         self._start(SAVE_DATA, save, path, lambda: self._offer_copy(path, rows, saved))
 
     def _offer_copy(self, path: Path, rows: Rows, saved: _Changed) -> None:

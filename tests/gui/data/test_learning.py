@@ -17,6 +17,7 @@ from tests.gui.data.conftest import PATIENCE_MS
 from tests.gui.layout_checks import clipped, unnamed
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.kinds.rows import places_in
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event
 from tunesmith_gui.data import learned_rows, problems, saving
@@ -296,7 +297,7 @@ class TestProblems:
         spec = asked[1].spec
         assert asked[1].kind.name == "save-data"
         assert (spec.target, spec.actions) == (str(tmp_path / "fixed.jsonl"), {"html": "repair"})
-        assert spec.edits == {f"{table}:2": None}
+        assert (spec.edited.edits, list(places_in(Path(spec.edited.deleted)))) == ({}, [0])
         asked[1].ended.emit(Outcome(OperationState.FINISHED, 0))
 
     def test_no_problems_are_said_in_one_line(self, checked: DataPage, asked: list[Scripted]) -> None:
