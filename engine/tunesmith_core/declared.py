@@ -37,6 +37,7 @@ class Declaration:
         choices: allowed texts; empty where any text will do.
         rule: says what is wrong with a text, without repeating it, or returns None; None where any text will do.
         effect: what a higher value does to memory, quality or speed; "" where nothing is to say.
+        zero: what 0 stands for, where that is no amount.
     """
 
     label: str
@@ -48,6 +49,7 @@ class Declaration:
     choices: tuple[str, ...] = ()
     rule: Callable[[str], str | None] | None = None
     effect: str = ""
+    zero: str = ""
 
 
 def declared(default: Any, **declaration: Any) -> Any:  # Any: dataclasses.field has no useful type either

@@ -145,7 +145,7 @@ class SourceSpec:
     sheet: str = declared(
         "",
         label="Sheet",
-        meaning="Name of the sheet of a workbook that is read. Empty reads the first one with rows.",
+        meaning="Name of the sheet of a workbook that is read. Empty reads the first whose columns are recognized.",
     )
     weight: float = declared(
         0.0,
@@ -166,6 +166,14 @@ class SourceSpec:
             "don't count. Empty uses all rows."
         ),
         unit="rows",
+    )
+    reviewed_only: bool = declared(
+        False,
+        label="Only reviewed rows",
+        meaning=(
+            "Leaves out rows that a model wrote and nobody has reviewed. They may be wrong. Rows that no model wrote "
+            "count as reviewed."
+        ),
     )
 
     def num_used(self, num_rows: int) -> int:
@@ -379,6 +387,7 @@ class ScheduleSpec:
     max_steps: int = declared(
         0,
         label="Steps",
+        zero="by epochs",
         meaning="Number of optimizer steps. 0 uses epochs instead.",
         unit="steps",
         minimum=0,
@@ -445,6 +454,7 @@ class EvaluationSpec:
     every_steps: int = declared(
         0,
         label="Evaluate every",
+        zero="ten times per run",
         meaning="Steps between evaluations. 0 evaluates ten times per run.",
         unit="steps",
         minimum=0,
@@ -453,6 +463,7 @@ class EvaluationSpec:
     early_stopping: int = declared(
         0,
         label="Early stopping",
+        zero="never",
         meaning="Stops after this many evaluations without a better loss. 0 never stops early.",
         unit="evaluations",
         minimum=0,
@@ -464,6 +475,7 @@ class EvaluationSpec:
     sample_every_steps: int = declared(
         0,
         label="Sample every",
+        zero="with each evaluation",
         meaning="Steps between samples. 0 takes them with each evaluation.",
         unit="steps",
         minimum=0,
@@ -494,6 +506,7 @@ class SavingSpec:
     every_steps: int = declared(
         0,
         label="Save every",
+        zero="ten times per run",
         meaning="Steps between checkpoints. 0 saves ten times per run.",
         unit="steps",
         minimum=0,
@@ -546,6 +559,7 @@ class HardwareSpec:
     cpu_threads: int = declared(
         0,
         label="CPU threads",
+        zero="all cores",
         meaning="CPU threads for training. 0 uses all cores.",
         minimum=0,
         maximum=1024,

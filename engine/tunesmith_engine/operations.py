@@ -56,6 +56,16 @@ def preview(host: Host, spec: PreviewSpec) -> Answer:
         return preview(spec.run, tokenizer, spec.num_rows, portions, tokens=spec.tokens)
 
 
+def doubts(host: Host, spec: RunSpec) -> Answer:
+    """Return what a person should agree to before a run begins."""
+    from tunesmith_engine.data.doubts import doubts
+    from tunesmith_engine.model.folder import model_folder
+
+    folder = model_folder(spec.model)
+    with host.portions as portions:
+        return doubts(spec, limited_tokenizer(folder, portions, spec.model.chat_template), portions)
+
+
 def workbook_head(host: Host, spec: HeadSpec) -> Answer:
     """Return the first rows of a file that libraries read; see `data.head`."""
     from tunesmith_engine.data.head import head_of

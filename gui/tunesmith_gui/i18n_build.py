@@ -119,7 +119,7 @@ def _core_literals() -> Iterator[str]:
 
 
 def _declaration_texts(declaration: Declaration) -> Iterator[str]:
-    yield from (declaration.label, declaration.meaning, declaration.unit, declaration.effect)
+    yield from (declaration.label, declaration.meaning, declaration.unit, declaration.effect, declaration.zero)
     yield from (CHOICE_WORDS.get(choice, choice) for choice in declaration.choices)
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pypdf
 import pytest
+from transformers import AutoTokenizer
 
 from tests.documents import write_docx, write_pdf
+from tests.engine.prepared import prepare
 from tests.engine.test_given_files import read, refusal_of
+from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data import document_rows
+from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.read import Source
 
 PAGE = """<html><head><title>Not read</title><style>p {}</style></head><body><nav>Home</nav>
@@ -121,3 +127,60 @@ def test_a_page_that_cannot_be_read_is_a_bad_row(tmp_path: Path, monkeypatch: py
     source = Source(SourceSpec(path=str(path)), skip_bad_rows=True)
     assert [number for number, _ in source.conversations()] == [1, 3]
     assert source.num_skipped_rows == 1
+
+
+Sides = tuple[Counter[str], Counter[str], dict[str, str]]
+
+
+def document(path: Path, letter: str, num_pieces: int) -> str:
+    """Write a document whose pieces say of which document they are, and return its path."""
+    path.write_text("\n\n".join(f"# {letter}{number}\n\n{letter} text" for number in range(num_pieces)))
+    return str(path)
+
+
+def sides(tiny_spec: Callable[..., RunSpec], tokenizer: Any, path: Path) -> Sides:
+    """Return how many pieces of which document are trained and held out, and what is said of them."""
+    data = prepare(tiny_spec(data={"path": str(path)}, evaluation={"percent": 10.0}), tokenizer)
+
+    def letters(rows: list[Example]) -> Counter[str]:
+        return Counter(tokenizer.decode(row.input_ids).partition("# ")[2][0] for row in rows)
+
+    return letters(data.train), letters(data.eval), data.notes
+
+
+@pytest.fixture
+def tokenizer(tiny_model: Path) -> Any:  # Any: a transformers tokenizer
+    return AutoTokenizer.from_pretrained(tiny_model)
+
+
+def test_the_pieces_of_a_document_are_on_one_side(
+    tiny_spec: Callable[..., RunSpec], tokenizer: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for letter in "abcdefghij":
+        document(folder / f"{letter}.md", letter, 6)
+    train, held_out, _notes = sides(tiny_spec, tokenizer, folder)
+    assert (set(train.values()), set(held_out.values()), len(held_out)) == ({6}, {6}, 1)
+    assert not train.keys() & held_out.keys()
+
+
+def test_where_documents_make_another_share_that_is_said(
+    tiny_spec: Callable[..., RunSpec], tokenizer: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for letter in "abc":
+        document(folder / f"{letter}.md", letter, 10)
+    _train, held_out, notes = sides(tiny_spec, tokenizer, folder)
+    assert sum(held_out.values()) == 10
+    assert notes["dataset-groups"] == "Held out: 10 of 30 rows, because documents stay whole."
+
+
+def test_of_one_document_some_pieces_are_held_out(
+    tiny_spec: Callable[..., RunSpec], tokenizer: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.md"
+    document(path, "a", 20)
+    train, held_out, _notes = sides(tiny_spec, tokenizer, path)
+    assert (train["a"], held_out["a"]) == (18, 2)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from tests.workbooks import write_workbook
 from tunesmith_core.datafmt import file_kind, sniff
@@ -61,6 +64,32 @@ def test_the_sheet_of_a_workbook_in_an_archive_is_told_and_can_be_chosen(tmp_pat
         assert [row for _, row in source.rows()] == [{"text": f"Of {read}."}]
         said = source.notes["dataset-parts-unread"]
         assert said.endswith(f'a.xlsx: the sheet "{read}" is read. These are not: "{other}".')
+
+
+def test_a_run_reads_the_sheet_that_the_window_proposes(tmp_path: Path, home: Path) -> None:
+    assert home.exists()
+    sheets = {"Odd": [["a", "b"], ["1", "2"]], "Pairs": [["question", "answer"], ["Why?", "So it is."]]}
+    path = write_workbook(tmp_path / "a.xlsx", sheets)
+    source = Source(SourceSpec(path=str(path)), False)
+    assert [getattr(row, "completion", "") for _, row in source.conversations()] == ["So it is."]
+    assert source.sheet == head(tmp_path / "first", path)["sheet"] == "Pairs"
+    # What is said about the columns counts in the choice.
+    said = SourceSpec(path=str(path), columns={"prompt": "a", "completion": "b"})
+    source = Source(said, False)
+    assert [getattr(row, "completion", "") for _, row in source.conversations()] == ["2"]
+    assert source.sheet == "Odd"
+
+
+def test_sheets_that_all_workbooks_of_an_archive_have_can_be_chosen(tmp_path: Path, home: Path) -> None:
+    assert home.exists()
+    pair = [["question", "answer"], ["Why?", "So."]]
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name, other in (("a.xlsx", "Mine"), ("b.xlsx", "Yours")):
+            sheets = {"Data": pair, other: pair, "More": [*pair, ["And?", "No."]]}
+            archive.write(write_workbook(tmp_path / name, sheets), name)
+    found = head(tmp_path / "first", tmp_path / "a.zip")
+    assert (found["sheet"], found["sheets"], len(found["rows"])) == ("Data", ["Data", "More"], 2)
+    assert len(head(tmp_path / "second", tmp_path / "a.zip", "More")["rows"]) == 4
 
 
 def test_lines_above_the_heading_are_no_rows_and_are_told(tmp_path: Path) -> None:
@@ -123,6 +152,21 @@ def test_the_window_gets_the_first_rows_their_number_and_the_longest(tmp_path: P
     assert len(found["rows"]) == 20
     assert found["rows"][0] == {"Task": "Add 0.", "Result": "0"}
     assert found["longest_row_bytes"] == len('{"Task": "Add 29.", "Result": "29"}')
+
+
+@pytest.mark.parametrize("kind", ["xlsx", "parquet"])
+def test_the_longest_row_counts_no_column_that_is_not_trained(kind: str, tmp_path: Path, home: Path) -> None:
+    assert home.exists()
+    rows = [{"question": f"Why {n}?", "answer": "So.", "source": "s" * 900} for n in range(30)]
+    path = tmp_path / f"a.{kind}"
+    if kind == "xlsx":
+        write_workbook(path, {"A": [list(rows[0]), *(list(row.values()) for row in rows)]})
+    else:
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    same = tmp_path / "a.jsonl"
+    same.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    longest = head(tmp_path / "operation", path)["longest_row_bytes"]
+    assert longest == sniff(same).longest_row_bytes == len('{"question": "Why 29?", "answer": "So."}')
 
 
 def test_the_window_gets_the_sheet_that_it_asks_for_or_one_that_is_recognized(tmp_path: Path, home: Path) -> None:

@@ -5455,6 +5455,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path} 是用其他文档或设置开始生成的。</translation>
     </message>
     <message>
+        <source>{path}: a model wrote every row, and nobody has reviewed any.</source>
+        <translation>{path}：所有行都由模型生成，且均未审核。</translation>
+    </message>
+    <message>
         <source>{path}: a report is an .html or a .pdf file.</source>
         <translation>{path}：报告是 .html 或 .pdf 文件。</translation>
     </message>
@@ -5489,6 +5493,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path}: rows that a model wrote and nobody has reviewed ({num:,}).</source>
         <translation>{path}：由模型生成且尚未审核的行（{num:,}）。</translation>
+    </message>
+    <message>
+        <source>{path}: rows that a model wrote and nobody has reviewed are left out ({num:,}).</source>
+        <translation>{path}：由模型生成且尚未审核的行已被略过（{num:,}）。</translation>
     </message>
     <message>
         <source>{path}: rows whose label is false are left out ({num:,}).</source>
@@ -6813,6 +6821,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>希伯来语</translation>
     </message>
     <message>
+        <source>Held out: {num:,} of {total:,} rows, because documents stay whole.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Held out: {num:,} of {total:,} rows, because the groups of the column &quot;{column}&quot; stay whole.</source>
         <translation>共 {total:,} 行，留出 {num:,} 行，因为“{column}”列的各组保持完整。</translation>
     </message>
@@ -7231,6 +7243,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The adapter of {name} can&apos;t be merged into its weights.</source>
         <translation>{name} 的适配器无法合并到权重中。</translation>
+    </message>
+    <message>
+        <source>The chat template can&apos;t write some rows ({num:,}), so they are skipped. The first: {reason}</source>
+        <translation>有些行（{num:,}）无法用对话模板写出，因此会被跳过。第一处：{reason}</translation>
     </message>
     <message>
         <source>The checkpoint depends on settings that were changed. {names}.</source>
@@ -10237,10 +10253,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>工作表</translation>
     </message>
     <message>
-        <source>Name of the sheet of a workbook that is read. Empty reads the first one with rows.</source>
-        <translation>要读取的工作簿工作表名称。留空则读取第一个有数据的工作表。</translation>
-    </message>
-    <message>
         <source>Weight</source>
         <translation>权重</translation>
     </message>
@@ -10251,6 +10263,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>rows</source>
         <translation>行</translation>
+    </message>
+    <message>
+        <source>Only reviewed rows</source>
+        <translation>仅已审核的行</translation>
+    </message>
+    <message>
+        <source>Leaves out rows that a model wrote and nobody has reviewed. They may be wrong. Rows that no model wrote count as reviewed.</source>
+        <translation>略过由模型生成且尚未审核的行，这些行可能有误。不是模型生成的行视为已审核。</translation>
     </message>
     <message>
         <source>Special tokens in chats</source>
@@ -10353,6 +10373,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>步</translation>
     </message>
     <message>
+        <source>Name of the sheet of a workbook that is read. Empty reads the first whose columns are recognized.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>How much of an epoch comes from this file, compared with the other files that have a weight: with 3 and 1, three quarters and one quarter. An epoch stays as long as all files together, so rows of a small file repeat and rows of a large file take turns. 0 takes every row once.</source>
         <translation>与其他有权重的文件相比，一轮中有多少样本来自这个文件：权重 3 和 1 表示四分之三和四分之一。一轮的长度始终等于所有文件行数之和，因此小文件的行会重复，大文件的行轮流使用。0 表示每行用一次。</translation>
     </message>
@@ -10363,6 +10387,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
         <translation>未设定步数时，训练数据要过几遍。设了权重时，一遍的样本数等于所有文件的行数之和。</translation>
+    </message>
+    <message>
+        <source>by epochs</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Micro-batch size</source>
@@ -10461,6 +10489,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>两次评估之间的步数。0 表示每次运行评估十次。</translation>
     </message>
     <message>
+        <source>ten times per run</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Early stopping</source>
         <translation>提前停止</translation>
     </message>
@@ -10471,6 +10503,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>evaluations</source>
         <translation>次评估</translation>
+    </message>
+    <message>
+        <source>never</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Sample prompts</source>
@@ -10487,6 +10523,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Steps between samples. 0 takes them with each evaluation.</source>
         <translation>两次示例之间的步数。0 表示每次评估时生成。</translation>
+    </message>
+    <message>
+        <source>with each evaluation</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Sample length</source>
@@ -10711,6 +10751,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>WSL</source>
         <translation>WSL</translation>
+    </message>
+    <message>
+        <source>all cores</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>en</source>
@@ -12361,6 +12405,21 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
 </context>
 <context>
+    <name>DoubtsFirst</name>
+    <message>
+        <source>Your files stay as they are.</source>
+        <translation>你的文件保持不变。</translation>
+    </message>
+    <message>
+        <source>Train without a part of the data?</source>
+        <translation>要在缺少部分数据的情况下训练吗？</translation>
+    </message>
+    <message>
+        <source>Start run</source>
+        <translation>开始运行</translation>
+    </message>
+</context>
+<context>
     <name>DownloadFirst</name>
     <message>
         <source>Stopping…</source>
@@ -13396,6 +13455,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The hub has no such model. Try other words or fewer filters.</source>
         <translation>模型站没有这样的模型。请换用其他关键词或减少筛选条件。</translation>
+    </message>
+    <message>
+        <source>Offline: from the list of Tunesmith, as of %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Offline: no model of the list matches, and the hub can&apos;t be asked.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>No model of the list matches. Search the hub for others.</source>
@@ -15830,6 +15897,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>文件仍在读取。请等所有行读完后再保存。</translation>
     </message>
     <message>
+        <source>Only reviewed rows are saved as a file of their own. This file stays as it is.</source>
+        <translation>仅将已审核的行另存为一个文件，此文件保持不变。</translation>
+    </message>
+    <message>
         <source>Your latest changes are not in the copy. Save again to keep them.</source>
         <translation>副本不包含最近的修改。请再次保存以保留它们。</translation>
     </message>
@@ -17104,26 +17175,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Keep without the changes</source>
         <translation>不带修改直接加入</translation>
     </message>
-    <message>
-        <source>Use rows that nobody has reviewed?</source>
-        <translation>要使用尚未审核的行吗？</translation>
-    </message>
-    <message>
-        <source>A model wrote %1 of the %2 rows, and nobody has reviewed them. They may be wrong.</source>
-        <translation>共 %2 行，其中 %1 行由模型写成，且无人审核，可能有误。</translation>
-    </message>
-    <message>
-        <source>All rows</source>
-        <translation>全部行</translation>
-    </message>
-    <message>
-        <source>Only reviewed rows are saved as a file of their own. This file stays as it is.</source>
-        <translation>仅将已审核的行另存为一个文件，此文件保持不变。</translation>
-    </message>
-    <message>
-        <source>Only reviewed rows</source>
-        <translation>仅已审核的行</translation>
-    </message>
 </context>
 <context>
     <name>VotePage</name>
@@ -17266,6 +17317,29 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Step %1</source>
         <translation>第 %1 步</translation>
+    </message>
+</context>
+<context>
+    <name>WhichRows</name>
+    <message>
+        <source>Use rows that nobody has reviewed?</source>
+        <translation>要使用尚未审核的行吗？</translation>
+    </message>
+    <message>
+        <source>A model wrote %1 of the %2 rows, and nobody has reviewed them. They may be wrong.</source>
+        <translation>共 %2 行，其中 %1 行由模型写成，且无人审核，可能有误。</translation>
+    </message>
+    <message>
+        <source>A model wrote %1 of the first %2 rows, and nobody has reviewed them. They may be wrong.</source>
+        <translation>前 %2 行中有 %1 行由模型写成，且无人审核，可能有误。</translation>
+    </message>
+    <message>
+        <source>All rows</source>
+        <translation>全部行</translation>
+    </message>
+    <message>
+        <source>Only reviewed rows</source>
+        <translation>仅已审核的行</translation>
     </message>
 </context>
 <context>

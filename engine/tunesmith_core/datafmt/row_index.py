@@ -29,6 +29,7 @@ PIECE_BYTES = 1024**2
 
 _ENTRY = struct.Struct("<QQQ")
 """Where a row begins, where it ends, and its number in the file."""
+ENTRIES_TOGETHER = 4096
 _PLACE = struct.Struct("<Q")
 """Where a part begins: an archive or a folder holds several files, and rows are numbered in each."""
 MOST_PARTS = 1000
@@ -188,6 +189,12 @@ class RowIndex:
     def number(self, place: int) -> int:
         """Return the number of a row in the file: its line, or which row it is where rows are no lines."""
         return self._entry(place)[2]
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the numbers of all rows in their order; a million take a fraction of a second."""
+        self._index.seek(0)
+        while piece := self._index.read(_ENTRY.size * ENTRIES_TOGETHER):
+            yield from (number for _, _, number in _ENTRY.iter_unpack(piece[: len(piece) // _ENTRY.size * _ENTRY.size]))
 
     def places_of(self, number: int) -> list[int]:
         """Return the places of the rows with a number, one for each part that has it."""

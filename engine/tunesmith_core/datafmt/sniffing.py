@@ -99,9 +99,9 @@ def sniff(
     if len(rows) == num_rows:
         used = sum(row_bytes(row) for row in rows)
         estimate = max(len(rows), round(num_bytes * len(rows) / used))
-    trained = _trained(present, _layout(rows, path, format_name, columns))
+    trained = trained_columns(rows, path, format_name, columns)
     if len(rows) < num_rows:
-        longest: int | None = max(row_bytes(_part(row, trained)) for row in rows)
+        longest: int | None = max(trained_bytes(row, trained) for row in rows)
     else:
         longest = _longest_row_bytes(path, kind, num_bytes, encoding, None if trained == set(present) else trained)
     layout = _layout(rows, path)
@@ -117,13 +117,18 @@ def _layout(
         return Layout("auto", {})
 
 
-def _trained(present: tuple[str, ...], layout: Layout) -> set[str]:
-    """Return the columns of which an example is made; all of them where the layout is not known."""
-    return {name for role, name in layout.columns.items() if role not in UNTRAINED_ROLES} or set(present)
+def trained_columns(
+    rows: list[Row], path: Path, format_name: str = "auto", columns: Mapping[str, str] | None = None
+) -> set[str]:
+    """Return the columns of which an example is made; all of them where the layout of the rows is not known."""
+    layout = _layout(rows, path, format_name, columns)
+    used = {name for role, name in layout.columns.items() if role not in UNTRAINED_ROLES}
+    return used or {name for row in rows for name in row}
 
 
-def _part(row: Row, names: set[str]) -> Row:
-    return {name: value for name, value in row.items() if name in names}
+def trained_bytes(row: Row, trained: set[str]) -> int:
+    """Return the bytes of a row without columns that are not trained; of a row of another layout all of them."""
+    return row_bytes({name: value for name, value in row.items() if name in trained} or row)
 
 
 def _longest_row_bytes(path: Path, kind: str, num_bytes: int, encoding: str, trained: set[str] | None) -> int | None:
@@ -142,7 +147,7 @@ def _longest_row_bytes(path: Path, kind: str, num_bytes: int, encoding: str, tra
     longest = num_read = 0
     try:
         for _, row in read_rows(path, _ignore, encoding):
-            longest = max(longest, row_bytes(row if trained is None else _part(row, trained)))
+            longest = max(longest, row_bytes(row) if trained is None else trained_bytes(row, trained))
             # Rows of a wide table take far more than the bytes of the file, for each has all columns.
             num_read += row_bytes(row)
             if num_read > UNFOLDED_BYTES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from tunesmith_core.datafmt import Row
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.rows_file import RowsWriter
 
 
@@ -52,6 +54,29 @@ def joined_groups(groups: array[int], contents: array[int]) -> NDArray[np.int64]
         one, other = root(group), root(first.setdefault(content, group))
         parents[one] = other
     return np.fromiter((root(group) for group in groups), np.int64, len(groups))
+
+
+def alike_rows(groups: array[int], contents: array[int]) -> Sequence[int]:
+    """Return a number for each row that is the same for those that stay on one side: parts of a text, equal rows.
+
+    Where equal rows join all groups, only the groups stay whole; where there is one group, only equal rows do.
+    """
+    num_groups = len(set(groups))
+    if num_groups in (1, len(groups)):
+        return contents
+    joined = joined_groups(groups, contents).tolist()
+    return joined if len(set(joined)) > 1 else groups
+
+
+def uneven_documents(num_rows: int, percent: float, seed: int, held_out: Sequence[int]) -> dict[str, str]:
+    """Return what a person should know where whole documents make another share than was asked for."""
+    wanted = len(split_rows(num_rows, percent, seed)[1])
+    if len(held_out) == wanted:
+        return {}
+    words = Message(
+        "Held out: {num:,} of {total:,} rows, because documents stay whole.", num=len(held_out), total=num_rows
+    )
+    return {"dataset-groups": words}
 
 
 def choose(groups: NDArray[np.int64], wanted: int, seed: int) -> NDArray[np.bool_]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from tunesmith_core import datafmt
-from tunesmith_core.datafmt.sniffing import row_bytes
+from tunesmith_core.datafmt.sniffing import trained_bytes, trained_columns
 from tunesmith_core.errors import UserError
 from tunesmith_core.operations.kinds.engine import HeadSpec
 from tunesmith_core.operations.limits import Portions
@@ -26,15 +27,6 @@ class _Head:
     num_rows: int | None = None
     longest_row_bytes: int | None = None
     error: UserError | None = None
-
-    @property
-    def is_recognized(self) -> bool:
-        """Whether nobody needs to say which column holds what."""
-        try:
-            datafmt.resolve_layout(self.rows, source=str(self.source.path))
-        except UserError:
-            return False
-        return self.error is None
 
     def answer(self) -> dict[str, Any]:  # Any: JSON values
         """Return what was found as JSON values."""
@@ -56,26 +48,20 @@ def head_of(spec: HeadSpec, portions: Portions) -> dict[str, Any]:  # Any: JSON 
     Raises:
         UserError: what is wrong with any other file.
     """
-    first = _read(spec, spec.sheet, portions)
-    if spec.sheet or len(first.source.sheets) < 2 or first.is_recognized:
-        return first.answer()
-    others = (_read(spec, name, portions) for name in first.source.sheets[1:])
-    return next((other for other in others if other.is_recognized), first).answer()
-
-
-def _read(spec: HeadSpec, sheet: str, portions: Portions) -> _Head:
-    asked = SourceSpec(path=spec.path, encoding=spec.encoding, sheet=sheet)
+    asked = SourceSpec(
+        path=spec.path, encoding=spec.encoding, sheet=spec.sheet, format=spec.format, columns=spec.columns
+    )
     head = _Head(Source(asked, skip_bad_rows=True, portions=portions))
     found = head.source.rows()
     try:
-        longest = 0
         for _, row in islice(found, spec.num_rows):
             head.rows.append(row)
-            longest = max(longest, row_bytes(row))
+        trained = trained_columns(head.rows, Path(spec.path), spec.format, spec.columns)
+        longest = max((trained_bytes(row, trained) for row in head.rows), default=0)
         num_more = 0
         for _, row in islice(found, MOST_COUNTED):
             num_more += 1
-            longest = max(longest, row_bytes(row))
+            longest = max(longest, trained_bytes(row, trained))
     except UserError as error:
         if not head.source.sheets:
             raise
@@ -83,4 +69,4 @@ def _read(spec: HeadSpec, sheet: str, portions: Portions) -> _Head:
     else:
         if num_more < MOST_COUNTED:
             head.num_rows, head.longest_row_bytes = len(head.rows) + num_more, longest
-    return head
+    return head.answer()

@@ -16,7 +16,7 @@ from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import Example
-from tunesmith_engine.data.groups import joined_groups, split_groups
+from tunesmith_engine.data.groups import alike_rows, split_groups, uneven_documents
 from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source, notes_of
 from tunesmith_engine.data.render import Renderer
@@ -200,8 +200,9 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
         train, held_out, notes = split_groups(spec, rows)
     else:
         wanted = (len(rows), spec.evaluation.percent, spec.schedule.seed)
-        alike = joined_groups(rows.groups, rows.contents).tolist() if cuts.num_split else rows.contents
-        train, held_out = split_rows(*wanted, alike)
+        train, held_out = split_rows(*wanted, alike_rows(rows.groups, rows.contents))
+        if any(source.has_documents for source in sources):
+            notes = uneven_documents(*wanted, held_out)
         # An earlier version had neither weights nor texts in parts.
         is_new = cuts.num_split or any(source.weight for source in spec.data.sources)
         earlier = None if is_new else split_rows(*wanted)
@@ -253,7 +254,7 @@ def _write_examples(
     spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
 ) -> _FileRows:
     num_before, num_overlong, num_untrained = len(rows), 0, 0
-    groups: deque[int] = deque()
+    groups: deque[int | None] = deque()
 
     def texts() -> Iterator[Rendered]:
         for _, rendered in rendered_rows(source, renderer):
@@ -262,8 +263,9 @@ def _write_examples(
 
     # Many are rendered before the first is made into tokens.
     for tokenised in rows.begun.examples(texts(), renderer):
-        # The parts of a text stay together, as the rows of a group do.
-        group = groups.popleft() if spec.evaluation.groups_by else len(rows)
+        # The parts of a text stay together, as the pieces of a document and the rows of a group do.
+        own = groups.popleft()
+        group = len(rows) if own is None else own
         if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
             num_overlong += 1
             continue
@@ -303,7 +305,7 @@ def rendered_rows(source: Source, renderer: Renderer) -> Iterator[tuple[int, Ren
     """Yield (line or row number, rendered text) of every good row; rows that the template refuses are bad rows."""
     has_good = False
     for number, conversation in source.conversations():
-        rendered = _rendered(source, renderer, number, conversation)
+        rendered = rendered_row(source, renderer, number, conversation)
         if isinstance(rendered, UserError):
             source.bad_row(number, rendered)
         else:
@@ -313,7 +315,10 @@ def rendered_rows(source: Source, renderer: Renderer) -> Iterator[tuple[int, Ren
         raise source.first_error
 
 
-def _rendered(source: Source, renderer: Renderer, number: int, conversation: Conversation) -> Rendered | UserError:
+def rendered_row(
+    source: Source, renderer: Renderer, number: int, conversation: Conversation
+) -> Rendered | UserError:
+    """Return the text of a row, or why the template refuses it. Raises UserError where it refuses every one."""
     try:
         return renderer.render(conversation, source.place(number))
     except UserError as error:

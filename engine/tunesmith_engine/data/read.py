@@ -18,8 +18,8 @@ from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec_sections import SourceSpec
-from tunesmith_engine.data.given import Given
-from tunesmith_engine.data.groups import group_of
+from tunesmith_engine.data.given import DOCUMENTS, Given
+from tunesmith_engine.data.groups import group_of, stable_hash
 from tunesmith_engine.data.members import unpacked_into
 from tunesmith_engine.data.parquet_rows import parquet_rows
 
@@ -48,13 +48,16 @@ class Source:
         on_problem: told each bad row that is left out.
         portions: told where the reader is.
         group_column: by which rows belong together, "" for none.
-        group: that of the row that was read last.
+        group: that of the row that was read last, of a piece of a document that of the document; None for none.
+        has_documents: whether a file was one, in pieces.
         num_skipped_rows: bad rows left out so far.
         first_error: of the first of them, None while there is none.
         num_left_out_rows: rows so far whose label says that their answer is a bad one.
+        num_unreviewed: rows so far that a model wrote and nobody has reviewed, left out where only others are wanted.
         row_format: how the rows are read, known with the first of them.
         reason: a sentence that says by what that was recognized.
-        sheet, sheets: of a workbook, which is read and which there are.
+        sheet, sheets: of a workbook, which is read and which there are; of several in an archive or folder that of the
+            first, and those that all have.
     """
 
     spec: SourceSpec
@@ -62,10 +65,12 @@ class Source:
     on_problem: Callable[[int, TunesmithError], None] | None = None
     portions: Portions = field(default_factory=Portions)
     group_column: str = ""
-    group: int = field(default=0, init=False)
+    group: int | None = field(default=None, init=False)
+    has_documents: bool = field(default=False, init=False)
     num_skipped_rows: int = field(default=0, init=False)
     first_error: TunesmithError | None = field(default=None, init=False)
     num_left_out_rows: int = field(default=0, init=False)
+    num_unreviewed: int = field(default=0, init=False)
     row_format: str = field(default="", init=False)
     reason: str = field(default="", init=False)
     sheet: str = field(default="", init=False)
@@ -75,7 +80,6 @@ class Source:
     _file: DataFile | None = field(default=None, init=False)
     _kind: str = field(default="", init=False)
     _has_good: bool = field(default=False, init=False)
-    _num_unreviewed: int = field(default=0, init=False)
     _more_cpu_s: float = field(default=READ_CPU_S, init=False)
 
     @property
@@ -115,6 +119,10 @@ class Source:
             yield from self._conversations(rows)
         if not self._has_good and self.first_error:
             raise self.first_error
+        if not self._has_good and self.spec.reviewed_only and self.num_unreviewed:
+            raise TunesmithError(
+                "dataset-empty", "{path}: a model wrote every row, and nobody has reviewed any.", path=self.path
+            )
         if not self._has_good:
             raise TunesmithError("dataset-empty", "{path}: the label of every row is false.", path=self.path)
 
@@ -139,6 +147,8 @@ class Source:
                 continue
             if _is_true(row, "synthetic") and not _is_true(row, "reviewed"):
                 self._note_unreviewed()
+                if self.spec.reviewed_only:
+                    continue
             try:
                 conversation = datafmt.to_messages(row, layout, partial(self.place, number))
             except UserError as error:
@@ -173,6 +183,13 @@ class Source:
                 names=", ".join(f'"{name[:MAX_NAME]}"' for name in others[:MAX_LISTED]),
             ) from error
 
+    def _recognizes(self, rows: list[datafmt.Row]) -> bool:
+        """Return whether rows tell, with what was said about their columns, which column holds what."""
+        with contextlib.suppress(UserError):
+            datafmt.resolve_layout(rows, self.spec.format, self.spec.columns, str(self.path))
+            return True
+        return False
+
     def _leave_out(self) -> None:
         """Count a row whose answer is a bad one."""
         self.num_left_out_rows += 1
@@ -182,12 +199,17 @@ class Source:
 
     def _note_unreviewed(self) -> None:
         """Count a row that a model wrote and nobody has looked at."""
-        self._num_unreviewed += 1
-        self._noted[0]["dataset-not-reviewed"] = Message(
-            "{path}: rows that a model wrote and nobody has reviewed ({num:,}).",
-            path=self.path,
-            num=self._num_unreviewed,
+        self.num_unreviewed += 1
+        words = (
+            Message("{path}: rows that a model wrote and nobody has reviewed are left out ({num:,}).", **self._counted)
+            if self.spec.reviewed_only
+            else Message("{path}: rows that a model wrote and nobody has reviewed ({num:,}).", **self._counted)
         )
+        self._noted[0]["dataset-not-reviewed"] = words
+
+    @property
+    def _counted(self) -> dict[str, object]:
+        return {"path": self.path, "num": self.num_unreviewed}
 
     def rows(self) -> Iterator[tuple[int, datafmt.Row]]:
         """Yield the rows of all files with their numbers; see `conversations` for the errors."""
@@ -203,8 +225,10 @@ class Source:
         self._announce(0)
         given = Given(self.path)
         self._noted.append(given.notes)
-        for file, kind in given.files():
+        for place, (file, kind) in enumerate(given.files()):
             self._noted.append({})
+            self.group = stable_hash([self.spec.path, place]) if kind in DOCUMENTS else None
+            self.has_documents |= kind in DOCUMENTS
             with tempfile.TemporaryDirectory(prefix="tunesmith-", ignore_cleanup_errors=True) as folder:
                 self.portions.about(Path(str(file)), kind)
                 if file != self.path:
@@ -228,9 +252,11 @@ class Source:
         if kind in datafmt.READ_BY_ENGINE:
             from tunesmith_engine.data.workbook_rows import WorkbookRows
 
-            workbook = WorkbookRows(file, kind, self.bad_row, self.spec.sheet)
-            if file == self.path:
+            workbook = WorkbookRows(file, kind, self.bad_row, self.spec.sheet, self._recognizes)
+            if not self.sheets:
                 self.sheet, self.sheets = workbook.sheet, workbook.sheets
+            # Of several workbooks only a sheet that all have can be chosen.
+            self.sheets = [name for name in self.sheets if name in workbook.sheets]
             if notes := workbook.notes():
                 self._noted[-1]["dataset-parts-unread"] = joined(notes)
             return workbook.rows()

@@ -1,9 +1,9 @@
-"""Rows of spreadsheets, from the first sheet that has any or a chosen one: cells are texts as a CSV file has them."""
+"""Rows of spreadsheets, from the first sheet that is recognized or a chosen one: cells are texts as CSV has them."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -13,7 +13,8 @@ from tunesmith_core.datafmt import Row
 from tunesmith_core.datafmt.encoding import MAX_NAME, DataFile, parse_error, row_error, text_problem
 from tunesmith_core.datafmt.formats import MAX_LISTED
 from tunesmith_core.datafmt.reading import BadRow, header_names, header_problem
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, phrase
 from tunesmith_engine.data.members import path_of
 
@@ -30,14 +31,23 @@ class WorkbookRows:
         sheets: names of the sheets that are shown and hold more than a heading, in the order of the workbook.
     """
 
-    def __init__(self, path: DataFile, kind: str, bad: BadRow, sheet: str = "") -> None:
+    def __init__(
+        self,
+        path: DataFile,
+        kind: str,
+        bad: BadRow,
+        sheet: str = "",
+        is_recognized: Callable[[list[Row]], bool] = lambda _rows: True,
+    ) -> None:
         """Open a file.
 
         Args:
             path: of the file.
             kind: of the file.
             bad: told each row that can't be read, which is left out unless it raises.
-            sheet: name of the sheet that is read, a hidden one too; "" for the first with rows that is shown.
+            sheet: name of the sheet that is read, a hidden one too; "" for the first that is shown and recognized, or
+                the first with rows where none is.
+            is_recognized: whether the first rows of a sheet tell which column holds what.
 
         Raises:
             UserError: `dataset-parse-error` when the file is damaged or locked by a password, or has no such sheet.
@@ -50,11 +60,27 @@ class WorkbookRows:
                 names = ", ".join(f'"{name[:MAX_NAME]}"' for name in shown[:MAX_LISTED])
                 raise parse_error(path, 'there is no sheet "{sheet}". It has: {names}.', sheet=sheet, names=names)
             self.sheets = [name for name in shown if book.get_sheet_by_name(name).total_height]
-            self.sheet = sheet or next(iter(self.sheets), "")
-            self._sheet: CalamineSheet | None = book.get_sheet_by_name(self.sheet) if self.sheet else None
+            several = self.sheets if len(self.sheets) > 1 and not sheet else []
+            recognized = (name for name in several if self._is_recognized(book, name, is_recognized))
+            self._take(book, sheet or next(recognized, next(iter(self.sheets), "")))
         except (CalamineError, OSError, ValueError) as error:
             raise _refusal(path, error) from error
+
+    def _take(self, book: CalamineWorkbook, sheet: str) -> None:
+        """Begin with the rows of a sheet, "" for none."""
+        self.sheet = sheet
+        self._sheet: CalamineSheet | None = book.get_sheet_by_name(sheet) if sheet else None
         self.titles, self._rows = self._below_titles()
+
+    def _is_recognized(self, book: CalamineWorkbook, sheet: str, is_recognized: Callable[[list[Row]], bool]) -> bool:
+        tell, self._bad = self._bad, lambda _number, _error: None
+        self._take(book, sheet)
+        try:
+            return is_recognized([row for _, row in islice(self.rows(), LAYOUT_ROWS)])
+        except UserError:
+            return False
+        finally:
+            self._bad = tell
 
     def rows(self) -> Iterator[tuple[int, Row]]:
         """Yield (number of the row in the sheet, row).

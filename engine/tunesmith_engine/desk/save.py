@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core.datafmt import Layout, Row
+from tunesmith_core.datafmt.row_index import RowIndex
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.operations.host import Host
-from tunesmith_core.operations.kinds.data import SaveDataSpec
+from tunesmith_core.operations.kinds.data import EditedRows, SaveDataSpec
+from tunesmith_core.operations.kinds.rows import places_in
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.desk.near import MOST_ROWS as MOST_NEAR_ROWS
 from tunesmith_engine.desk.near import NearRows, has_library
@@ -61,6 +63,7 @@ class _Copy:
         self._rules = [rule for rule in text_rules(special) if self._acts(rule.name)]
         self._seen: set[int] = set()
         self._held_out: set[int] = set()
+        self._deleted = _deleted_numbers(spec.edited)
         self._near = NearRows() if self._acts("near-duplicate") and has_library() else None
         self._counts: Counter[str] = Counter()
         self._num_read = 0
@@ -104,7 +107,7 @@ class _Copy:
 
         def bad(path: str, line: int, error: TunesmithError) -> None:
             self._num_read += line > 0
-            if line and f"{path}:{line}" in self._spec.edits:
+            if line and self._is_edited(path, line):
                 edited.append(line)
                 return
             rule = rule_of_error(error, is_read=False)
@@ -140,19 +143,24 @@ class _Copy:
 
     def _rows_of(self, line: int, row: Row, shape: Shape, file: Opened) -> list[Row]:
         """Return what stands in place of a row."""
-        key = f"{file.path}:{line}"
-        if key in self._spec.edits:
-            edit = self._spec.edits[key]
-            self._counts["deleted" if edit is None else "edited"] += 1
-            if edit is None:
-                return []
-            row = edit
+        if self._is_deleted(file.path, line):
+            self._counts["deleted"] += 1
+            return []
+        if self._is_edited(file.path, line):
+            self._counts["edited"] += 1
+            row = self._spec.edited.edits[f"{file.path}:{line}"]
         if self._is_refused(line, row, shape, file):
             return []
         repaired = self._repaired(row, shape)
         if repaired is None or self._is_copy(repaired, shape):
             return []
         return self._short_rows(repaired, shape.layout, file.source.place(line))
+
+    def _is_deleted(self, path: str, line: int) -> bool:
+        return line in self._deleted and path == self._spec.run.data.sources[0].path
+
+    def _is_edited(self, path: str, line: int) -> bool:
+        return f"{path}:{line}" in self._spec.edited.edits or self._is_deleted(path, line)
 
     def _is_refused(self, line: int, row: Row, shape: Shape, file: Opened) -> bool:
         try:
@@ -209,6 +217,18 @@ class _Copy:
             return [row]
         self._counts["over-long"] += 1
         return [] if self._actions["over-long"] == DROP else self._splitter.parts(row, layout, place)
+
+
+def _deleted_numbers(edited: EditedRows) -> set[int]:
+    """Return the lines or row numbers that are left out."""
+    if not edited.folder:
+        return set()
+    index = RowIndex(Path(edited.folder))
+    try:
+        places = frozenset(places_in(Path(edited.deleted)))
+        return {number for place, number in enumerate(index.numbers()) if place in places}
+    finally:
+        index.close()
 
 
 def _checked_actions(chosen: dict[str, str]) -> dict[str, str]:

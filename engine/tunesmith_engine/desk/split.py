@@ -11,7 +11,7 @@ import numpy as np
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import SplitDataSpec
-from tunesmith_engine.data.groups import choose, joined_groups, stable_hash
+from tunesmith_engine.data.groups import alike_rows, choose, joined_groups, stable_hash
 from tunesmith_engine.desk.reading import Meter, every_row, total_bytes
 from tunesmith_engine.desk.writing import Outline, RowsFile, check_targets
 
@@ -28,15 +28,18 @@ def split_data(host: Host, spec: SplitDataSpec) -> dict[str, Any]:  # Any: JSON 
     with host.portions:
         meter = Meter(host, 2 * total_bytes(sources))
         outline, contents, groups = Outline(*targets), array("q"), array("q")
-        for _, row in every_row(host, sources, meter):
+        for file, row in every_row(host, sources, meter):
             outline.add(row)
             contents.append(stable_hash({name: value for name, value in row.items() if name != spec.column}))
             if spec.column and spec.column not in row:
                 raise TunesmithError(
                     "dataset-column-missing", 'Not every row has the column "{column}".', column=spec.column
                 )
-            groups.append(stable_hash(row[spec.column]) if spec.column else contents[-1])
-        joined = joined_groups(groups, contents) if spec.column else np.frombuffer(groups, np.int64)
+            document = file.source.group
+            groups.append(
+                stable_hash(row[spec.column]) if spec.column else contents[-1] if document is None else document
+            )
+        joined = np.asarray(joined_groups(groups, contents) if spec.column else alike_rows(groups, contents), np.int64)
         wanted = spec.count or round(len(joined) * spec.percent / 100)
         held_out = choose(joined, wanted, spec.seed)
         meter.begin_pass()

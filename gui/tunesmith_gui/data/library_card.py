@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
@@ -17,6 +18,7 @@ from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import Field
 from tunesmith_gui.widgets.fitting import fitting_size
+from tunesmith_gui.widgets.path_combo import PathChoice, labels
 from tunesmith_gui.widgets.row_words import format_word
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 
@@ -47,6 +49,7 @@ class LibraryCard(Card):
         self.names: dict[str, QPushButton] = {}
         self.facts: dict[str, ElidedLabel] = {}
         self._widgets: list[QWidget] = []
+        self._paths: dict[str, str] = {}
         self._rows = QGridLayout()
         self._rows.setHorizontalSpacing(SPACE * 2)
         self._rows.setVerticalSpacing(SPACE // 2)
@@ -61,18 +64,25 @@ class LibraryCard(Card):
             widget.hide()
             widget.deleteLater()
         self._widgets, self.names, self.facts = [], {}, {}
-        for place, (data_set, uses) in enumerate(kept):
-            self._add_row(place, data_set, uses)
+        self._paths = {data_set.name: data_set.sources[0].path for data_set, _uses in kept}
+        files = [PathChoice(Path(path).name, path) for path in self._paths.values()]
+        for place, ((data_set, uses), file) in enumerate(zip(kept, labels(files), strict=True)):
+            self._add_row(place, data_set, uses, file)
         self.setVisible(bool(kept))
 
-    def _add_row(self, place: int, data_set: DataSet, uses: list[DataUse]) -> None:
+    def proposed_name(self, path: str) -> str:
+        """A name for a file that no set of another file has: with as many folders as tell them apart."""
+        sets = [PathChoice(name, of_set) for name, of_set in self._paths.items()]
+        return labels([PathChoice(Path(path).stem, path), *sets])[0]
+
+    def _add_row(self, place: int, data_set: DataSet, uses: list[DataUse], file: str) -> None:
         name = button(
             data_set.name, lambda: self.chosen.emit(data_set), kind="link", icon_name="data", parent=self
         )
         name.setEnabled(not data_set.missing)
-        facts = ElidedLabel(self._words(data_set, uses), tone="warn" if data_set.missing else "muted", parent=self)
+        facts = ElidedLabel(self._words(data_set, uses, file), tone="warn" if data_set.missing else "muted", parent=self)
         name.setAccessibleDescription(facts.text())
-        set_tip(name, "\n".join(each.run for each in uses))
+        set_tip(name, "\n".join([*(source.path for source in data_set.sources), *(each.run for each in uses)]))
         removed = fill(self.tr("Remove %1 from the library"), data_set.name)
         remove = IconButton("close", removed, lambda: self.remove_asked.emit(data_set.name), parent=self)
         self._rows.addWidget(name, place, 0, Qt.AlignmentFlag.AlignLeft)
@@ -81,10 +91,12 @@ class LibraryCard(Card):
         self._widgets += [name, facts, remove]
         self.names[data_set.name], self.facts[data_set.name] = name, facts
 
-    def _words(self, data_set: DataSet, uses: list[DataUse]) -> str:
+    def _words(self, data_set: DataSet, uses: list[DataUse], file: str) -> str:
         if data_set.missing:
             return fill(self.tr("%1 is not there any more"), data_set.missing[0])
-        parts = [format_word(data_set.format)]
+        # Files of one name say in which folder they are.
+        is_alike = file != Path(data_set.sources[0].path).name
+        parts = [*([file] if is_alike else []), format_word(data_set.format)]
         if data_set.is_synthetic:
             parts.append(self.tr("Synthetic"))
         if data_set.versions:

@@ -27,7 +27,7 @@ from tunesmith_gui.data.open_file import OpenFile
 from tunesmith_gui.data.question_dialog import QuestionDialog
 from tunesmith_gui.data.rows import Changes, Rows
 from tunesmith_gui.data.saving import Saving
-from tunesmith_gui.data.unsaved import ask_to_keep, ask_to_leave, ask_to_train, ask_which_rows
+from tunesmith_gui.data.unsaved import ask_to_keep, ask_to_leave, ask_to_train
 from tunesmith_gui.page import Page
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.data_facts import DataFacts, look_at_data
@@ -283,16 +283,11 @@ class DataPage(Page):
     # What is done with it
 
     def train(self) -> None:
-        """Goes to the Train page with this file; unsaved changes and rows that nobody has reviewed are asked about."""
-        num_unreviewed = len(self.file.unreviewed())
-        if self.file.has_changes() or self.rows is None or not num_unreviewed:
-            self._with_file(ask_to_train, self._go_to_train)
-            return
-        answer = ask_which_rows(self.window(), num_unreviewed, len(self.rows))
-        if answer == ConfirmDialog.DialogCode.Accepted:
-            self._save_then(self._go_to_train, only_reviewed=True)
-        elif answer == ConfirmDialog.OTHER:
-            self._go_to_train()
+        """Goes to the Train page with this file; unsaved changes are asked about.
+
+        Start asks there about rows that nobody has reviewed, wherever the file was chosen.
+        """
+        self._with_file(ask_to_train, self._go_to_train)
 
     def keep(self) -> None:
         """Puts this file into the library; unsaved changes are asked about."""
@@ -306,14 +301,14 @@ class DataPage(Page):
         elif answer == ConfirmDialog.OTHER:
             then()
 
-    def _save_then(self, then: Callable[[], object], *, only_reviewed: bool = False) -> None:
+    def _save_then(self, then: Callable[[], object]) -> None:
         """Does something with a saved copy, which is open then."""
 
         def go_on(copy: Path) -> None:
             self._open_copy(copy)
             then()
 
-        self.saving.save_then(go_on, only_reviewed=only_reviewed)
+        self.saving.save_then(go_on)
 
     def _go_to_train(self) -> None:
         self.navigate.emit("train", copy.deepcopy(self.source))
@@ -331,7 +326,7 @@ class DataPage(Page):
         dialog.open()
 
     def _ask_name(self) -> None:
-        dialog = KeepDialog(Path(self.source.path).stem, self.window())
+        dialog = KeepDialog(self.home.library.proposed_name(self.source.path), self.window())
         source = copy.deepcopy(self.source)
         dialog.named.connect(lambda name: self._change_library(lambda: data_library.add(name, [source]), name))
         dialog.open()

@@ -302,11 +302,18 @@ class ProblemsPane(QWidget):
 
     def _row_item(self, row: Problem, place: tuple[int, int]) -> QTreeWidgetItem:
         words = core_text(row["message"])
-        item = tree_item([words, number_words(self.kind, row["line"]) if row.get("line") else "", ""])
+        item = tree_item([words, self._place_words(row), ""])
         item.setTextAlignment(1, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         set_item_tip(item, 0, words)
         item.setData(0, _ROW_ROLE, place)
         return item
+
+    def _place_words(self, row: Problem) -> str:
+        """Where a row is: its line or number, of an archive or folder with the file there."""
+        where = number_words(self.kind, row["line"]) if row.get("line") else ""
+        source = self._spec.data.sources[0].path if self._spec else ""
+        inside = row["path"].removeprefix(source).lstrip("/\\") if row["path"].startswith(source) else ""
+        return ", ".join(filter(None, (inside, where)))
 
     def _open(self, item: QTreeWidgetItem, _column: int = 0) -> None:
         place = item.data(0, _ROW_ROLE)

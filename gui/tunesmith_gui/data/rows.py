@@ -23,6 +23,7 @@ from tunesmith_core.datafmt.reading import READ_BY_ENGINE, Row
 from tunesmith_core.datafmt.row_index import RowIndex, holds, read_line
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kind import AbsolutePath
+from tunesmith_core.operations.kinds.data import EditedRows
 from tunesmith_core.operations.kinds.rows import COPY_ROWS, INDEX_ROWS, IndexSpec, SaveRowsSpec, new_folder
 from tunesmith_core.protocol import Event
 from tunesmith_core.spec_sections import SourceSpec
@@ -309,20 +310,21 @@ class Rows(QObject):
         """What saves the rows with their changes as another file, some left out. Raises OSError."""
         assert self.folder is not None
         edits = {str(place): row for place, row in self.edits.items()}
-        # In a file: a million places take a second as JSON.
-        deleted = self.folder / f"deleted-{next(self._numbers)}"
-        deleted.write_bytes(np.union1d(self.deleted.places(), left_out).astype("<u8").tobytes())
-        return SaveRowsSpec(
-            AbsolutePath(str(self.folder)), AbsolutePath(str(target)), edits, AbsolutePath(str(deleted))
-        )
+        deleted = self._written(np.union1d(self.deleted.places(), left_out))
+        return SaveRowsSpec(AbsolutePath(str(self.folder)), AbsolutePath(str(target)), edits, deleted)
 
-    def edits_by_number(self) -> dict[str, dict[str, Any] | None]:  # Any: JSON values
-        """The changes by "path:number", as operations on data take them; None for a row that was deleted."""
-        path = self._source.path
-        edits: dict[str, dict[str, Any] | None] = {}
-        for place, row in self.edits.items():
-            edits[f"{path}:{self.number(place)}"] = row
-        return edits | {f"{path}:{self.number(place)}": None for place in self.deleted}
+    def edited_rows(self) -> EditedRows:
+        """The changes as operations on data take them. Raises OSError."""
+        assert self.folder is not None
+        edits = {f"{self._source.path}:{self.number(place)}": row for place, row in self.edits.items()}
+        return EditedRows(edits, AbsolutePath(str(self.folder)), self._written(self.deleted.places()))
+
+    def _written(self, places: NDArray[np.int64]) -> AbsolutePath:
+        """Write places into a file: a million take a second as JSON."""
+        assert self.folder is not None
+        path = self.folder / f"deleted-{next(self._numbers)}"
+        path.write_bytes(places.astype("<u8").tobytes())
+        return AbsolutePath(str(path))
 
     def corrected(self, found: array[int], text: str) -> array[int]:
         """The places that were found in the file, with what was changed since taken into account."""

@@ -17,10 +17,10 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_gui.data.open_file import OpenFile
 from tunesmith_gui.data.place_set import PlaceSet
 from tunesmith_gui.data.rows import Rows
-from tunesmith_gui.data.unsaved import ask_which_rows
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.confirm import ConfirmDialog
+from tunesmith_gui.widgets.which_rows import ask_which_rows
 
 _Changed = tuple[dict[int, Row], PlaceSet]
 
@@ -49,7 +49,7 @@ class Saving(QObject):
         """Whether a copy is on its way."""
         return self._task is not None
 
-    def save_then(self, done: Callable[[Path], object], *, only_reviewed: bool = False) -> None:
+    def save_then(self, done: Callable[[Path], object]) -> None:
         """Asks where to save the changes; `done` gets the copy once it is whole."""
         grid = self._file.grid
         if grid is None or not grid.rows.is_complete:
@@ -60,19 +60,20 @@ class Saving(QObject):
             return
         path = grid.ask_where()
         if path is not None:
-            self.save_rows(path, done, only_reviewed=only_reviewed)
+            self.save_rows(path, done)
 
-    def save_rows(self, path: Path, done: Callable[[Path], object], *, only_reviewed: bool = False) -> None:
+    def save_rows(self, path: Path, done: Callable[[Path], object]) -> None:
         """Saves the rows with their changes; `done` gets the copy once it is whole.
 
-        Unless it is said that only reviewed rows are wanted, rows that nobody has reviewed are asked about.
+        Rows that nobody has reviewed are asked about.
         """
         rows = self._file.rows
         if rows is None:
             return
         left_out = self._file.unreviewed()
-        if len(left_out) and not only_reviewed:
-            answer = ask_which_rows(self._file.window(), len(left_out), len(rows) - len(rows.deleted))
+        if len(left_out):
+            note = self.tr("Only reviewed rows are saved as a file of their own. This file stays as it is.")
+            answer = ask_which_rows(self._file.window(), len(left_out), len(rows) - len(rows.deleted), note)
             if answer == ConfirmDialog.DialogCode.Rejected:
                 return
             left_out = left_out if answer == ConfirmDialog.DialogCode.Accepted else left_out[:0]
@@ -101,7 +102,11 @@ class Saving(QObject):
         if rows is None:
             return
         saved = _changes_of(rows)
-        save = SaveDataSpec(spec, folder, AbsolutePath(str(path)), actions, rows.edits_by_number())
+        try:
+            save = SaveDataSpec(spec, folder, AbsolutePath(str(path)), actions, rows.edited_rows())
+        except OSError as error:
+            self.failed.emit(wrap(error))
+            return
         self._start(SAVE_DATA, save, path, lambda: self._offer_copy(path, rows, saved))
 
     def _offer_copy(self, path: Path, rows: Rows, saved: _Changed) -> None:

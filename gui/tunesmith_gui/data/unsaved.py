@@ -1,10 +1,10 @@
-"""What is asked about changes that are in no file yet, and about rows that nobody has reviewed."""
+"""What is asked about changes that are in no file yet."""
 
 from __future__ import annotations
 
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_gui.tr import fill, number, translate
+from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 
 
@@ -31,21 +31,6 @@ def ask_to_keep(window: QWidget) -> int:
     title, save = translate("Unsaved", "Save your changes first?"), translate("Unsaved", "Save and keep")
     other = translate("Unsaved", "Keep without the changes")
     return _answer(ConfirmDialog(title, words, "", save, window, other=other))
-
-
-def ask_which_rows(window: QWidget, num_unreviewed: int, num_rows: int) -> int:
-    """Return `Accepted` for only reviewed rows, `ConfirmDialog.OTHER` for all, `Rejected` for none.
-
-    Rows that no model wrote count as reviewed. Where nothing would be left, only all rows can be had.
-    """
-    title = translate("Unsaved", "Use rows that nobody has reviewed?")
-    words = translate("Unsaved", "A model wrote %1 of the %2 rows, and nobody has reviewed them. They may be wrong.")
-    words, every = fill(words, number(num_unreviewed), number(num_rows)), translate("Unsaved", "All rows")
-    if num_unreviewed == num_rows:
-        answer = _answer(ConfirmDialog(title, words, "", every, window))
-        return ConfirmDialog.OTHER if answer else answer
-    note = translate("Unsaved", "Only reviewed rows are saved as a file of their own. This file stays as it is.")
-    return _answer(ConfirmDialog(title, words, note, translate("Unsaved", "Only reviewed rows"), window, other=every))
 
 
 def _answer(dialog: ConfirmDialog) -> int:

@@ -74,6 +74,7 @@ class GetMore(QWidget):
         self._curated: CuratedList | None = None
         self._shelf: Shelf | None = None
         self._found: list[HubModel] | None = None
+        self._is_cut_off = False
         self._fits: dict[int, Mapping[str, str]] = {}
         self._task: OperationTask | None = None
         self._banner: Banner | None = None
@@ -86,7 +87,7 @@ class GetMore(QWidget):
         column.setSpacing(SPACE * 2)
         self._build_filters(column)
         self._build_results(column)
-        page.context.preferences.changed.connect(self._show_network)
+        page.context.preferences.changed.connect(self._show)
         Job.start(self, curated_models, self._take_curated, self._show_error)
         self._show()
 
@@ -142,8 +143,7 @@ class GetMore(QWidget):
         self.results = RowList(self._row, self)
         self._curated_head = SafeLabel(role="heading", wrap=True, parent=self)
         self.curated = RowList(self._row, self)
-        none_listed = self.tr("No model of the list matches. Search the hub for others.")
-        self._no_curated = SafeLabel(none_listed, tone="muted", wrap=True, parent=self)
+        self._no_curated = SafeLabel(tone="muted", wrap=True, parent=self)
         of_hub = (self.searching, self._hub_head, self.nothing, self.results)
         for each in (*of_hub, self._curated_head, self.curated, self._no_curated):
             column.addWidget(each)
@@ -209,7 +209,14 @@ class GetMore(QWidget):
         listed = {each.id: each for each in offers if wanted.takes(each)}
         self.curated.show_items(listed)
         date = self._curated.date if self._curated else ""
-        self._curated_head.setText(fill(self.tr("Recommended, as of %1"), date))
+        is_offline = self._is_cut_off or self._page.context.preferences.values.offline
+        head = self.tr("Offline: from the list of Tunesmith, as of %1") if is_offline else self.tr("Recommended, as of %1")
+        self._curated_head.setText(fill(head, date))
+        self._no_curated.setText(
+            self.tr("Offline: no model of the list matches, and the hub can't be asked.")
+            if is_offline
+            else self.tr("No model of the list matches. Search the hub for others.")
+        )
         self._no_curated.setVisible(not listed and self._curated is not None)
         contexts = {each.id: each.context_length for each in models}
         found = (hub_offer(each, self._fits, here, contexts) for each in self._found or ())
@@ -249,7 +256,7 @@ class GetMore(QWidget):
         self._put(None)
         self._task = OperationTask(SEARCH, self.wanted.spec(), self)
         self._task.succeeded.connect(self._take_found)
-        self._task.failed.connect(self._show_error)
+        self._task.failed.connect(self._take_failure)
         self.searching.show()
         self._task.start()
 
@@ -278,8 +285,15 @@ class GetMore(QWidget):
     def _take_found(self, answer: list[dict[str, object]]) -> None:
         self._task = None
         self.searching.hide()
+        self._is_cut_off = False
         self._found = [HubModel.from_dict(each) for each in answer]
         self._weigh()
+
+    def _take_failure(self, error: TunesmithError) -> None:
+        # What was found before was looked for by other words.
+        self._found, self._is_cut_off = None, error.code == "hub-offline"
+        self._show()
+        self._show_error(error)
 
     def _show_error(self, error: TunesmithError) -> None:
         self._task = None

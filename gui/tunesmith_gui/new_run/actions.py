@@ -16,6 +16,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
+from tunesmith_gui.new_run.doubts_first import DoubtsFirst
 from tunesmith_gui.new_run.download_first import DownloadFirst
 from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
 from tunesmith_gui.new_run.form import MAPPING, READING, SAMPLE_FILES, SETTINGS, Missing, NewRunForm
@@ -61,6 +62,10 @@ class NewRunActions(QObject):
         self.download.arrived.connect(self._on_arrived)
         self.download.paused.connect(self._on_paused)
         self.download.failed.connect(self.error_found)
+        self.doubts = DoubtsFirst(page.window, self)
+        self.doubts.cleared.connect(lambda spec: page.context.runs.start(spec, self._started, self._start_failed))
+        self.doubts.given_up.connect(lambda: self._set_starting(False))
+        self.doubts.failed.connect(self._start_failed)
         self._draft_timer = QTimer(self)
         self._draft_timer.setSingleShot(True)
         self._draft_timer.setInterval(DRAFT_DELAY_MS)
@@ -257,7 +262,7 @@ class NewRunActions(QObject):
 
     def _start(self, spec: RunSpec) -> None:
         self._set_starting(True)
-        self._page.context.runs.start(spec, self._started, self._start_failed)
+        self.doubts.begin(spec)
 
     def _on_arrived(self, spec: RunSpec) -> None:
         self._facts.refresh()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QValidator
+from PySide6.QtGui import QFocusEvent, QValidator
 from PySide6.QtWidgets import QAbstractSpinBox, QWidget
 
 from tunesmith_gui.new_run.setting_text import number_text
@@ -17,6 +17,7 @@ class NumberBox(QAbstractSpinBox):
 
     Args:
         whole: steps are 1; else they are a tenth of the number's order of magnitude.
+        zero: what 0 stands for, shown in its place until somebody comes to change it; "" where 0 is an amount.
 
     Signals:
         text_changed: the person typed or stepped.
@@ -24,16 +25,28 @@ class NumberBox(QAbstractSpinBox):
 
     text_changed = Signal(str)
 
-    def __init__(self, *, whole: bool, parent: QWidget | None = None) -> None:
+    def __init__(self, *, whole: bool, zero: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._whole = whole
+        self._whole, self._zero = whole, zero
         self.lineEdit().setTextMargins(SPACE - 2, 0, 0, 0)
         self.lineEdit().textEdited.connect(self.text_changed)
 
     def set_text(self, text: str) -> None:
         """Shows a text without a signal."""
+        text = self._zero if self._zero and text == "0" and not self.hasFocus() else text
         if self.text() != text:
             self.lineEdit().setText(text)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """Shows the number, which can be changed."""
+        if self._zero and self.text() == self._zero:
+            self.lineEdit().setText("0")
+        super().focusInEvent(event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        """Shows what 0 stands for."""
+        super().focusOutEvent(event)
+        self.set_text(self.text().strip())
 
     def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
         """Lets every text in; judging it is the view-model's work."""

@@ -98,14 +98,17 @@ class SettingRow(QWidget):
         problem = self._form.problem(path)
         changed = self._form.is_changed(path)
         baseline = self._form.baseline(path)
+        zero = core_text(self.setting.declaration.zero)
         is_count = self.setting.type is int and self._unit
         default = number(baseline) if is_count else value_text(self.setting, baseline)
         default = (choice_text(default) if self.setting.declaration.choices else default) or translate(
             "SettingsList", "empty"
         )
+        default = zero if zero and baseline == 0 else default
         words = translate("SettingsList", "changed, was %1") if changed else translate("SettingsList", "default")
         words = fill(words, default.replace("\n", " "))
-        self.note.setText(f"{self._unit}  ·  {words}" if self._unit else words)
+        has_unit = self._unit and not (zero and self._form.text(path) == "0")
+        self.note.setText(f"{self._unit}  ·  {words}" if has_unit else words)
         self.note.set_tone("accent" if changed else "muted")
         self.reset.setVisible(changed)
         set_tip(self.reset, fill(translate("SettingsList", "Back to %1"), default))
@@ -154,7 +157,8 @@ class SettingRow(QWidget):
             box.clicked.connect(lambda checked: self._form.set_value(path, checked))
             return box
         if setting.type in (int, float):
-            number_box = NumberBox(whole=setting.type is int, parent=self)
+            zero = core_text(setting.declaration.zero)
+            number_box = NumberBox(whole=setting.type is int, zero=zero, parent=self)
             number_box.text_changed.connect(self._take_text)
             return number_box
         if path in LONG_TEXTS:

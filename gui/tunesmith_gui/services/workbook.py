@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +21,8 @@ NUM_KEPT = 4
 """Each change of the form asks again; starting the libraries takes a second or two."""
 
 Answer = Mapping[str, Any]  # Any: JSON values
-_kept: dict[tuple[str, int, str, str], Answer] = {}
-"""The newest answers by path, time of the last change, encoding and sheet."""
+_kept: dict[tuple[str | int, ...], Answer] = {}
+"""The newest answers by path, time of the last change, what was said about the rows, and sheet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +45,15 @@ class Looked:
 
 
 def look_at_workbook(path: Path, sniffed: datafmt.Sniffed, source: SourceSpec) -> Looked:
-    """Return what the first rows tell, of a workbook those of a sheet that is recognized where none is chosen.
+    """Return what the first rows tell, of a workbook those of the sheet that a run reads.
 
     Raises:
         UserError: what is wrong with the file.
         OSError: it is gone.
     """
     try:
-        found = _head(path, source.encoding, source.sheet)
+        found = _head(path, source)
         sheets = tuple(found["sheets"])
-        said = source.format != "auto" or source.columns
-        if said and not source.sheet and found["sheet"] != next(iter(sheets), ""):
-            # What was said is about the sheet that a run reads.
-            found = _head(path, source.encoding, sheets[0])
     except UserError:
         raise
     except TunesmithError:
@@ -81,13 +78,17 @@ def look_at_workbook(path: Path, sniffed: datafmt.Sniffed, source: SourceSpec) -
     return Looked(told, tuple(rows), sheets, "" if is_first else found["sheet"], error)
 
 
-def _head(path: Path, encoding: str, sheet: str) -> Answer:
-    key = (str(path), path.stat().st_mtime_ns, encoding)
-    if (*key, sheet) not in _kept:
-        answer: Answer = conduct(WORKBOOK_HEAD, HeadSpec(AbsolutePath(str(path)), NUM_ROWS, sheet, encoding)).get()
+def _head(path: Path, source: SourceSpec) -> Answer:
+    said = (source.encoding, source.format, json.dumps(source.columns, sort_keys=True))
+    key = (str(path), path.stat().st_mtime_ns, *said)
+    if (*key, source.sheet) not in _kept:
+        asked = HeadSpec(
+            AbsolutePath(str(path)), NUM_ROWS, source.sheet, source.encoding, source.format, source.columns
+        )
+        answer: Answer = conduct(WORKBOOK_HEAD, asked).get()
         # Choosing the sheet that is proposed asks nothing new.
-        for name in (sheet, answer["sheet"]):
+        for name in (source.sheet, answer["sheet"]):
             _kept[(*key, name)] = answer
         for oldest in list(_kept)[: -2 * NUM_KEPT]:
             _kept.pop(oldest, None)
-    return _kept[(*key, sheet)]
+    return _kept[(*key, source.sheet)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QTextLayout
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_gui.icons import app_icon, icon
@@ -22,11 +23,12 @@ _COLLAPSED_PX = SPACE * 8
 
 
 class RailButton(QPushButton):
-    """An entry with icon and words, or the icon alone."""
+    """An entry with icon and words, or the icon alone; words that need it stand on two lines where `wraps` says so."""
 
-    def __init__(self, icon_name: str, words: str, keys: str, parent: QWidget) -> None:
+    def __init__(self, icon_name: str, words: str, keys: str, parent: QWidget, *, wraps: bool = False) -> None:
         super().__init__(parent)
         self.words = words
+        self._wraps = wraps
         self._keys = keys
         self._collapsed = False
         self.setProperty("kind", "rail")
@@ -57,8 +59,19 @@ class RailButton(QPushButton):
     def _show_words(self) -> None:
         # Padding and border on both sides, and the gap beside the icon; see the style sheet.
         room = self.width() - self.iconSize().width() - SPACE * 4
-        words = self.fontMetrics().elidedText("  " + self.words, Qt.TextElideMode.ElideRight, max(room, 0))
-        self.setText("" if self._collapsed else without_shortcut(words))
+        lines = self._lines(max(room, 0)) if self._wraps else [self.words]
+        mode = Qt.TextElideMode.ElideMiddle if self._wraps else Qt.TextElideMode.ElideRight
+        shown = (self.fontMetrics().elidedText(f"  {each}", mode, max(room, 0)) for each in lines)
+        self.setText("" if self._collapsed else without_shortcut("\n".join(shown)))
+
+    def _lines(self, room_px: int) -> list[str]:
+        layout = QTextLayout(f"  {self.words}", self.font())
+        layout.beginLayout()
+        first = layout.createLine()
+        first.setLineWidth(room_px)
+        layout.endLayout()
+        end = first.textLength() - 2
+        return [each for each in (self.words[:end].strip(), self.words[end:].strip()) if each]
 
 
 class Rail(QFrame):
@@ -96,7 +109,7 @@ class Rail(QFrame):
         column.addStretch(1)
         self.strip = GpuStrip(self)
         column.addWidget(self.strip)
-        self.activity = RailButton("activity", "", "", self)
+        self.activity = RailButton("activity", "", "", self, wraps=True)
         self.activity.clicked.connect(self.activity_clicked)
         column.addWidget(self.activity)
         theme().changed.connect(self._resize)

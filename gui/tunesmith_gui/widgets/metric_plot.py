@@ -30,6 +30,8 @@ SMOOTH_POINTS = 500
 """Points of a smoothed line 2 px wide; a wider one gets fewer, for its painting takes as long as its area is large."""
 _FADE = 0.35
 """How much of its color a raw line behind a smoothed one keeps. Opaque: a wide translucent line takes seconds."""
+_MARGIN = 0.02
+"""Share of the width that stays free on both sides."""
 _FILL = 60
 """Opacity of the ground under a line at its highest point, of 255."""
 
@@ -358,8 +360,10 @@ class MetricPlot(QWidget):
             self.point_at(None)
             return
         right = max([self.x_end, 1e-9, *(float(line.x[-1]) for line in self.lines if len(line.x))])
-        self._box.setLimits(xMin=0.0, xMax=right * 1.02, minXRange=min(2.0, right) if self.x_whole else right / 1000)
-        self._box.setXRange(0.0, right * 1.02, padding=0)
+        # The symbol of a first point at 0 needs room before the axis.
+        first, last = -_MARGIN * right, (1 + _MARGIN) * right
+        self._box.setLimits(xMin=first, xMax=last, minXRange=min(2.0, right) if self.x_whole else right / 1000)
+        self._box.setXRange(first, last, padding=0)
         low, high = float(min(pair[0] for pair in extremes)), float(max(pair[1] for pair in extremes))
         if self.log:
             low, high = np.log10(max(low, 1e-12)), np.log10(max(high, 1e-12))

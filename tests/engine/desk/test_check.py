@@ -341,8 +341,11 @@ def test_calls_that_the_template_does_not_write_are_an_error(tmp_path: Path, tin
     assert (answer["num_rows"], answer["num_good_rows"], answer["num_problem_rows"]) == (2, 0, 2)
 
 
-def test_a_workbook_whose_first_sheet_is_not_recognized_names_the_others(tmp_path: Path) -> None:
-    sheets = {"Notes": [["Just", "notes"], ["a", "b"]], "QA": [["question", "answer"], ["Why?", "So."]]}
+def test_a_workbook_of_which_no_sheet_is_recognized_names_the_others(tmp_path: Path) -> None:
+    notes = [["Just", "notes"], ["a", "b"]]
+    path = write_workbook(tmp_path / "one.xlsx", {"Notes": notes, "QA": [["question", "answer"], ["Why?", "So."]]})
+    assert check(tmp_path, spec_of(path))["num_good_rows"] == 1
+    sheets = {"Notes": notes, "QA": [["q1", "a1"], ["Why?", "So."]]}
     path = write_workbook(tmp_path / "two.xlsx", sheets)
     answer = check(tmp_path, spec_of(path))
     assert set(problems_of(answer)) == {"missing-column"}
@@ -351,5 +354,5 @@ def test_a_workbook_whose_first_sheet_is_not_recognized_names_the_others(tmp_pat
     assert '--sheet names the one to read: "QA".' in message
     assert (answer["num_rows"], answer["num_good_rows"], answer["num_problem_rows"]) == (1, 0, 1)
     spec = spec_of(path)
-    spec.data.sources[0].sheet = "QA"
+    spec.data.sources[0].sheet, spec.data.sources[0].columns = "QA", {"prompt": "q1", "completion": "a1"}
     assert check(tmp_path, spec)["num_good_rows"] == 1

@@ -10,9 +10,10 @@ import pytest
 
 from tests.engine.desk.checking import Row, chat, check, good, host_in, problems_of, spec_of, write_lines
 from tests.engine.desk.test_check import FAULTS
+from tunesmith_core.datafmt.row_index import index_lines
 from tunesmith_core.errors import UserError
 from tunesmith_core.operations.kind import AbsolutePath
-from tunesmith_core.operations.kinds.data import SaveDataSpec
+from tunesmith_core.operations.kinds.data import EditedRows, SaveDataSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.operations import save_data
 
@@ -21,13 +22,14 @@ def save(
     folder: Path,
     run: RunSpec,
     actions: dict[str, str] | None = None,
-    edits: dict[str, Row | None] | None = None,
+    edited: EditedRows | None = None,
     model: str = "",
     target: Path | None = None,
 ) -> tuple[dict[str, Any], list[Row]]:
     target = target or folder / "copy.jsonl"
+    spec = SaveDataSpec(run, model, AbsolutePath(str(target)), actions or {}, edited or EditedRows())
     with host_in(folder / "operation") as host:
-        answer = save_data(host, SaveDataSpec(run, model, AbsolutePath(str(target)), actions or {}, edits or {}))
+        answer = save_data(host, SaveDataSpec.from_dict(json.loads(json.dumps(spec.to_dict()))))
     return answer, [json.loads(line) for line in target.read_text("utf-8").splitlines()]
 
 
@@ -78,8 +80,13 @@ def test_stop_ends_at_the_first_one_and_leaves_no_file(tmp_path: Path, fault: Ro
 
 def test_edits_replace_and_delete_rows_also_those_that_could_not_be_read(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "rows.jsonl", [good(1), "{", good(2), good(3)])
-    edits: dict[str, Row | None] = {f"{path}:2": chat("Now?", "Yes."), f"{path}:3": None, f"{path}:4": chat("a?", "b.")}
-    answer, rows = save(tmp_path, spec_of(path), edits=edits)
+    index = tmp_path / "index"
+    index.mkdir()
+    index_lines(path, index, lambda *_: None)
+    (index / "deleted").write_bytes((2).to_bytes(8, "little"))
+    edits = {f"{path}:{line}": chat(*words) for line, words in ((2, ("Now?", "Yes.")), (3, ("b", "c")), (4, ("a?", "b.")))}
+    edited = EditedRows(edits, AbsolutePath(str(index)), AbsolutePath(str(index / "deleted")))
+    answer, rows = save(tmp_path, spec_of(path), edited=edited)
     assert rows == [good(1), chat("Now?", "Yes."), chat("a?", "b.")]
     assert (answer["num_edited_rows"], answer["num_deleted_rows"], answer["actions"]) == (2, 1, {})
 

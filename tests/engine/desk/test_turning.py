@@ -74,6 +74,17 @@ def test_a_split_with_nothing_to_hold_out_is_refused_and_leaves_no_file(tmp_path
     assert {each.name for each in tmp_path.iterdir()} == {"rows.jsonl", "operation"}
 
 
+def test_a_split_leaves_documents_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for letter in "abcde":
+        pieces = "\n\n".join(f"# {letter}{number}" for number in range(4))
+        (folder / f"{letter}.md").write_text(pieces)
+    train, held_out = split(tmp_path, folder, percent=20.0)
+    assert len({row["text"][2] for row in held_out}) == 1
+    assert (len(held_out), len({row["text"][2] for row in train})) == (4, 4)
+
+
 def mix(folder: Path, *paths: Path, **options: Any) -> tuple[dict[str, Any], list[Row]]:
     target = folder / "mixed.jsonl"
     with host_in(folder / "operation") as host:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.gui.data.conftest import PATIENCE_MS
 from tests.gui.layout_checks import clipped, unnamed
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.kinds.rows import places_in
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event
 from tunesmith_gui.data import learned_rows, problems, saving
@@ -258,6 +260,16 @@ class TestProblems:
         assert clipped(pane) == []
         assert unnamed(pane) == []
 
+    def test_a_row_in_an_archive_names_its_file(
+        self, checked: DataPage, asked: list[Scripted], table: Path
+    ) -> None:
+        rows = [{**PROBLEMS[0]["rows"][0], "path": path} for path in (str(table), f"{table}{os.sep}b/more.csv")]
+        asked[0].succeeded.emit({**RESULT, "problems": [{**PROBLEMS[0], "rows": rows}]})
+        first = checked.problems.tree.topLevelItem(0)
+        assert first is not None
+        first.setExpanded(True)
+        assert [first.child(place).text(1) for place in range(2)] == ["Line 3", "b/more.csv, Line 3"]
+
     def test_a_click_on_a_row_jumps_to_it(self, checked: DataPage, asked: list[Scripted]) -> None:
         asked[0].succeeded.emit(RESULT)
         tree = checked.problems.tree
@@ -285,7 +297,7 @@ class TestProblems:
         spec = asked[1].spec
         assert asked[1].kind.name == "save-data"
         assert (spec.target, spec.actions) == (str(tmp_path / "fixed.jsonl"), {"html": "repair"})
-        assert spec.edits == {f"{table}:2": None}
+        assert (spec.edited.edits, list(places_in(Path(spec.edited.deleted)))) == ({}, [0])
         asked[1].ended.emit(Outcome(OperationState.FINISHED, 0))
 
     def test_no_problems_are_said_in_one_line(self, checked: DataPage, asked: list[Scripted]) -> None:

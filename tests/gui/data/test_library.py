@@ -64,6 +64,28 @@ def test_a_set_says_its_version_and_who_used_it(qtbot: QtBot, tmp_path: Path) ->
     assert unnamed(card) == []
 
 
+def test_files_of_one_name_in_two_folders_are_told_apart(qtbot: QtBot, tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "train.jsonl" for folder in ("first", "second")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("{}")
+    card = LibraryCard()
+    qtbot.addWidget(card)
+    assert card.proposed_name(str(paths[0])) == "train"
+    one = DataSet("train", (SourceSpec(path=str(paths[0])),), 1.0, "messages")
+    assert card.facts == {}
+    card.show_sets([(one, [])])
+    assert card.facts["train"].text().startswith("Chat")
+    assert card.proposed_name(str(paths[0])) == "train", "it is the same file"
+    name = card.proposed_name(str(paths[1]))
+    assert name == "train in second"
+    other = DataSet(name, (SourceSpec(path=str(paths[1])),), 1.0, "messages")
+    card.show_sets([(one, []), (other, [])])
+    assert card.facts["train"].text().startswith("train.jsonl in first  ·  Chat")
+    assert card.facts[name].text().startswith("train.jsonl in second  ·  Chat")
+    assert str(paths[1]) in card.names[name].toolTip()
+
+
 def test_a_set_is_removed_and_its_file_stays(qtbot: QtBot, page: DataPage, table: Path) -> None:
     data_library.add("Mine", [SourceSpec(path=str(table))])
     page.on_shown()

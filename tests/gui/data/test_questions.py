@@ -284,7 +284,15 @@ class TestReview:
         assert (None if rows is None else len(rows)) == num_saved
         assert rows is None or rows[0]["reviewed"] is True
 
-    def test_where_nobody_has_reviewed_anything_all_rows_or_none_are_trained(
+    def test_where_nobody_has_reviewed_anything_all_rows_or_none_are_saved(
+        self, reviewed: tuple[DataPage, ReviewBar], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        page, _bar = reviewed
+        asked = answer(monkeypatch, 0)
+        page.saving.save_rows(tmp_path / "copy.jsonl", page.saving.copy_asked.emit)
+        assert (asked[0].go.text(), asked[0].other.text(), page.saving.is_busy) == ("All rows", "", False)
+
+    def test_training_is_asked_about_at_start_and_not_here(
         self, reviewed: tuple[DataPage, ReviewBar], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         page, _bar = reviewed
@@ -292,25 +300,7 @@ class TestReview:
         page.navigate.connect(lambda *target: gone.append(target))
         asked = answer(monkeypatch, 0)
         page.summary.train.click()
-        assert (asked[0].go.text(), asked[0].other.text(), gone) == ("All rows", "", [])
-        answer(monkeypatch, 1)
-        page.summary.train.click()
-        assert len(gone) == 1
-
-    def test_only_reviewed_rows_are_trained(
-        self, qtbot: QtBot, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        path, copy = written(tmp_path / "q.jsonl", 3), tmp_path / "copy.jsonl"
-        lines = path.read_text().splitlines()
-        path.write_text("\n".join([json.dumps(json.loads(lines[0]) | {"reviewed": True}), *lines[1:]]) + "\n")
-        page = opened(path)
-        monkeypatch.setattr(Grid, "ask_where", lambda _grid: copy)
-        answer(monkeypatch, 1)
-        with qtbot.waitSignal(page.navigate, timeout=PATIENCE_MS) as gone:
-            page.summary.train.click()
-        assert gone.args is not None
-        assert gone.args[1].path == str(copy)
-        assert len(copy.read_text().splitlines()) == 1
+        assert (len(asked), len(gone)) == (0, 1)
 
     def test_rows_are_kept_edited_and_discarded_by_keys(
         self, qtbot: QtBot, reviewed: tuple[DataPage, ReviewBar]

@@ -15,6 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
 from tests.gui.data.conftest import PATIENCE_MS, close
+from tunesmith_core.operations.kinds.rows import places_in
 from tunesmith_gui.context import Context
 from tunesmith_gui.data import rows as rows_module
 from tunesmith_gui.data.grid import Grid
@@ -271,7 +272,9 @@ class TestChanging:
     def test_edits_are_told_by_line_to_operations_on_data(self, grid: Grid, data: Path) -> None:
         grid.rows.edit(0, {"q": "new"})
         grid.rows.delete([4])
-        assert grid.rows.edits_by_number() == {f"{data}:1": {"q": "new"}, f"{data}:5": None}
+        edited = grid.rows.edited_rows()
+        assert edited.edits == {f"{data}:1": {"q": "new"}}
+        assert (Path(edited.folder), list(places_in(Path(edited.deleted)))) == (grid.rows.folder, [4])
 
 
 def test_find_puts_the_cursor_into_the_box(page: DataPage, grid: Grid) -> None:

@@ -175,6 +175,32 @@ def test_a_search_that_fails_is_told_and_can_be_repeated(more: GetMore, page: Li
     assert went[1:] == [("settings", "proxy")]
 
 
+def test_without_a_network_the_list_is_searched_and_that_is_said(more: GetMore, page: LibraryPage) -> None:
+    more.search()
+    last("search-hub").answer([hub_model("org/former").to_dict()])
+    more.text.setText("smollm")
+    more.search()
+    last("search-hub").refuse("hub-offline", "hub: the connection broke.")
+    settle()
+    assert names(more.results) == [], "they are the answer to another question"
+    assert names(more.curated)
+    assert all("smollm" in name.lower() for name in names(more.curated))
+    assert "Offline: from the list of Tunesmith" in texts(more)
+    more.text.setText("no such model")
+    more.search()
+    last("search-hub").refuse("hub-offline", "hub: the connection broke.")
+    settle()
+    assert names(more.curated) == []
+    assert "Offline: no model of the list matches" in texts(more)
+    more.search()
+    last("search-hub").answer([])
+    settle()
+    assert "Offline" not in texts(more)
+    page.context.preferences.change(offline=True)
+    settle()
+    assert "Offline: no model of the list matches" in texts(more)
+
+
 def test_a_refused_token_can_be_replaced(more: GetMore) -> None:
     more.search()
     last("search-hub").refuse("hub-token-refused", "the hub did not accept the access token.")

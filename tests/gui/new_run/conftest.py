@@ -6,13 +6,18 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from PySide6.QtCore import QObject, Signal
 from pytestqt.qtbot import QtBot
 
 from tests.gui.new_run.driving import GIB, close, make_page
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
+from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
+from tunesmith_gui.new_run import doubts_first
 from tunesmith_gui.new_run import facts as new_run_facts
 from tunesmith_gui.new_run.page import NewRunPage
 
@@ -33,6 +38,34 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> list[Hardware]:
     monkeypatch.setattr(new_run_facts, "detect_hardware", lambda: list(found))
     monkeypatch.setattr(new_run_facts, "HARDWARE_KEPT_S", -1.0)
     return found
+
+
+class Looked(QObject):
+    """Stands in for the look at the data before a run: answers at once what a test says."""
+
+    succeeded, failed, ended = Signal(object), Signal(object), Signal(object)
+    answer: ClassVar[dict[str, Any] | TunesmithError] = {}
+    specs: ClassVar[list[RunSpec]] = []
+    cancelled = False
+
+    def __init__(self, _kind: object, spec: RunSpec, parent: QObject) -> None:
+        super().__init__(parent)
+        self.specs.append(spec)
+
+    def start(self) -> None:
+        """Answers."""
+        is_error = isinstance(self.answer, TunesmithError)
+        (self.failed if is_error else self.succeeded).emit(self.answer)
+        self.ended.emit(None)
+
+
+@pytest.fixture(autouse=True)
+def looked(monkeypatch: pytest.MonkeyPatch) -> type[Looked]:
+    """What is found in the data before a run: nothing, unless a test says otherwise."""
+    sources = [{"num_rows": 3, "num_unreviewed": 0}]
+    Looked.answer, Looked.specs = {"sources": sources, "is_complete": True, "warnings": []}, []
+    monkeypatch.setattr(doubts_first, "OperationTask", Looked)
+    return Looked
 
 
 @pytest.fixture

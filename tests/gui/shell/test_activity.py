@@ -199,3 +199,20 @@ def test_the_panel_stays_inside_a_small_window(exports: ExportService, run: Run,
     assert window.activity.geometry().bottom() <= window.geometry().bottom()
     tasks[0].cancel()
     window.activity.hide()
+
+
+@pytest.mark.parametrize("words", ["Downloading a model", "Checking this computer", "45%, support-01"])
+def test_what_goes_on_is_readable_in_the_rail(window: MainWindow, words: str) -> None:
+    window.rail.activity.set_words(words)
+    settle()
+    shown = window.rail.activity.text()
+    assert "\u2026" not in shown
+    assert shown.split() == words.split()
+    assert window.rail.activity.height() >= window.rail.activity.fontMetrics().lineSpacing() * len(shown.split("\n"))
+
+
+def test_a_long_name_keeps_its_end(window: MainWindow) -> None:
+    window.rail.activity.set_words("45%, " + "support-" * 9 + "01")
+    settle()
+    assert window.rail.activity.text().endswith("01")
+    assert window.rail.activity.toolTip()

@@ -100,7 +100,7 @@ def test_steps_have_no_fractions(plot: MetricPlot) -> None:
 
 def test_no_panning_before_the_first_step_or_after_the_last(plot: MetricPlot) -> None:
     plot._box.translateBy(x=-50)
-    assert x_range(plot)[0] >= 0
+    assert x_range(plot)[0] >= -1.2
     plot._box.translateBy(x=500)
     assert x_range(plot)[1] <= 62
 
@@ -117,7 +117,7 @@ def test_dragging_zooms_into_the_box_and_a_double_click_shows_everything(plot: M
     assert np.allclose(plot._box.viewRange(), [(10, 20), (0.2, 0.8)], atol=0.3)
     viewport = plot._canvas.viewport()
     QTest.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=viewport.rect().center())
-    assert x_range(plot)[0] == 0
+    assert -1.3 < x_range(plot)[0] < 0, "the symbol of a first point at 0 is whole"
     assert x_range(plot)[1] >= 60
 
 

@@ -39,6 +39,21 @@ class CheckDataSpec(_OfRun):
     folder: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class EditedRows:
+    """What a person has changed in the rows of the first file of a run.
+
+    Attributes:
+        edits: what stands in place of a row, by "path:line".
+        folder: the index of the file, see `datafmt.row_index`; "" where no row is deleted.
+        deleted: a file with the places of rows that are left out, as FIND_ROWS writes it.
+    """
+
+    edits: dict[str, dict[str, Any]] = field(default_factory=dict)  # Any: JSON values
+    folder: AbsolutePath = AbsolutePath("")
+    deleted: AbsolutePath = AbsolutePath("")
+
+
 @dataclass(frozen=True)
 class SaveDataSpec(_OfRun):
     """A repaired copy of a run's training data, as JSONL.
@@ -47,14 +62,23 @@ class SaveDataSpec(_OfRun):
         folder: of the model, "" for none.
         target: the file that is written.
         actions: what is done about the rows that a rule finds; a rule that is left out gets its own default.
-        edits: what stands in place of a row, by "path:line"; None deletes it.
+        edited: what a person has changed in the rows.
     """
 
     run: RunSpec
     folder: str
     target: AbsolutePath
     actions: dict[str, str] = field(default_factory=dict)
-    edits: dict[str, dict[str, Any] | None] = field(default_factory=dict)  # Any: JSON values
+    edited: EditedRows = field(default_factory=EditedRows)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the spec as JSON values."""
+        return {**super().to_dict(), "edited": dataclasses.asdict(self.edited)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:  # Any: JSON values
+        """Rebuild a spec from `to_dict`."""
+        return super().from_dict({**values, "edited": EditedRows(**values["edited"])})
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tunesmith_core.datafmt.encoding import UTF_8
@@ -37,14 +37,17 @@ class HeadSpec:
     """A file that libraries read, how many of its first rows are wanted, and how they are read.
 
     Attributes:
-        sheet: of a workbook; "" for the first one with rows, or another one where only that is recognized.
+        sheet: of a workbook; "" for the one that a run reads.
         encoding: of text in an archive.
+        format, columns: what was said about the rows.
     """
 
     path: AbsolutePath
     num_rows: int
     sheet: str = ""
     encoding: str = UTF_8
+    format: str = "auto"
+    columns: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,14 @@ PREVIEW = Kind(
     title="Previewing the data",
     spec=PreviewSpec,
     function="tunesmith_engine.operations:preview",
+    grace_s=1.0,
+    limits=Limits(),
+)
+DOUBTS = Kind(
+    name="doubts",
+    title="Checking the data",
+    spec=RunSpec,
+    function="tunesmith_engine.operations:doubts",
     grace_s=1.0,
     limits=Limits(),
 )

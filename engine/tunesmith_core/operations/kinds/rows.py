@@ -151,9 +151,13 @@ def save_rows(host: Host, spec: SaveRowsSpec) -> dict[str, Any]:  # Any: JSON va
     def tell(done: int, _num_bytes: int) -> None:
         host.phase("saving", done, len(index), "rows")
 
-    content = Path(spec.deleted).read_bytes() if spec.deleted else b""
-    deleted = frozenset(place for (place,) in struct.iter_unpack("<Q", content))
+    deleted = frozenset(places_in(Path(spec.deleted)) if spec.deleted else ())
     return {"num_rows": row_index.save(index, Path(spec.target), edits, deleted, tell)}
+
+
+def places_in(path: Path) -> Iterator[int]:
+    """Yield the places in a file, as FIND_ROWS writes it."""
+    return (place for (place,) in struct.iter_unpack("<Q", path.read_bytes()))
 
 
 def _teller(host: Host, total_bytes: int) -> row_index.Tell:

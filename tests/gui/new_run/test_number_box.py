@@ -1,0 +1,49 @@
+"""A setting whose 0 stands for something says so in words until somebody comes to change it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
+from pytestqt.qtbot import QtBot
+
+from tunesmith_gui.new_run.form import SETTINGS, NewRunForm
+from tunesmith_gui.new_run.number_box import NumberBox
+from tunesmith_gui.new_run.settings_list import SettingRow
+
+
+def test_words_stand_in_place_of_zero(qtbot: QtBot) -> None:
+    holder = QWidget()
+    qtbot.addWidget(holder)
+    form = NewRunForm(holder)
+    row = SettingRow(SETTINGS["schedule.max_steps"], form, parent=holder)
+    form.changed.connect(lambda _path: row.refresh())
+    other = QLineEdit(holder)
+    column = QVBoxLayout(holder)
+    column.addWidget(other)
+    column.addWidget(row)
+    holder.show()
+    holder.activateWindow()
+    other.setFocus()
+    box = row.control
+    assert isinstance(box, NumberBox)
+    assert (box.text(), row.note.text()) == ("by epochs", "default")
+    box.setFocus()
+    qtbot.waitUntil(box.hasFocus)
+    assert box.text() == "0"
+    qtbot.keyClick(box, Qt.Key.Key_Up)
+    assert (box.text(), form.value("schedule.max_steps")) == ("1", 1)
+    assert row.note.text() == "steps  ·  changed, was by epochs"
+    qtbot.keyClick(box, Qt.Key.Key_Down)
+    assert box.text() == "0", "what is typed stays as it is"
+    other.setFocus()
+    qtbot.waitUntil(other.hasFocus)
+    assert (box.text(), form.value("schedule.max_steps")) == ("by epochs", 0)
+
+
+def test_an_amount_of_zero_stays_a_number(qtbot: QtBot) -> None:
+    holder = QWidget()
+    qtbot.addWidget(holder)
+    row = SettingRow(SETTINGS["schedule.warmup_steps"], NewRunForm(holder), parent=holder)
+    assert isinstance(row.control, NumberBox)
+    row.control.set_text("0")
+    assert row.control.text() == "0"
