@@ -213,7 +213,7 @@ class Rows(QObject):
         if self._index.num_bytes(place) > most_bytes:
             return ShownRow(None, self._index.raw(place, most_bytes // 16).decode("utf-8", "replace"), is_long=True)
         row = read_line(self._index.raw(place))
-        return ShownRow(row) if isinstance(row, dict) else ShownRow(None, row)
+        return ShownRow(row) if isinstance(row, dict) else ShownRow(None, row.removeprefix(f"{self._source.path}, "))
 
     def columns(self, known: Iterable[str] = ()) -> list[str]:
         """The names of the columns: those that are known, and those of the first rows."""

@@ -247,6 +247,10 @@ class GetMore(QWidget):
             return
         self._cancel()
         self._put(None)
+        if not self._found:
+            # That an earlier search found nothing says nothing about this one.
+            self._found = None
+            self._show()
         self._task = OperationTask(SEARCH, self.wanted.spec(), self)
         self._task.succeeded.connect(self._take_found)
         self._task.failed.connect(self._show_error)
