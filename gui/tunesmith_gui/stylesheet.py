@@ -58,9 +58,9 @@ QPushButton[kind="danger"]:disabled { color: $disabled; border-color: $border; }
 QPushButton[kind="quiet"] { background: transparent; border-color: transparent; padding: 6px 10px; }
 QPushButton[kind="quiet"]:hover { background: $hover; }
 QPushButton[kind="quiet"]:focus { border-color: $focus; padding: 5px 9px; }
-QPushButton[kind="link"] { background: transparent; border-color: transparent; color: $accent_text; padding: 2px 4px; }
+QPushButton[kind="link"] { background: transparent; border-color: transparent; color: $accent_text; padding: 2px 1px; }
 QPushButton[kind="link"]:disabled { color: $disabled; border-color: transparent; background: transparent; }
-QPushButton[kind="link"]:focus { border-color: $focus; padding: 1px 3px; }
+QPushButton[kind="link"]:focus { border-color: $focus; padding: 1px 0; }
 QPushButton[kind="segment"] { background: transparent; border-color: transparent; padding: 4px 12px;
   border-radius: ${radius_small}px; color: $muted; }
 QPushButton[kind="segment"]:hover { color: $text; }

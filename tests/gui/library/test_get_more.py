@@ -175,6 +175,17 @@ def test_a_search_that_fails_is_told_and_can_be_repeated(more: GetMore, page: Li
     assert went[1:] == [("settings", "proxy")]
 
 
+def test_a_search_that_fails_says_nothing_of_what_the_hub_has(more: GetMore) -> None:
+    more.search()
+    last("search-hub").answer([])
+    settle()
+    more.search()
+    assert not more.nothing.isVisible()
+    last("search-hub").refuse("hub-offline", "hub: the connection broke.")
+    settle()
+    assert not more.nothing.isVisible()
+
+
 def test_a_refused_token_can_be_replaced(more: GetMore) -> None:
     more.search()
     last("search-hub").refuse("hub-token-refused", "the hub did not accept the access token.")
