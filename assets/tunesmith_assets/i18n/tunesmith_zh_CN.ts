@@ -14411,6 +14411,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>用 %1 训练</translation>
     </message>
     <message>
+        <source>You are working offline</source>
+        <translation>您正在离线工作</translation>
+    </message>
+    <message>
         <source>Access on request</source>
         <translation>需申请访问</translation>
     </message>

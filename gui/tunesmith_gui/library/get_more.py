@@ -170,6 +170,7 @@ class GetMore(QWidget):
 
     def _row(self, offer: Offer) -> OfferRow:
         row = OfferRow(offer, self)
+        row.set_offline(self._page.context.preferences.values.offline)
         row.asked.connect(self.asked)
         row.train_asked.connect(lambda folder: self._page.navigate.emit("train", [folder]))
         return row
@@ -224,6 +225,8 @@ class GetMore(QWidget):
     def _show_network(self) -> None:
         offline = self._page.context.preferences.values.offline
         self.go.setEnabled(not offline)
+        for row in self.findChildren(OfferRow):
+            row.set_offline(offline)
         if offline:
             settings = (self.tr("Open settings"), lambda: self._page.navigate.emit("settings", "offline"))
             words = self.tr("Nothing is searched for or downloaded. Models on this computer can be used.")

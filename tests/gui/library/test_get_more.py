@@ -213,6 +213,9 @@ def test_offline_is_a_plain_state(more: GetMore, page: LibraryPage) -> None:
     settle()
     assert "You are working offline" in banners(more)
     assert not more.go.isEnabled()
+    offered = more.curated.findChildren(OfferRow)[0].get
+    assert not offered.isEnabled()
+    assert "working offline" in offered.toolTip()
     number = len(Scripted.made)
     more.search()
     assert len(Scripted.made) == number
@@ -224,6 +227,8 @@ def test_offline_is_a_plain_state(more: GetMore, page: LibraryPage) -> None:
     settle()
     assert "offline" not in banners(more)
     assert more.go.isEnabled()
+    assert offered.isEnabled()
+    assert offered.toolTip() == ""
 
 
 def test_what_is_here_is_not_offered_again(page: LibraryPage, shelves: Shelves, more: GetMore, qtbot: QtBot) -> None:
