@@ -66,6 +66,18 @@ def _colour(role: str) -> str:
 
 
 @lru_cache(maxsize=512)
+def _widened(name: str, colour: str, width_px: int, height_px: int, ratio: float) -> QPixmap:
+    """The icon at the left of an image that is wider than high."""
+    image = QPixmap(round(width_px * ratio), round(height_px * ratio))
+    image.setDevicePixelRatio(ratio)
+    image.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(image)
+    painter.drawPixmap(0, 0, _render(name, colour, height_px, ratio))
+    painter.end()
+    return image
+
+
+@lru_cache(maxsize=512)
 def _render(name: str, colour: str, size_px: int, ratio: float) -> QPixmap:
     if size_px <= 0:
         return QPixmap()  # a button that was squeezed to nothing paints its icon too
@@ -93,10 +105,13 @@ class _TintedEngine(QIconEngine):
         colour = _colour(self._checked_role if state == QIcon.State.On else self._role)
         if mode == QIcon.Mode.Disabled:
             colour = mix(tokens().muted, tokens().surface, 0.62)
+        if size.width() > size.height() > 0:
+            return _widened(self._name, colour, size.width(), size.height(), ratio)
         return _render(self._name, colour, min(size.width(), size.height()), ratio)
 
     def paint(self, painter: QPainter, rect: QRect, mode: QIcon.Mode, state: QIcon.State) -> None:
-        image = self._pixmap(rect.size(), mode, state, painter.device().devicePixelRatio())
+        side = min(rect.width(), rect.height())
+        image = self._pixmap(QSize(side, side), mode, state, painter.device().devicePixelRatio())
         left = rect.x() + (rect.width() - round(image.deviceIndependentSize().width())) // 2
         top = rect.y() + (rect.height() - round(image.deviceIndependentSize().height())) // 2
         painter.drawPixmap(left, top, image)

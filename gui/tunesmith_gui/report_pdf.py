@@ -23,12 +23,15 @@ from tunesmith_core import files
 
 POINTS = 10
 DOTS_PER_INCH = 150
+PIXELS_PER_INCH = 96
+"""Of lengths in HTML."""
 SHARPNESS = 3
 """Dots of a picture for each of its points."""
 
 STYLE = """
-h1{font-size:16pt} h2{font-size:12pt;margin-top:14pt} h3{font-size:10pt} p.verdict{font-size:11pt;font-weight:600}
-th{font-weight:600;text-align:left} th,td{padding:2pt 8pt 2pt 0} .soft{color:#5c6166}
+h1{font-size:18pt;font-weight:600} h2{font-size:13pt;font-weight:600;margin-top:24px;margin-bottom:6px}
+h3{font-size:10pt;font-weight:600;margin-top:12px;margin-bottom:2px} p.verdict{font-size:11pt;font-weight:600}
+th{font-weight:600;text-align:left} th,td{padding-top:2px;padding-bottom:2px;padding-right:14px} .soft{color:#5c6166}
 """
 CURVES = """<style>text{font-size:11px;fill:#5c6166} polyline,path{fill:none;stroke-width:1.6} path{stroke:#d9dde1}
 polyline.training{stroke:#0b6bcb} polyline.heldout{stroke:#b3450b} circle.heldout{fill:#b3450b}</style>"""
@@ -48,7 +51,7 @@ def write_pdf(page: str, target: Path) -> None:
     document.setDefaultFont(QFont("sans-serif", POINTS))
     document.setDefaultStyleSheet(STYLE)
     pictures = _PICTURE.findall(page)
-    width = writer.pageLayout().paintRect(QPageLayout.Unit.Point).width()
+    width = writer.pageLayout().paintRect(QPageLayout.Unit.Inch).width() * PIXELS_PER_INCH
     for number, picture in enumerate(pictures):
         image = _drawn(picture)
         document.addResource(QTextDocument.ResourceType.ImageResource.value, QUrl(f"picture:{number}"), image)

@@ -37,7 +37,7 @@ QFrame[banner="ok"] { background: $ok_soft; border: 1px solid $ok_soft; border-r
 QFrame[banner="warn"] { background: $warn_soft; border: 1px solid $warn_soft; border-radius: ${radius}px; }
 QFrame[banner="error"] { background: $error_soft; border: 1px solid $error_soft; border-radius: ${radius}px; }
 
-QPushButton, QToolButton { icon-size: ${icon}px; }
+QPushButton, QToolButton, QComboBox, QTreeView { icon-size: ${icon}px; }
 QPushButton[kind="rail"] { icon-size: ${rail_icon}px; }
 QPushButton { background: $raised; color: $text; border: 1px solid $outline; border-radius: ${radius}px;
   padding: 6px 14px; }
@@ -58,9 +58,9 @@ QPushButton[kind="danger"]:disabled { color: $disabled; border-color: $border; }
 QPushButton[kind="quiet"] { background: transparent; border-color: transparent; padding: 6px 10px; }
 QPushButton[kind="quiet"]:hover { background: $hover; }
 QPushButton[kind="quiet"]:focus { border-color: $focus; padding: 5px 9px; }
-QPushButton[kind="link"] { background: transparent; border-color: transparent; color: $accent_text; padding: 2px 4px; }
+QPushButton[kind="link"] { background: transparent; border-color: transparent; color: $accent_text; padding: 2px 1px; }
 QPushButton[kind="link"]:disabled { color: $disabled; border-color: transparent; background: transparent; }
-QPushButton[kind="link"]:focus { border-color: $focus; padding: 1px 3px; }
+QPushButton[kind="link"]:focus { border-color: $focus; padding: 1px 0; }
 QPushButton[kind="segment"] { background: transparent; border-color: transparent; padding: 4px 12px;
   border-radius: ${radius_small}px; color: $muted; }
 QPushButton[kind="segment"]:hover { color: $text; }
@@ -141,6 +141,8 @@ QTableView::item:selected, QTreeView::item:selected, QListView::item:selected { 
 QHeaderView { background: transparent; border: none; }
 QHeaderView::section { background: $raised; color: $muted; border: none; border-bottom: 1px solid $border;
   padding: 8px; font-weight: 600; }
+QHeaderView::section:horizontal { padding: 8px 11px; }
+QHeaderView::section:vertical { border-bottom: none; }
 QTableCornerButton::section { background: $raised; border: none; }
 
 QMenu { background: $raised; color: $text; border: 1px solid $outline; padding: 4px; }

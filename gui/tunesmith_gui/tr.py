@@ -12,6 +12,7 @@ How texts are written everywhere in the window:
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP, QCoreApplication, QLibraryInfo, QLocale, QTranslator
 
@@ -96,6 +97,11 @@ def fill(text: str, *values: object) -> str:
         else:
             result.append("%" + part)
     return "".join(result)
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Words one after the other, as the language separates them; empty ones are left out."""
+    return translate("Lists", ", ").join(filter(None, parts))
 
 
 def number(value: float, decimals: int = 0) -> str:

@@ -81,20 +81,20 @@ def test_the_page_tells_what_happened(run: Run, capsys: pytest.CaptureFixture[st
     for words in (
         "Improved a lot: the held-out loss fell from 3.000 to 1.500.",
         "<td>10</td><td>2.0000</td><td>7.39</td>",
-        "<th>held-out rows</th><td>50</td>",
-        "<th>training rows</th><td>95</td>",
-        "<th>skipped rows</th><td>2</td>",
-        "<th>steps</th><td>20 / 20</td>",
-        "<th>device</th><td>A card</td>",
+        "<th>Held-out rows</th><td>50</td>",
+        "<th>Training rows</th><td>95</td>",
+        "<th>Skipped rows</th><td>2</td>",
+        "<th>Steps</th><td>20 / 20</td>",
+        "<th>Device</th><td>A card</td>",
         "<th>PyTorch</th><td>2.6.0</td>",
-        "<th>kernels</th><td>RMSNorm runs fused.</td>",
+        "<th>Kernels</th><td>RMSNorm runs fused.</td>",
         "before it",
         hashlib.sha256(b"weights").hexdigest(),
         "<h2>Settings</h2>",
         "Over 5 held-out rows the loss fell by 1.50 (95% interval: 1.20 to 1.80).",
-        "<h3>2 + 2?</h3><table><tr><td class=soft>before training</td><td class=text>Nothing</td></tr>"
-        "<tr><td class=soft>step 20</td><td class=text>Four!</td></tr>"
-        "<tr><td class=soft>expected</td><td class=text>Four.</td></tr></table>",
+        "<h3>2 + 2?</h3><table><tr><td class=soft>Before training</td><td class=text>Nothing</td></tr>"
+        "<tr><td class=soft>Step 20</td><td class=text>Four!</td></tr>"
+        "<tr><td class=soft>Expected</td><td class=text>Four.</td></tr></table>",
     ):
         assert words in text
     assert text.count("Step 3: odd.") == 1
@@ -123,6 +123,13 @@ def test_foreign_text_is_shown_and_does_nothing(run: Run, capsys: pytest.Capture
     links.feed(text)
     assert links.found == []
     assert "http" not in re.sub(r"<table>.*?</table>", "", text)
+
+
+def test_what_is_redacted_leaves_its_mark(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("sample", step=20, prompt="Mail?", text="Write to anna@example.org today.")
+    text = report_of(run, capsys)
+    assert "Write to &lt;e-mail&gt; today." in text, "else a browser takes the mark for a tag and shows nothing"
 
 
 def test_a_home_folder_is_not_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6230,7 +6230,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>The model is not on this computer yet</source>
-        <translation>此计算机上还没有该模型</translation>
+        <translation>这台电脑上还没有该模型</translation>
     </message>
     <message>
         <source>A run names a model by its hub id. It is downloaded before the run, so that training needs no network.</source>
@@ -6314,7 +6314,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>The hub limits how much one computer may ask, or has a fault of its own.</source>
-        <translation>模型站限制每台计算机的请求数量，或自身出现故障。</translation>
+        <translation>模型站限制每台电脑的请求数量，或自身出现故障。</translation>
     </message>
     <message>
         <source>Try again later. What is downloaded already is kept.</source>
@@ -7998,7 +7998,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>list the models on this computer</source>
-        <translation>列出此计算机上的模型</translation>
+        <translation>列出这台电脑上的模型</translation>
     </message>
     <message>
         <source>llama.cpp can&apos;t add this adapter to a model: {name} is more than two matrices of a layer.</source>
@@ -9604,7 +9604,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Turn off Work offline in the settings, remove the variable HF_HUB_OFFLINE if it is set, or choose a model on this computer.</source>
-        <translation>请在设置中关闭“离线工作”，如已设置变量 HF_HUB_OFFLINE 请将其移除，或选择此计算机上的模型。</translation>
+        <translation>请在设置中关闭“离线工作”，如已设置变量 HF_HUB_OFFLINE 请将其移除，或选择这台电脑上的模型。</translation>
     </message>
     <message>
         <source>Version</source>
@@ -12187,10 +12187,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>“%1”</translation>
     </message>
     <message>
-        <source>, </source>
-        <translation>、</translation>
-    </message>
-    <message>
         <source>Recognized because %1 holds lists of messages.</source>
         <translation>识别依据：%1 列中是消息列表。</translation>
     </message>
@@ -13263,12 +13259,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>用它训练</translation>
     </message>
     <message>
-        <source>Keep…</source>
-        <translation>收藏…</translation>
-    </message>
-    <message>
-        <source>Keep in the library</source>
-        <translation>加入数据集列表</translation>
+        <source>Add to library…</source>
+        <translation>加入数据集…</translation>
     </message>
     <message>
         <source>Write questions…</source>
@@ -13434,7 +13426,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Fits this computer</source>
-        <translation>适合此计算机</translation>
+        <translation>适合这台电脑</translation>
     </message>
     <message>
         <source>Cancel</source>
@@ -13478,7 +13470,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Nothing is searched for or downloaded. Models on this computer can be used.</source>
-        <translation>不会搜索或下载任何内容。仍可使用此计算机上的模型。</translation>
+        <translation>不会搜索或下载任何内容。仍可使用这台电脑上的模型。</translation>
     </message>
     <message>
         <source>You are working offline</source>
@@ -13675,7 +13667,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 <context>
     <name>KeepDialog</name>
     <message>
-        <source>Keep in the library</source>
+        <source>Add to the library</source>
         <translation>加入数据集列表</translation>
     </message>
     <message>
@@ -13779,12 +13771,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>学习 %1 个（%2%）</translation>
     </message>
     <message>
-        <source>%1% lost behind the context of %2 tokens</source>
-        <translation>超出 %2 个词元的上下文，丢失 %1%</translation>
-    </message>
-    <message>
         <source>longest %1 tokens</source>
         <translation>最长 %1 个词元</translation>
+    </message>
+    <message>
+        <source>%1% cut off at the context length of %2</source>
+        <translation>%1% 超出 %2 个词元的上下文，会被截断</translation>
     </message>
     <message>
         <source>%1 skipped</source>
@@ -13866,16 +13858,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 <context>
     <name>LibraryPage</name>
     <message>
-        <source>Base models that runs train on</source>
-        <translation>用于训练的基础模型</translation>
-    </message>
-    <message>
         <source>Models</source>
         <translation>模型</translation>
     </message>
     <message>
         <source>On this computer</source>
-        <translation>此计算机上</translation>
+        <translation>这台电脑上</translation>
     </message>
     <message>
         <source>Get more</source>
@@ -13902,12 +13890,23 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>如果以后要继续，请改为暂停。</translation>
     </message>
     <message>
+        <source>Base models for your runs</source>
+        <translation>供运行训练的基础模型</translation>
+    </message>
+    <message>
         <source>Cancel the download</source>
         <translation>取消下载</translation>
     </message>
     <message>
         <source>%1 is on this computer now.</source>
-        <translation>%1 已在此计算机上。</translation>
+        <translation>%1 已在这台电脑上。</translation>
+    </message>
+</context>
+<context>
+    <name>Lists</name>
+    <message>
+        <source>, </source>
+        <translation>、</translation>
     </message>
 </context>
 <context>
@@ -14237,7 +14236,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>It is on this computer.</source>
-        <translation>它已在此计算机上。</translation>
+        <translation>它已在这台电脑上。</translation>
     </message>
     <message>
         <source>Accept the license on the model&apos;s page with your account, then enter an access token of that account.</source>
@@ -14479,12 +14478,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>用 %1 训练</translation>
     </message>
     <message>
+        <source>You are working offline</source>
+        <translation>您正在离线工作</translation>
+    </message>
+    <message>
         <source>Access on request</source>
         <translation>需申请访问</translation>
     </message>
     <message>
         <source>On this computer</source>
-        <translation>此计算机上</translation>
+        <translation>这台电脑上</translation>
     </message>
 </context>
 <context>
@@ -14529,8 +14532,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>获取模型</translation>
     </message>
     <message>
-        <source>Kept by other programs. Tunesmith reads them and changes nothing.</source>
-        <translation>由其他程序保存。Tunesmith 只读取，不做任何更改。</translation>
+        <source>From other programs</source>
+        <translation>来自其他程序</translation>
+    </message>
+    <message>
+        <source>Tunesmith reads these models and changes nothing.</source>
+        <translation>Tunesmith 只读取这些模型，不做任何更改。</translation>
     </message>
     <message>
         <source>Try again</source>
@@ -15182,8 +15189,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>生成问答</translation>
     </message>
     <message>
-        <source>Saved as %1</source>
-        <translation>保存为 %1</translation>
+        <source>Will be saved as %1</source>
+        <translation>将保存为 %1</translation>
     </message>
     <message>
         <source>Continue</source>

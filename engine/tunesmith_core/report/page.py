@@ -19,6 +19,7 @@ from tunesmith_core.report.curves import curves
 from tunesmith_core.report.facts import Facts, read, verdict_on
 from tunesmith_core.runs import ADAPTER_FILES, Run, display_name
 from tunesmith_core.spec import TOLD_SECTIONS, RunSpec, iter_settings
+from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_core.verdict import Verdict
 
 MAX_ANSWER_CHARACTERS = 4000
@@ -29,7 +30,8 @@ STYLE = """
 --two:#f0a36b}}
 body{font:15px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:52rem;margin:2rem auto;
 padding:0 1rem;overflow-wrap:anywhere}
-h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}p.soft,td.soft{color:var(--soft)}
+h1{font-size:1.6rem;margin-bottom:.2rem}h2{font-size:1.25rem;margin-top:2.2rem}h3{font-size:1rem;margin:1.4rem 0 .2rem}
+p.soft,td.soft{color:var(--soft)}td.soft,th{width:9rem}
 .verdict{border-left:4px solid var(--one);padding:.4rem 1rem;font-size:1.1rem}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0;
 border-bottom:1px solid var(--line)}th{font-weight:600}td.text{white-space:pre-wrap}
@@ -78,11 +80,17 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
     )
     head = f'<meta charset="utf-8"><title>{_text(name)}</title><style>{STYLE}</style>'
     lang = language().replace("_", "-")
-    return redact(f'<!doctype html><html lang="{lang}"><head>{head}</head><body>{body}</body></html>\n')
+    return f'<!doctype html><html lang="{lang}"><head>{head}</head><body>{body}</body></html>\n'
 
 
 def _text(text: str) -> str:
-    return escape(visible(said(text)))
+    return escape(redact(visible(said(text))))
+
+
+def _label(text: str) -> str:
+    """What stands beside or over values, beginning with a capital, unless it is a file's name or a single letter."""
+    words = said(text)
+    return _text(words[:1].upper() + words[1:] if isinstance(text, Message) and len(words) > 1 else words)
 
 
 def _section(title: Message, content: str) -> str:
@@ -91,11 +99,17 @@ def _section(title: Message, content: str) -> str:
 
 def _rows(rows: Iterable[tuple[str, object]]) -> str:
     cells = "".join(
-        f"<tr><th>{_text(label)}</th><td>{_text(value if isinstance(value, str) else str(value))}</td></tr>"
+        f"<tr><th>{_label(label)}</th><td>{_text(_value_text(value))}</td></tr>"
         for label, value in rows
         if value not in (None, "")
     )
     return f"<table>{cells}</table>" if cells else ""
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return value if isinstance(value, str) else str(value)
 
 
 def _loss(facts: Facts) -> str:
@@ -105,7 +119,7 @@ def _loss(facts: Facts) -> str:
 
 def _losses(facts: Facts) -> str:
     labels = (Message("step"), Message("held-out loss"), Message("perplexity"))
-    head = "".join(f"<th>{_text(label)}</th>" for label in labels)
+    head = "".join(f"<th>{_label(label)}</th>" for label in labels)
     rows = "".join(
         f"<tr><td>{step}</td><td>{loss:.4f}</td><td>{_perplexity(loss)}</td></tr>"
         for step, loss in sorted(facts.held_out.items())
@@ -122,9 +136,10 @@ def _evaluation(found: evaluations.Values) -> str:
     """The figures of the newest evaluation, and why they were chosen."""
     if not found:
         return ""
-    head = "".join(f"<th>{_text(label)}</th>" for label in evaluations.HEADER)
+    head = "".join(f"<th>{_label(label)}</th>" for label in evaluations.HEADER)
     rows = "".join(
-        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in (evaluations.METRICS.get(name, name), *values))}</tr>"
+        f"<tr><td>{_text(evaluations.METRICS.get(name, name))}</td>"
+        f"{''.join(f'<td>{_text(cell)}</td>' for cell in values)}</tr>"
         for name, *values in evaluations.figures(found)
     )
     reasons = "".join(
@@ -161,7 +176,7 @@ def _answers(facts: Facts) -> str:
         labels = (Message("before training"), now if asked.last_step else None, Message("expected"))
         texts = (asked.before, asked.now, asked.expected)
         rows = "".join(
-            f"<tr><td class=soft>{_text(label)}</td><td class=text>{_text(text)}</td></tr>"
+            f"<tr><td class=soft>{_label(label)}</td><td class=text>{_text(text)}</td></tr>"
             for label, text in zip(labels, texts, strict=True)
             if label and text is not None
         )
@@ -173,7 +188,7 @@ def _samples(facts: Facts) -> str:
     parts = []
     for prompt, texts in facts.samples.items():
         rows = "".join(
-            f"<tr><td class=soft>{_text(Message('step {step}', step=step) if step else Message('before training'))}"
+            f"<tr><td class=soft>{_label(Message('step {step}', step=step) if step else Message('before training'))}"
             f"</td><td class=text>{_text(texts[step][:MAX_ANSWER_CHARACTERS])}</td></tr>"
             for step in sorted({min(texts), max(texts)})
         )
@@ -230,6 +245,8 @@ def _settings(spec: RunSpec) -> list[tuple[str, object]]:
 def _shown(value: object) -> object:
     if isinstance(value, bool):
         return Message("yes") if value else Message("no")
+    if isinstance(value, str):
+        return CHOICE_WORDS.get(value, value)
     return ", ".join(value) if isinstance(value, list) else value
 
 

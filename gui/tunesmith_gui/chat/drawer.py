@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QDoubleSpinBox, QPlainTextEdit, QScrollArea, QSpin
 
 from tunesmith_core.conversations import Conversation
 from tunesmith_core.sampling import Sampling
+from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
@@ -33,11 +34,9 @@ class SettingsDrawer(QScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         holder = Card(self.tr("Answer settings"), parent=self)
         self.setWidget(holder)
-        self.setFixedWidth(_LETTERS * self.fontMetrics().averageCharWidth() + SPACE * 8)
         self._quiet = False
         self.system = QPlainTextEdit(holder)
         self.system.setTabChangesFocus(True)
-        self.system.setFixedHeight(_SYSTEM_LINES * self.fontMetrics().lineSpacing() + SPACE * 3)
         self.system.textChanged.connect(self._tell)
         self.template = SafeLabel(tone="muted", wrap=True, parent=holder)
         self.template.hide()
@@ -62,6 +61,14 @@ class SettingsDrawer(QScrollArea):
         self.reset = button(self.tr("Reset sampling"), self._reset, kind="link", parent=holder)
         holder.body.addWidget(self.reset, 0, Qt.AlignmentFlag.AlignLeft)
         holder.body.addStretch(1)
+        theme().changed.connect(self._scale, Qt.ConnectionType.QueuedConnection)
+        self._scale()
+
+    def _scale(self) -> None:
+        """Follows the size of text."""
+        metrics = self.fontMetrics()
+        self.setFixedWidth(_LETTERS * metrics.averageCharWidth() + SPACE * 8)
+        self.system.setFixedHeight(_SYSTEM_LINES * metrics.lineSpacing() + SPACE * 3)
 
     def _texts(self) -> tuple[tuple[str, str, str, str], ...]:
         return (

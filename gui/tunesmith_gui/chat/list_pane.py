@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QListWidget, QVBoxLayout, 
 
 from tunesmith_core.conversations import Conversation
 from tunesmith_gui.plain_text import list_item
+from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton, button
 
@@ -30,7 +31,6 @@ class ConversationList(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setFixedWidth(_LETTERS * self.fontMetrics().averageCharWidth() + SPACE * 4)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE)
@@ -55,6 +55,12 @@ class ConversationList(QWidget):
         column.addWidget(self.name)
         self._quiet = False
         self._shown: list[str] = []
+        theme().changed.connect(self._scale, Qt.ConnectionType.QueuedConnection)
+        self._scale()
+
+    def _scale(self) -> None:
+        """Follows the size of text."""
+        self.setFixedWidth(_LETTERS * self.fontMetrics().averageCharWidth() + SPACE * 4)
 
     def show_conversations(self, conversations: list[Conversation], current: Conversation, *, busy: bool) -> None:
         """Show the list, with the current one chosen; while an answer is under way it stays so."""

@@ -118,7 +118,7 @@ class ChatPage(ModelPage):
             self.tr("Questions like those in your data show best what the model has learned."),
             parent=holder,
         )
-        self._turns.addWidget(self._empty)
+        self._turns.addWidget(self._empty, 3)
         self._turns.addStretch(1)
         middle.addWidget(self._area, 1)
         self.composer = Composer(self)

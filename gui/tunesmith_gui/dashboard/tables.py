@@ -94,7 +94,8 @@ class SettingsUsedTable(_Table):
                 group.setExpanded(True)
             value, default, unit = setting.get(spec), setting.default, setting.declaration.unit
             same = value == default
-            shown = f"{value_text(value)} {core_text(unit)}".strip()
+            words = value_text(value)
+            shown = f"{words} {core_text(unit)}".strip() if words else ""
             if value in ("auto", ["auto"]) and used.get(setting.path):
                 shown = f"{shown} ({value_text(used[setting.path])})"
             note = "" if same else self._note(value_text(default))

@@ -201,9 +201,10 @@ class LearnsPane(QWidget):
             whole,
             fill(self.tr("%1 tokens"), number(answer["num_tokens"])),
             fill(self.tr("%1 learned (%2%)"), number(answer["num_trained_tokens"]), number(_percent(answer), 1)),
-            fill(self.tr("%1% lost behind the context of %2 tokens"), number(lost, 1), number(context)),
             fill(self.tr("longest %1 tokens"), number(answer["longest_tokens"])),
         ]
+        if lost:
+            parts.append(fill(self.tr("%1% cut off at the context length of %2"), number(lost, 1), number(context)))
         if answer["num_skipped"]:
             parts.append(fill(self.tr("%1 skipped"), number(answer["num_skipped"])))
         if answer["num_untrained"]:

@@ -118,7 +118,7 @@ class KeepDialog(QDialog):
     def __init__(self, proposed: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        title = self.tr("Keep in the library")
+        title = self.tr("Add to the library")
         self.setWindowTitle(window_title(title))
         self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
         column = QVBoxLayout(self)
@@ -127,7 +127,7 @@ class KeepDialog(QDialog):
         column.addWidget(SafeLabel(title, role="heading", wrap=True, parent=self))
         words = self.tr("The library remembers the file, its versions and the runs that used them. The file stays put.")
         column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self))
-        self.keep = button(self.tr("Keep in the library"), self._keep, kind="primary", parent=self)
+        self.keep = button(self.tr("Add to the library"), self._keep, kind="primary", parent=self)
         self.edit = QLineEdit(proposed, self)
         self.edit.textChanged.connect(lambda text: self.keep.setEnabled(bool(text.strip())))
         column.addWidget(Field(self.tr("Name"), self.edit, parent=self))

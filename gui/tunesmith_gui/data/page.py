@@ -180,6 +180,7 @@ class DataPage(Page):
         self.source = copy.deepcopy(source) if source else SourceSpec(path=path)
         self.data = self._resumed = None
         self.file.close_rows()
+        self.file.setFocus(Qt.FocusReason.OtherFocusReason)  # else "All data" gets it from what is hidden now
         self._stack.setCurrentIndex(1)
         self.file.set_has_rows(False)
         self.summary.show_reading(Path(path).name)

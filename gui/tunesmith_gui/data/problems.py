@@ -28,7 +28,7 @@ from tunesmith_gui.plain_text import add_choice, line, set_item_tip, tree_item
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, duration, fill, number, translate
+from tunesmith_gui.tr import core_text, duration, fill, listed, number, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.empty_state import EmptyState
 from tunesmith_gui.widgets.error_banner import error_banner
@@ -238,7 +238,7 @@ class ProblemsPane(QWidget):
             # Of a sample of the rows.
             counts = result["languages"]
             named = ((core_text(language_name(code)), _share(count, counts)) for code, count in counts.items())
-            spoken = ", ".join(fill(self.tr("%1 %2"), name, share) for name, share in named)
+            spoken = listed(fill(self.tr("%1 %2"), name, share) for name, share in named)
             words = fill(self.tr("%1  ·  languages: %2"), words, line(spoken))
         self.summary.setText(words)
         self.summary.show()

@@ -76,6 +76,7 @@ class QuestionDialog(QDialog):
         self._column.addStretch(1)
         self._column.addLayout(self._build_buttons())
         self._show_target()
+        QTimer.singleShot(0, self, self._fit)
 
     def _build_choices(self, models: Sequence[ModelCard], model: str) -> QWidget:
         self.choices = QWidget(self)
@@ -98,7 +99,7 @@ class QuestionDialog(QDialog):
         column.addWidget(Field(self.tr("Questions per passage"), self.number, help_text=help_text, parent=self))
         row = QHBoxLayout()
         row.setSpacing(SPACE)
-        self.target = ElidedLabel(parent=self)
+        self.target = ElidedLabel(mode=Qt.TextElideMode.ElideMiddle, parent=self)
         row.addWidget(self.target, 1)
         self.change = button(self.tr("Save elsewhere…"), self._ask_where, kind="link", parent=self)
         row.addWidget(self.change)
@@ -133,7 +134,7 @@ class QuestionDialog(QDialog):
         return row
 
     def _show_target(self) -> None:
-        self.target.setText(fill(self.tr("Saved as %1"), str(self._target)))
+        self.target.setText(fill(self.tr("Will be saved as %1"), self._target))
         is_begun = note_path(self._target).exists()
         words = self.tr("Continue") if is_begun and not self._replaces else self.tr("Write questions")
         self.start.setText(words)

@@ -14,7 +14,7 @@ from tunesmith_gui.data.rows import is_kept, is_made
 from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill, number, translate
+from tunesmith_gui.tr import fill, listed, number, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -136,4 +136,4 @@ def _place_words(values: Row) -> str:
     }
     word, _, place = str(values.get("place") or "").partition(" ")
     where = fill(places[word], place) if word in places else ""
-    return ", ".join(filter(None, (str(values.get("document") or ""), where)))
+    return listed((str(values.get("document") or ""), where))

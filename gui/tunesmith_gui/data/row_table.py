@@ -19,7 +19,7 @@ from tunesmith_gui.data.rows import Rows, is_kept
 from tunesmith_gui.icons import icon
 from tunesmith_gui.plain_text import line, tip
 from tunesmith_gui.theme import tokens
-from tunesmith_gui.tr import fill, number
+from tunesmith_gui.tr import fill, listed, number
 
 Index = QModelIndex | QPersistentModelIndex
 MOST_LETTERS = 200
@@ -198,7 +198,7 @@ class RowTableModel(QAbstractTableModel):
         kept = self.tr("kept") if is_kept(row.values) else ""
         edited = self.tr("edited") if self.rows.is_edited(place) else ""
         if kept or edited or row.values is not None:
-            return ", ".join(filter(None, (kept, edited)))
+            return listed((kept, edited))
         return self.tr("too long to be shown whole") if row.is_long else self.tr("can't be read")
 
     def _sign(self, place: int) -> object:

@@ -221,7 +221,10 @@ class Rows(QObject):
         if self._index.num_bytes(place) > most_bytes:
             return ShownRow(None, self._index.raw(place, most_bytes // 16).decode("utf-8", "replace"), is_long=True)
         row = read_line(self._index.raw(place))
-        return ShownRow(row) if isinstance(row, dict) else ShownRow(None, row)
+        if isinstance(row, dict):
+            return ShownRow(row)
+        # Why it can't be read begins with the file, which everybody sees is open.
+        return ShownRow(None, row.removeprefix(self._source.path).lstrip(",， "))
 
     def columns(self, known: Iterable[str] = ()) -> list[str]:
         """The names of the columns: those that are known, and those of the first rows."""

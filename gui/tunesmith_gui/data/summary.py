@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
@@ -66,8 +67,7 @@ class FileSummary(QWidget):
         self.train = button(
             self.tr("Train with it"), self.train_asked.emit, kind="primary", icon_name="train", parent=self
         )
-        self.keep = button(self.tr("Keep…"), self.keep_asked.emit, icon_name="data", parent=self)
-        self.keep.setAccessibleName(self.tr("Keep in the library"))
+        self.keep = button(self.tr("Add to library…"), self.keep_asked.emit, icon_name="data", parent=self)
         self.questions = button(
             self.tr("Write questions…"), self.questions_asked.emit, icon_name="chat", parent=self
         )
@@ -109,7 +109,8 @@ class FileSummary(QWidget):
         self._shown = shown
         is_question = asks_for_columns(data)
         self.sheets.show_data(data)
-        why = "" if is_question else reason_words(data, source)
+        unread = data.error is not None and not data.skipping_helps
+        why = "" if is_question or unread else reason_words(data, source)
         self.reason.setText(why)
         self.reason.setVisible(bool(why))
         self.map.setVisible(bool(data.sniffed and data.sniffed.columns) and not is_question)
@@ -129,17 +130,18 @@ class FileSummary(QWidget):
             question.chosen.connect(self.columns_chosen)
             question.others_asked.connect(self.mapping_asked)
             return question
+        folder = Path(data.path).parent
         if data.error is not None and data.skipping_helps:
             words = self.tr("Some rows can't be used as they are")
             show = (self.tr("Show the problems"), self.problems_asked.emit)
-            return Banner("warn", words, error_words(data.error), actions=(show,), parent=self)
+            return Banner("warn", words, error_words(data.error, folder), actions=(show,), parent=self)
         if data.error is not None:
             maps = data.error.code == "dataset-column-missing" and data.sniffed is not None
             fix = (core_text(ACTIONS["choose-data"].label), self.other_asked.emit)
             if maps and data.head:
                 fix = (core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit)
                 self.map.hide()
-            return error_banner(data.error, actions=(fix,), dismissable=False, parent=self)
+            return error_banner(data.error, actions=(fix,), dismissable=False, folder=folder, parent=self)
         if source.format == RAW and has_chat_template:
             words = self.tr("This model has a chat template. Trained without it, it may answer wrongly in a chat.")
             fix = (core_text(ACTIONS["train-as-chat"].label), self.chat_asked.emit)

@@ -170,6 +170,7 @@ class GetMore(QWidget):
 
     def _row(self, offer: Offer) -> OfferRow:
         row = OfferRow(offer, self)
+        row.set_offline(self._page.context.preferences.values.offline)
         row.asked.connect(self.asked)
         row.train_asked.connect(lambda folder: self._page.navigate.emit("train", [folder]))
         return row
@@ -231,6 +232,8 @@ class GetMore(QWidget):
     def _show_network(self) -> None:
         offline = self._page.context.preferences.values.offline
         self.go.setEnabled(not offline)
+        for row in self.findChildren(OfferRow):
+            row.set_offline(offline)
         if offline:
             settings = (self.tr("Open settings"), lambda: self._page.navigate.emit("settings", "offline"))
             words = self.tr("Nothing is searched for or downloaded. Models on this computer can be used.")
@@ -254,6 +257,10 @@ class GetMore(QWidget):
             return
         self._cancel()
         self._put(None)
+        if not self._found:
+            # That an earlier search found nothing says nothing about this one.
+            self._found = None
+            self._show()
         self._task = OperationTask(SEARCH, self.wanted.spec(), self)
         self._task.succeeded.connect(self._take_found)
         self._task.failed.connect(self._take_failure)

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from tunesmith_gui.library.offers import Offer, offer_words
 from tunesmith_gui.models.model_words import method_verdict
+from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.buttons import button
@@ -53,6 +54,13 @@ class OfferRow(Card):
         named = self.tr("Train with %1") if offer.folder else self.tr("Download %1")
         self.get.setAccessibleName(fill(named, offer.id))
         self.body.addWidget(SideBySide(words, self.get, first_letters=_WORDS_LETTERS, parent=self))
+
+    def set_offline(self, offline: bool) -> None:
+        """Offers no download while the person works offline; what is here can be trained all the same."""
+        reason = self.tr("You are working offline") if offline and not self.offer.folder else ""
+        self.get.setEnabled(not reason)
+        self.get.setAccessibleDescription(reason)
+        set_tip(self.get, reason)
 
     def _chips(self) -> list[StatusChip]:
         offer = self.offer

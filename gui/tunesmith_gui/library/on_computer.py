@@ -21,7 +21,7 @@ from tunesmith_gui.library.task_row import TaskRow
 from tunesmith_gui.page import Page
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill, size
+from tunesmith_gui.tr import fill, listed, size
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.confirm import ConfirmDialog
@@ -75,8 +75,13 @@ class OnComputer(QWidget):
             secondary=(self.tr("Import folder…"), self._choose_folder),
             parent=self,
         )
-        words = self.tr("Kept by other programs. Tunesmith reads them and changes nothing.")
-        self._others = SafeLabel(words, role="heading", wrap=True, parent=self)
+        self._others = QWidget(self)
+        words = QVBoxLayout(self._others)
+        words.setContentsMargins(0, 0, 0, 0)
+        words.setSpacing(2)
+        words.addWidget(SafeLabel(self.tr("From other programs"), role="heading", parent=self._others))
+        note = self.tr("Tunesmith reads these models and changes nothing.")
+        words.addWidget(SafeLabel(note, tone="muted", wrap=True, parent=self._others))
         self.foreign = RowList(self._row, self)
         for each in (self.own, self.empty, self._others, self.foreign):
             column.addWidget(each)
@@ -159,7 +164,7 @@ class OnComputer(QWidget):
             self._tell(Banner("ok", words, dismissable=True, parent=self))
             return
         title = fill(self.tr("%1 has changed since it was downloaded"), name)
-        words = fill(self.tr("Missing or changed: %1. Delete the model and download it again."), ", ".join(changed))
+        words = fill(self.tr("Missing or changed: %1. Delete the model and download it again."), listed(changed))
         self._tell(Banner("error", title, words, dismissable=True, parent=self))
 
     def _ask_delete(self, placed: Placed) -> None:
@@ -182,12 +187,12 @@ class OnComputer(QWidget):
         names = list(placed.runs.values())
         if not names:
             return self.tr("No run uses it.")
-        shown = ", ".join(names[:MOST_RUNS])
+        shown = listed(names[:MOST_RUNS])
         if len(names) > MOST_RUNS:
             shown = fill(self.tr("%1 and %n more", "", len(names) - MOST_RUNS), shown)
         count = len(names)
         words = self.tr("%n run(s) use it and can't be resumed, asked or exported without it:", "", count)
-        return f"{words} {shown}"
+        return f"{words}\n{shown}"
 
     def _delete(self, placed: Placed) -> None:
         def done(_deleted: object) -> None:

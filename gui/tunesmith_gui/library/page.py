@@ -32,7 +32,7 @@ class LibraryPage(Page):
     def __init__(self, context: Context, parent: QWidget | None = None) -> None:
         super().__init__(context, parent)
         column = page_column(self)
-        words = self.tr("Base models that runs train on")
+        words = self.tr("Base models for your runs")
         self.header = PageHeader(self.tr("Models"), words, parent=self)
         column.addWidget(self.header)
         options = (("here", self.tr("On this computer")), ("more", self.tr("Get more")))

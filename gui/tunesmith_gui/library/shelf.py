@@ -19,7 +19,7 @@ from tunesmith_gui.models.model_words import (
     parts_text,
     template_text,
 )
-from tunesmith_gui.tr import core_text, fill, size, translate
+from tunesmith_gui.tr import core_text, fill, listed, size, translate
 
 MOST_RUNS = 3
 """So many runs are named beside a model; of more, their number."""
@@ -139,5 +139,5 @@ def runs_words(placed: Placed) -> str:
     if not names:
         return ""
     if len(names) <= MOST_RUNS:
-        return fill(translate("Shelf", "Used by %1"), ", ".join(names))
-    return fill(translate("Shelf", "Used by %1 and %2 more"), ", ".join(names[:MOST_RUNS]), len(names) - MOST_RUNS)
+        return fill(translate("Shelf", "Used by %1"), listed(names))
+    return fill(translate("Shelf", "Used by %1 and %2 more"), listed(names[:MOST_RUNS]), len(names) - MOST_RUNS)

@@ -12,7 +12,9 @@ _LOWER_RATE = 3
 
 
 def value_text(value: object) -> str:
-    """A setting's value as a person reads it."""
+    """A setting's value as a person reads it, "" for none."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return translate("SettingText", "on") if value else translate("SettingText", "off")
     if isinstance(value, (list, tuple)):

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QPushButton, QToolButton, QWidget
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtWidgets import QPushButton, QStyleOptionButton, QToolButton, QWidget
 
 from tunesmith_gui.icons import icon
 from tunesmith_gui.plain_text import set_tip, without_shortcut
+from tunesmith_gui.tokens import SPACE
 
 Kind = Literal["primary", "secondary", "quiet", "danger", "link", "segment"]
+_ICON_GAP_PX = SPACE // 2
+"""Between an icon and the words behind it, beside the little that Qt leaves."""
 _ICON_ROLES = {"primary": "on_accent", "danger": "error", "link": "accent"}
 
 
@@ -28,7 +31,7 @@ def button(
     parent: QWidget | None = None,
 ) -> QPushButton:
     """A push button of one of the four kinds, with an optional icon before its words."""
-    result = QPushButton(without_shortcut(text), parent)
+    result = _WordsButton(without_shortcut(text), parent)
     result.setProperty("kind", kind)
     result.setCursor(Qt.CursorShape.PointingHandCursor)
     result.setAccessibleName(text)
@@ -37,6 +40,16 @@ def button(
     if on_click is not None:
         result.clicked.connect(lambda _checked=False: on_click())
     return result
+
+
+class _WordsButton(QPushButton):
+    """A push button whose icon keeps its distance from the words."""
+
+    def initStyleOption(self, option: QStyleOptionButton) -> None:
+        """Asks for a wider icon; its picture stays at the left."""
+        super().initStyleOption(option)
+        if self.text():
+            option.iconSize = option.iconSize + QSize(_ICON_GAP_PX, 0)
 
 
 class IconButton(QToolButton):

@@ -8,7 +8,7 @@ from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import RAW, ROLES
 from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts
-from tunesmith_gui.tr import core_text, fill, number, size, translate
+from tunesmith_gui.tr import core_text, fill, listed, number, size, translate
 from tunesmith_gui.widgets.row_words import format_word, mapping_words
 
 
@@ -67,7 +67,7 @@ def _count_words(data: DataFacts, num_skipped: int) -> str:
         count = fill(words, number(num_rows if exact else estimate))
         words = translate("DataPicker", "bad rows skipped: at least %1")
         skipped = fill(words, number(num_left_out)) if num_left_out else ""
-    return ", ".join(filter(None, (count, skipped)))
+    return listed((count, skipped))
 
 
 def reason_words(data: DataFacts, spec: SourceSpec) -> str:
@@ -90,7 +90,7 @@ def reason_words(data: DataFacts, spec: SourceSpec) -> str:
         # Only the first role is played by messages.
         roles = roles[:1]
     names = [sniffed.mapping[role.name] for role in roles if role.name in sniffed.mapping]
-    quoted = translate("DataWords", ", ").join(fill(translate("DataWords", "“%1”"), name) for name in names)
+    quoted = listed(fill(translate("DataWords", "“%1”"), name) for name in names)
     if sniffed.format in ("messages", "sharegpt"):
         return fill(translate("DataWords", "Recognized because %1 holds lists of messages."), quoted)
     if sniffed.format == RAW or len(names) > 1:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 from PySide6.QtWidgets import QWidget
 
@@ -15,14 +17,17 @@ from tunesmith_gui.widgets.banner import Banner
 Action = tuple[str, Callable[[], object]]
 
 
-def error_words(error: TunesmithError) -> str:
-    """What happened, why in general, and the next step.
+def error_words(error: TunesmithError, folder: Path | None = None) -> str:
+    """What happened, why in general, and the next step; a file in `folder` is named without it.
 
     What a person can mend is named exactly by the message; a list of what it may be in general would only cast doubt.
     """
     entry = CODES[error.code]
     why = [] if entry.kind == USER else [core_text(entry.cause)]
-    return "\n".join([core_text(error.message), *why, core_text(error.hint)])
+    said = core_text(error.message)
+    if folder is not None:
+        said = said.replace(f"{folder}{os.sep}", "")
+    return "\n".join([said, *why, core_text(error.hint)])
 
 
 def error_details(error: TunesmithError) -> str:
@@ -31,13 +36,18 @@ def error_details(error: TunesmithError) -> str:
 
 
 def error_banner(
-    error: TunesmithError, *, actions: tuple[Action, ...] = (), dismissable: bool = True, parent: QWidget | None = None
+    error: TunesmithError,
+    *,
+    actions: tuple[Action, ...] = (),
+    dismissable: bool = True,
+    folder: Path | None = None,
+    parent: QWidget | None = None,
 ) -> Banner:
-    """A banner of the error tone that tells an error."""
+    """A banner of the error tone that tells an error; a file in `folder` is named without it."""
     return Banner(
         "error",
         core_text(error.title),
-        error_words(error),
+        error_words(error, folder),
         details=error_details(error),
         actions=actions,
         dismissable=dismissable,

@@ -12,6 +12,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from tests.gui.chat.spoken_for import SpokenFor
+from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.run_folders import texts
 from tunesmith_core import conversations
@@ -22,6 +23,7 @@ from tunesmith_core.runs import Run
 from tunesmith_gui.chat import page as page_module
 from tunesmith_gui.chat.page import ChatPage
 from tunesmith_gui.chat.turn_view import TurnView
+from tunesmith_gui.theme import Scheme, theme
 
 
 @pytest.fixture
@@ -47,6 +49,19 @@ def test_the_drawer_says_whether_a_chat_template_is_used(page: ChatPage, has_tem
     page.context.chat.is_ready(has_template=has_template)
     assert page.drawer.template.isVisible()
     assert words in page.drawer.template.text()
+
+
+def test_the_sides_follow_the_size_of_text(page: ChatPage) -> None:
+    page.more.click()
+    widths = page.drawer.width(), page.list.width()
+    theme().set_appearance(Scheme.LIGHT, 2.0)
+    try:
+        settle()
+        assert page.drawer.width() > 1.5 * widths[0]
+        assert page.list.width() > 1.5 * widths[1]
+    finally:
+        theme().set_appearance(Scheme.LIGHT, 1.0)
+        settle()
 
 
 def write(page: ChatPage, qtbot: Any, text: str) -> None:

@@ -199,8 +199,18 @@ class TestRecognition:
         path.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "broken\n')
         page = opened(path)
         assert message_of(page).accessibleName() == "Some rows can't be used as they are"
+        said = message_of(page).accessibleDescription()
+        assert said.startswith("a.jsonl, line 2"), "which folder it is in everybody knows who has opened it"
         assert page.summary.train.isEnabled()
         assert len(page.rows) == 2  # type: ignore[arg-type]
+
+    def test_a_row_of_a_table_that_cannot_be_read_says_why(self, opened: Open, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("question,answer\na,b\na,b,c,d\n")
+        grid = opened(path).grid
+        assert grid is not None
+        told = str(grid.model.data(grid.model.index(1, 0)))
+        assert told.startswith("line 3: fields in this row: 4")
 
     def test_a_file_that_cannot_be_read_shows_its_error_and_no_table(self, page: DataPage, opened: Open) -> None:
         opened(Path("/nowhere/a.csv"))

@@ -27,6 +27,7 @@ from tunesmith_gui.data.library_card import LibraryCard
 from tunesmith_gui.data.page import DataPage
 from tunesmith_gui.data.question_dialog import QuestionDialog
 from tunesmith_gui.data.review import ReviewBar
+from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 
 Open = Callable[[Path], DataPage]
@@ -116,6 +117,24 @@ class TestAsking:
         assert told.args == [Path("/a/q.jsonl")]
         assert said == ["30 questions from 12 passages. 2 of them gave none."]
         assert not dialog.isVisible()
+
+    def test_large_text_has_room(self, qtbot: QtBot, document: Path, dialog: QuestionDialog) -> None:
+        dialog.reject()
+        theme().set_appearance(Scheme.LIGHT, 2.0)
+        try:
+            window = QWidget()
+            qtbot.addWidget(window)
+            window.resize(1280, 800)
+            large = QuestionDialog(SourceSpec(path=str(document)), [], "", window)
+            large.open()
+            settle()
+            for control in (large.model, large.number):
+                assert control.height() >= control.sizeHint().height()
+            assert clipped(large) == []
+            large.reject()
+            settle()
+        finally:
+            theme().set_appearance(Scheme.LIGHT, 1.0)
 
     def test_the_dialog_grows_with_what_it_says(self, dialog: QuestionDialog) -> None:
         dialog.start.click()

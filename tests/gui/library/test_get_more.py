@@ -201,6 +201,17 @@ def test_without_a_network_the_list_is_searched_and_that_is_said(more: GetMore, 
     assert "Offline: no model of the list matches" in texts(more)
 
 
+def test_a_search_that_fails_says_nothing_of_what_the_hub_has(more: GetMore) -> None:
+    more.search()
+    last("search-hub").answer([])
+    settle()
+    more.search()
+    assert not more.nothing.isVisible()
+    last("search-hub").refuse("hub-offline", "hub: the connection broke.")
+    settle()
+    assert not more.nothing.isVisible()
+
+
 def test_a_refused_token_can_be_replaced(more: GetMore) -> None:
     more.search()
     last("search-hub").refuse("hub-token-refused", "the hub did not accept the access token.")
@@ -228,6 +239,9 @@ def test_offline_is_a_plain_state(more: GetMore, page: LibraryPage) -> None:
     settle()
     assert "You are working offline" in banners(more)
     assert not more.go.isEnabled()
+    offered = more.curated.findChildren(OfferRow)[0].get
+    assert not offered.isEnabled()
+    assert "working offline" in offered.toolTip()
     number = len(Scripted.made)
     more.search()
     assert len(Scripted.made) == number
@@ -239,6 +253,8 @@ def test_offline_is_a_plain_state(more: GetMore, page: LibraryPage) -> None:
     settle()
     assert "offline" not in banners(more)
     assert more.go.isEnabled()
+    assert offered.isEnabled()
+    assert offered.toolTip() == ""
 
 
 def test_what_is_here_is_not_offered_again(page: LibraryPage, shelves: Shelves, more: GetMore, qtbot: QtBot) -> None:

@@ -19,6 +19,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.library.model_row import ModelRow
 from tunesmith_gui.library.page import LibraryPage
 from tunesmith_gui.library.task_row import TaskRow
+from tunesmith_gui.models.model_words import parameters_text
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.status_chip import StatusChip
 
@@ -45,6 +46,13 @@ def choose(row: ModelRow, words: str) -> None:
 def dialog(page: LibraryPage) -> ConfirmDialog:
     found = [each for each in QApplication.topLevelWidgets() if isinstance(each, ConfirmDialog) and each.isVisible()]
     return found[-1]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(134_515_008, "135 M"), (999_400_000, "999 M"), (999_885_952, "1.0 B"), (4_022_000_000, "4.0 B")]
+)
+def test_a_number_of_parameters_is_said_as_people_say_it(count: int, words: str) -> None:
+    assert parameters_text(count) == f"{words} parameters"
 
 
 def test_a_model_says_what_it_is(page: LibraryPage, shelves: Shelves, qtbot: QtBot) -> None:

@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QAccessible, QColor, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPushButton, QSpinBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPushButton, QSpinBox, QStyleOptionButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -22,6 +22,19 @@ from tunesmith_gui.widgets.path_combo import PathCombo
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 from tunesmith_gui.widgets.segmented import Segmented
 from tunesmith_gui.widgets.status_chip import StatusChip
+
+
+def test_an_icon_keeps_its_distance_from_the_words(qtbot: QtBot) -> None:
+    pressed = button("Save", icon_name="save")
+    qtbot.addWidget(pressed)
+    option = QStyleOptionButton()
+    pressed.initStyleOption(option)
+    gap = option.iconSize.width() - option.iconSize.height()  # type: ignore[attr-defined]
+    assert gap > 0
+    picture = pressed.icon().pixmap(option.iconSize).toImage()  # type: ignore[attr-defined]
+    columns = [x for x in range(picture.width()) if any(picture.pixelColor(x, y).alpha() for y in range(picture.height()))]
+    assert columns
+    assert max(columns) < picture.width() - gap
 
 
 def test_field_needs_a_label(qtbot: QtBot) -> None:
