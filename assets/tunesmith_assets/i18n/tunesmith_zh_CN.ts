@@ -1488,18 +1488,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请复制这个运行，重新开始。</translation>
     </message>
     <message>
-        <source>There is nothing to export yet</source>
-        <translation>还没有可以导出的内容</translation>
-    </message>
-    <message>
-        <source>The run has no adapter and no complete checkpoint that could be exported.</source>
-        <translation>该运行没有适配器，也没有可以导出的完整检查点。</translation>
-    </message>
-    <message>
-        <source>Train until the first checkpoint is saved, then export again.</source>
-        <translation>请训练到保存第一个检查点，然后重新导出。</translation>
-    </message>
-    <message>
         <source>There is something else in this place</source>
         <translation>该位置已有其他内容</translation>
     </message>
@@ -4251,6 +4239,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请在模型站的账号设置中创建新令牌并输入，或移除旧令牌。</translation>
     </message>
     <message>
+        <source>The run has not saved a model yet</source>
+        <translation>该运行还没有保存过模型</translation>
+    </message>
+    <message>
+        <source>The run has no adapter and no complete checkpoint.</source>
+        <translation>该运行没有适配器，也没有完整的检查点。</translation>
+    </message>
+    <message>
+        <source>Train until the first checkpoint is saved, then try again.</source>
+        <translation>请训练到第一个检查点保存后再试。</translation>
+    </message>
+    <message>
         <source>--- {place}: skipped, {num_lost_tokens} tokens more than the context length</source>
         <translation>--- {place}：已跳过，比上下文长度多 {num_lost_tokens} 个词元</translation>
     </message>
@@ -4857,6 +4857,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Restart, then run the same command again. It continues from here.</source>
         <translation>请重启，然后再次运行同一命令，它会从这里继续。</translation>
+    </message>
+    <message>
+        <source>Restore the named files, then try again.</source>
+        <translation>请恢复上述文件，然后重试。</translation>
     </message>
     <message>
         <source>Restored from the list of the environment.</source>
@@ -6749,10 +6753,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请导出更早的检查点，或只导出适配器。</translation>
     </message>
     <message>
-        <source>Export another checkpoint of the run.</source>
-        <translation>请导出该运行的其他检查点。</translation>
-    </message>
-    <message>
         <source>Export the merged model instead.</source>
         <translation>请改为导出合并后的模型。</translation>
     </message>
@@ -7111,10 +7111,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Restore the named files or choose the earlier folder to resume, or duplicate the run to start again.</source>
         <translation>请恢复所列文件或选回原来的文件夹后再继续，或复制此运行重新开始。</translation>
-    </message>
-    <message>
-        <source>Restore the named files, then export again.</source>
-        <translation>请恢复所列文件，然后重新导出。</translation>
     </message>
     <message>
         <source>Review them on the Data page before you train on them. A model can be wrong.</source>
