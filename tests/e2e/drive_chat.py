@@ -19,8 +19,11 @@ from tunesmith_core.runs import RunState, open_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.chat.service import ModelState
 
-OUTLIVED_S = 1.5
+SEEN_S = 1.5
 """From the end of a run until a person has seen it and moved the mouse to the button."""
+
+RUN_LIMIT_S = 1500.0
+"""For a run of the example model beside other work."""
 
 
 class ChatDriver(Driver):
@@ -37,9 +40,12 @@ class ChatDriver(Driver):
         run = launch.start(RunSpec.load(Path(spec)))
         self.seen["run"] = run.id
         self.window.show_page("dashboard", run.id)
-        wait_for(lambda: hasattr(self.page, "header") and self.page.model.status.state is RunState.FINISHED, "the end")
+        wait_for(lambda: hasattr(self.page, "header"), "the run")
+        wait_for(lambda: self.page.model.status.state is RunState.FINISHED, "the end", RUN_LIMIT_S)
         self.seen["ended"] = time.monotonic()
-        rest(OUTLIVED_S)
+        rest(SEEN_S)
+        # It is loaded without being asked for.
+        wait_for(lambda: self.window.context.chat.state is not ModelState.OFF, "the model")
         self.ask()
 
     def come_back(self, run: str) -> None:
@@ -65,7 +71,7 @@ class ChatDriver(Driver):
         note("page")
         self.press(self.page.composer.send)
         note("sent")
-        wait_for(lambda: self.page.model.current.turns and not self.page.model.answering, "the answer")
+        wait_for(lambda: self.page.model.current.turns and not self.page.model.answering, "the answer", RUN_LIMIT_S)
         answer: Any = self.page.model.current.turns[-1].answers[TUNED]
         seen |= {"seconds": times, "answer": answer.text, "tokens": answer.tokens, "tokens_per_s": answer.tokens_per_s}
         seen["loading_s"] = service.ready.get("seconds")
