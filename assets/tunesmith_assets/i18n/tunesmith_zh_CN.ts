@@ -5431,6 +5431,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path} 里是问答或对话。只能根据文档生成问答。</translation>
     </message>
     <message>
+        <source>{path} is a folder. Name a file.</source>
+        <translation>{path} 是文件夹。请指定一个文件。</translation>
+    </message>
+    <message>
         <source>{path} is missing or damaged.</source>
         <translation>{path} 缺失或已损坏。</translation>
     </message>
@@ -7319,6 +7323,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The pattern {pattern} takes too much time or memory for one answer.</source>
         <translation>正则表达式 {pattern} 匹配一个回答时占用的时间或内存过多。</translation>
+    </message>
+    <message>
+        <source>The question is empty.</source>
+        <translation>问题为空。</translation>
     </message>
     <message>
         <source>The questions so far are kept in {path}. Run the same command again to continue.</source>
