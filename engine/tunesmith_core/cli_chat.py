@@ -23,6 +23,8 @@ _NAMES = {TUNED: Message("Trained model:"), BASE: Message("Base model:")}
 def ask(arguments: Namespace) -> int:
     """Answer one question; the text streams to standard output, everything else goes to standard error."""
     spec = _spec(arguments)
+    if not spec.question.strip():
+        raise TunesmithError("usage", "The question is empty.")
     spec.sampling()
     show = terminal.say_event if arguments.json else _Shown(spec.sides()).show
     conduct(ASK, spec, on_event=show).get()

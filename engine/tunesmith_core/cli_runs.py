@@ -317,6 +317,8 @@ def report(arguments: Namespace) -> int:
         raise TunesmithError("usage", "{path}: a report is an .html or a .pdf file.", path=path)
     if not path.absolute().parent.is_dir():
         raise TunesmithError("usage", "The folder {path} does not exist.", path=path.absolute().parent)
+    if path.is_dir():
+        raise TunesmithError("usage", "{path} is a folder. Name a file.", path=path)
     write = pdf.write_pdf if path.suffix.lower() == pdf.SUFFIX else page.write
     verdict = write(run, path)
     if arguments.json:

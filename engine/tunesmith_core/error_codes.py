@@ -346,9 +346,9 @@ CODES: dict[str, ErrorCode] = {
     ),
     "nothing-to-export": ErrorCode(
         USER,
-        "There is nothing to export yet",
-        "The run has no adapter and no complete checkpoint that could be exported.",
-        "Train until the first checkpoint is saved, then export again.",
+        "The run has not saved a model yet",
+        "The run has no adapter and no complete checkpoint.",
+        "Train until the first checkpoint is saved, then try again.",
     ),
     "checkpoint-missing": ErrorCode(
         USER,

@@ -10,6 +10,7 @@ from typing import Any
 
 from tunesmith_core import gguf_types
 from tunesmith_core.checkpoint_manifest import step_of
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import local_folder, open_model_folder, weight_files
 from tunesmith_core.operations.kinds.export import ExportSpec
@@ -75,6 +76,34 @@ def saved_steps(run: Run) -> dict[int, Path]:
     """Return the folders of a run's checkpoints by their steps."""
     found = {step_of(path): path for path in run.checkpoints_path.glob("step-*")}
     return {step: found[step] for step in sorted(found) if step >= 0}
+
+
+def chosen_weights(run: Run, checkpoint: int) -> tuple[int, Path]:
+    """Return the step and the folder of trained weights of a run; no file in it is read yet.
+
+    Args:
+        run: in any state.
+        checkpoint: its step; 0 for the finished adapter, or for the newest checkpoint where there is none.
+
+    Raises:
+        UserError: `nothing-to-export`, or `checkpoint-missing` with the steps that there are.
+    """
+    status = run.status()
+    if not checkpoint and has_finished_adapter(run, status):
+        return status.step, run.adapter_path
+    saved = saved_steps(run)
+    if not saved:
+        raise TunesmithError("nothing-to-export", "The run {run} has no adapter and no checkpoint.", run=run.id)
+    if checkpoint and checkpoint not in saved:
+        raise TunesmithError(
+            "checkpoint-missing",
+            "The run {run} has no checkpoint of step {step}. It has: {steps}.",
+            run=run.id,
+            step=checkpoint,
+            steps=", ".join(map(str, saved)),
+        )
+    chosen = checkpoint or max(saved)
+    return chosen, saved[chosen]
 
 
 def saved_weights(run: Run) -> list[Saved]:

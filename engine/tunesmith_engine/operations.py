@@ -12,6 +12,7 @@ from typing import Any
 
 from tunesmith_core.datafmt.reading import BadRow, Row
 from tunesmith_core.errors import UserError
+from tunesmith_core.exports import chosen_weights
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.chat import AskSpec, ChatSpec, RenderSpec
 from tunesmith_core.operations.kinds.data import (
@@ -36,6 +37,7 @@ from tunesmith_core.operations.kinds.hub import HubSpec, PushSpec, SearchSpec
 from tunesmith_core.operations.kinds.questions import PassagesSpec, QuestionsSpec
 from tunesmith_core.operations.kinds.rows import IndexSpec
 from tunesmith_core.operations.limits import Portions
+from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 
 Answer = dict[str, Any]  # Any: JSON values
@@ -311,6 +313,7 @@ def push(host: Host, spec: PushSpec) -> Answer:
 
 def export(host: Host, spec: ExportSpec) -> Answer:
     """Export what a run has trained; return where it is."""
+    chosen_weights(Run(Path(spec.run)), spec.checkpoint)
     from tunesmith_engine.export.export_run import export_run
 
     return export_run(host, spec)
@@ -318,6 +321,7 @@ def export(host: Host, spec: ExportSpec) -> Answer:
 
 def evaluate(host: Host, spec: EvaluateSpec) -> Answer:
     """Compare what a run has trained with its base model; return every figure."""
+    chosen_weights(Run(Path(spec.run)), spec.checkpoint)
     from tunesmith_engine.evaluation.evaluate import evaluate
 
     return evaluate(host, spec)

@@ -12,7 +12,7 @@ import pytest
 from tests.core.fake_chat import Engine, Tell, say_yes, type_in
 from tests.tiny_run import make_tiny_run
 from tunesmith_core import chat_process, cli, cli_chat, conversations
-from tunesmith_core.errors import EXIT_DONE, TunesmithError
+from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.chat import AskSpec, ChatSpec
 from tunesmith_core.operations.runner import Outcome
@@ -47,6 +47,15 @@ def test_a_question_is_answered_as_a_stream(run: Run, engine: Engine, capsys: py
     (spec,) = engine.specs
     assert (spec.run, spec.question, spec.temperature) == (str(run.path), "Who?", 0.5)
     assert spec.chat() == ChatSpec(spec.run, 0, "auto")
+
+
+@pytest.mark.parametrize("question", ["", " \n"])
+def test_an_empty_question_is_refused(
+    question: str, run: Run, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["ask", run.id, question]) == UserError.exit_code
+    assert "The question is empty." in capsys.readouterr().err
+    assert engine.specs == []
 
 
 def test_both_sides_are_named(run: Run, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -256,11 +256,17 @@ def test_a_level_curve_and_what_is_no_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("a.docx", "a report is an .html or a .pdf file"), ("missing/a.html", "missing does not exist")]
+    ("name", "said"),
+    [
+        ("a.docx", "a report is an .html or a .pdf file"),
+        ("missing/a.html", "missing does not exist"),
+        ("folder.html", "is a folder. Name a file."),
+    ],
 )
 def test_a_report_goes_into_a_page_or_a_pdf_in_a_folder_that_is_there(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
 ) -> None:
+    (tmp_path / "folder.html").mkdir()
     assert cli.main(["report", run.id, "--to", str(tmp_path / name)]) == 2
     assert said in capsys.readouterr().err.replace("\n", "")
     assert not list(tmp_path.rglob("a.*"))

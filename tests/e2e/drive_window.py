@@ -34,12 +34,12 @@ def rest(seconds: float) -> None:
     loop.exec()
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
+def wait_for(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
     """Wait for something that must happen."""
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {LIMIT_S:g} s for {what}")
+            raise TimeoutError(f"waited {limit_s:g} s for {what}")
         rest(0.05)
 
 

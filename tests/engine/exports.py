@@ -15,7 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.disk_faults import FaultyDisk, install
+from tests.engine import causal_types
 from tests.engine.test_causal_types import spec_of
+from tests.engine.tokenizers_made import write_tokenizer
 from tunesmith_core import paths
 from tunesmith_core.base_model import BaseModel
 from tunesmith_core.errors import TunesmithError
@@ -34,6 +36,8 @@ from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
 
 STEP = 6
+NUM_ROWS = 480
+"""Of the vocabulary of a small model for llama.cpp."""
 
 
 def trained_run(model_folder: Path, **method: Any) -> tuple[Run, PeftModel]:
@@ -46,6 +50,32 @@ def trained_run(model_folder: Path, **method: Any) -> tuple[Run, PeftModel]:
     run = create_run(spec)
     save(run, model, STEP)
     return run, model.eval()
+
+
+def overrides_for_llama_cpp(kind: str) -> dict[str, Any]:
+    """Return what the small config of a type needs to be like its real models."""
+    config = causal_types.make_config(kind)
+    layers = range(config.num_hidden_layers)
+    windowed = {"gemma2": 2, "gemma3_text": 6}
+    changes: dict[str, Any] = {"vocab_size": NUM_ROWS, "max_position_embeddings": 512}
+    if kind in windowed:
+        names = ["sliding_attention", "full_attention"]
+        changes |= {"layer_types": [names[(layer + 1) % windowed[kind] == 0] for layer in layers]}
+        changes |= {"query_pre_attn_scalar": config.head_dim, "sliding_window": 8}
+    if kind in ("mistral", "phi3"):
+        changes["sliding_window"] = None
+    if kind == "smollm3":
+        changes["no_rope_layers"] = [int((layer + 1) % 4 != 0) for layer in layers]
+    return changes
+
+
+def run_for_llama_cpp(
+    folder: Path, kind: str = "llama", words: str = "qwen-2", begins: bool = False, **changes: Any
+) -> Run:
+    """Return a run on a small model of a type that llama.cpp has, with a tokenizer of a kind of `KINDS`."""
+    write_tokenizer(words, folder / "tokenizer", begins=begins)
+    changes = overrides_for_llama_cpp(kind) | changes
+    return trained_run(causal_types.write_model(kind, folder / "model", folder / "tokenizer", **changes))[0]
 
 
 def finished_run(model_folder: Path, settings: LoraConfig) -> tuple[Run, PeftModel]:

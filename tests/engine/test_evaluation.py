@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -246,3 +247,19 @@ def test_without_rows_a_file_is_asked_for(tiny_spec: Make, new_run: New) -> None
         measured(run)[0].get()
     assert caught.value.code == "usage"
     assert "Name a file of rows" in caught.value.hint
+
+
+def test_another_base_model_is_not_measured(
+    tiny_spec: Make, new_run: New, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "own")
+    run = new_run(
+        tiny_spec(evaluation={"percent": 40}, schedule={"max_steps": 2}, model={"path": str(folder)})
+    )
+    assert train(run) == 0
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.5}), encoding="utf-8")
+    with pytest.raises(TunesmithError, match=r"config\.json") as refusal:
+        measured(run)[0].get()
+    assert refusal.value.code == "resume-refused"
+    assert refusal.value.hint == "Restore the named files, then try again."

@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from transformers import AutoTokenizer
 
 from tests.engine import causal_types
-from tests.engine.exports import export, fill_disk, trained_run
+from tests.engine.exports import NUM_ROWS, export, fill_disk, run_for_llama_cpp, trained_run
 from tests.engine.tokenizers_made import KINDS, write_tokenizer
 from tests.real_runs import example_model
 from tunesmith_core import paths
@@ -47,30 +47,6 @@ pytestmark = pytest.mark.usefixtures("home", "few_prompts")
 QUICK = ["llama", "qwen3", "gemma3_text"]
 DISTURBED = ["f32", "f16", "q8_0"]
 SLOW = ["f32", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
-NUM_ROWS = 480
-
-
-def _overrides(kind: str) -> dict[str, Any]:
-    """What the small config of a type needs to be like its real models."""
-    config = causal_types.make_config(kind)
-    layers = range(config.num_hidden_layers)
-    windowed = {"gemma2": 2, "gemma3_text": 6}
-    changes: dict[str, Any] = {"vocab_size": NUM_ROWS, "max_position_embeddings": 512}
-    if kind in windowed:
-        names = ["sliding_attention", "full_attention"]
-        changes |= {"layer_types": [names[(layer + 1) % windowed[kind] == 0] for layer in layers]}
-        changes |= {"query_pre_attn_scalar": config.head_dim, "sliding_window": 8}
-    if kind in ("mistral", "phi3"):
-        changes["sliding_window"] = None
-    if kind == "smollm3":
-        changes["no_rope_layers"] = [int((layer + 1) % 4 != 0) for layer in layers]
-    return changes
-
-
-def _run(folder: Path, kind: str = "llama", words: str = "qwen-2", begins: bool = False, **changes: Any) -> Run:
-    write_tokenizer(words, folder / "tokenizer", begins=begins)
-    model = causal_types.write_model(kind, folder / "model", folder / "tokenizer", **_overrides(kind) | changes)
-    return trained_run(model)[0]
 
 
 def _check_equal(run: Run, target: Path, type_name: Any = "f32") -> dict[str, Any]:
@@ -83,7 +59,7 @@ def _check_equal(run: Run, target: Path, type_name: Any = "f32") -> dict[str, An
 @pytest.mark.usefixtures("all_prompts")
 @pytest.mark.parametrize("kind", QUICK)
 def test_llama_cpp_computes_what_was_trained(kind: str, tmp_path: Path) -> None:
-    figures = _check_equal(_run(tmp_path, kind), tmp_path / "out")
+    figures = _check_equal(run_for_llama_cpp(tmp_path, kind), tmp_path / "out")
     assert figures["agreement"] == 1
     assert figures["max_kl"] < 1e-5
 
@@ -91,7 +67,7 @@ def test_llama_cpp_computes_what_was_trained(kind: str, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [kind for kind in architectures.ARCHITECTURES if kind not in QUICK])
 def test_llama_cpp_computes_what_was_trained_of_every_other_type(kind: str, tmp_path: Path) -> None:
-    figures = _check_equal(_run(tmp_path, kind), tmp_path / "out")
+    figures = _check_equal(run_for_llama_cpp(tmp_path, kind), tmp_path / "out")
     assert figures["agreement"] == 1
     assert figures["max_kl"] < 1e-5
 
@@ -111,7 +87,7 @@ def test_llama_cpp_computes_what_was_trained_of_every_other_type(kind: str, tmp_
     ],
 )
 def test_stretched_positions_are_the_same(rope: dict[str, Any], tmp_path: Path) -> None:
-    run = _run(tmp_path, rope_parameters={"rope_theta": 10000.0, **rope})
+    run = run_for_llama_cpp(tmp_path, rope_parameters={"rope_theta": 10000.0, **rope})
     assert _check_equal(run, tmp_path / "out")["max_kl"] < 1e-4
 
 
@@ -119,7 +95,7 @@ def test_long_positions_of_phi_are_the_same(tmp_path: Path) -> None:
     config = causal_types.make_config("phi3")
     half = range(config.hidden_size // config.num_attention_heads // 2)
     factors = {"short_factor": [1.0 + 0.1 * n for n in half], "long_factor": [2.0 + 0.3 * n for n in half]}
-    run = _run(
+    run = run_for_llama_cpp(
         tmp_path,
         "phi3",
         "llama-2",
@@ -134,13 +110,13 @@ def test_long_positions_of_phi_are_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", list(KINDS))
 def test_every_kind_of_tokenizer_is_the_same(words: str, tmp_path: Path) -> None:
-    _check_equal(_run(tmp_path, words=words, begins=words in ("llama-3", "gemma")), tmp_path / "out")
+    _check_equal(run_for_llama_cpp(tmp_path, words=words, begins=words in ("llama-3", "gemma")), tmp_path / "out")
 
 
 def test_what_llama_cpp_cuts_elsewhere_is_told(tmp_path: Path) -> None:
     for words, is_told in (("tekken", True), ("qwen-2", False)):
         target = tmp_path / words / "out"
-        export(_run(tmp_path / words, words=words), target, "gguf", type_name="f16")
+        export(run_for_llama_cpp(tmp_path / words, words=words), target, "gguf", type_name="f16")
         assert ("combining marks" in (target / "README.md").read_text(encoding="utf-8")) is is_told
         events = read_journal(paths.tmp_dir() / "operation-out" / "events.jsonl")
         assert ("export-differs" in [each.data["code"] for each in events if each.type == "warning"]) is is_told
@@ -149,7 +125,7 @@ def test_what_llama_cpp_cuts_elsewhere_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("type_name", ["f16", "bf16", "q8_0", "q6_k"])
 def test_files_of_fewer_bits_pass(type_name: str, tmp_path: Path) -> None:
-    run = _run(tmp_path, hidden_size=256, intermediate_size=256)
+    run = run_for_llama_cpp(tmp_path, hidden_size=256, intermediate_size=256)
     figures = _check_equal(run, tmp_path / "out", type_name)
     assert figures["mean_kl"] <= figures["most_mean_kl"] < 0.05
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
@@ -203,7 +179,7 @@ MUTANTS = {
 def test_a_file_that_differs_is_not_kept(
     name: str, type_name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = _run(tmp_path, begins=name.startswith("a token"), hidden_size=256, intermediate_size=256)
+    run = run_for_llama_cpp(tmp_path, begins=name.startswith("a token"), hidden_size=256, intermediate_size=256)
     if name.startswith("no token"):
         _name_stop_otherwise(Path(run.load_spec().model.path))
         run = trained_run(Path(run.load_spec().model.path))[0]
@@ -220,7 +196,7 @@ def test_a_file_that_differs_is_not_kept(
     ("kind", "method"), [("llama", {}), ("phi3", {}), ("llama", {"rslora": True, "rank": 3, "alpha": 5.0})]
 )
 def test_llama_cpp_adds_an_adapter_as_peft_does(kind: str, method: dict[str, Any], tmp_path: Path) -> None:
-    run = _run(tmp_path, kind)
+    run = run_for_llama_cpp(tmp_path, kind)
     run, _ = trained_run(Path(run.load_spec().model.path), **method)
     answer = export(run, tmp_path / "out", "gguf-adapter")["proof"]
     assert (answer["passed"], answer["agreement"], answer["num_prompts"]) == (True, 1, 20)
@@ -229,7 +205,7 @@ def test_llama_cpp_adds_an_adapter_as_peft_does(kind: str, method: dict[str, Any
 
 
 def test_an_adapter_with_its_own_ranks_is_scaled_right(tmp_path: Path) -> None:
-    run = _run(tmp_path)
+    run = run_for_llama_cpp(tmp_path)
     spec = run.load_spec()
     config, base = load_config(Path(spec.model.path)), load_base(Path(spec.model.path))
     settings = LoraConfig(
@@ -253,7 +229,7 @@ def test_an_adapter_with_its_own_ranks_is_scaled_right(tmp_path: Path) -> None:
     "method", [{"dora": True}, {"target_modules": ["embed_tokens", "q_proj"]}, {"bias": "lora_only"}]
 )
 def test_an_adapter_that_llama_cpp_does_not_have_is_refused(method: dict[str, Any], tmp_path: Path) -> None:
-    run = _run(tmp_path, "qwen2")
+    run = run_for_llama_cpp(tmp_path, "qwen2")
     run, _ = trained_run(Path(run.load_spec().model.path), **method)
     with pytest.raises(TunesmithError, match="more than two matrices") as refusal:
         export(run, tmp_path / "out", "gguf-adapter")
@@ -273,7 +249,7 @@ ADAPTER_MUTANTS = {
 
 @pytest.mark.parametrize("name", list(ADAPTER_MUTANTS))
 def test_an_adapter_that_differs_is_not_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = _run(tmp_path)
+    run = run_for_llama_cpp(tmp_path)
     monkeypatch.setattr(gguf_adapter, "lora_parts", lambda *given: ADAPTER_MUTANTS[name](lora_parts(*given)))
     with pytest.raises(TunesmithError, match="not equal to the trained model"):
         export(run, tmp_path / "out", "gguf-adapter")
@@ -289,7 +265,7 @@ def _name_stop_otherwise(folder: Path) -> None:
 def test_nothing_listens_on_a_port(tmp_path: Path) -> None:
     if not Path("/proc/self/net/tcp").exists():
         pytest.skip("looks where Linux tells of sockets")
-    run = _run(tmp_path)
+    run = run_for_llama_cpp(tmp_path)
     _check_equal(run, tmp_path / "out")
     path = next((tmp_path / "out").glob("*.gguf"))
     with LlamaCpp(path, 64, 10) as llama:
@@ -327,7 +303,7 @@ def test_what_llama_cpp_computes_otherwise_is_refused(kind: str, changes: dict[s
 
 
 def test_positions_of_another_method_are_refused(tmp_path: Path) -> None:
-    run = _run(tmp_path, rope_parameters={"rope_theta": 10000.0, "rope_type": "dynamic", "factor": 2.0})
+    run = run_for_llama_cpp(tmp_path, rope_parameters={"rope_theta": 10000.0, "rope_type": "dynamic", "factor": 2.0})
     with pytest.raises(TunesmithError, match="method dynamic"):
         export(run, tmp_path / "out", "gguf")
     assert not (tmp_path / "out").exists()
@@ -400,7 +376,7 @@ def test_names_that_change_tokens_are_not_written(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unproven")
 def test_without_memory_for_the_proof_the_file_says_so(tmp_path: Path) -> None:
-    run = _run(tmp_path)
+    run = run_for_llama_cpp(tmp_path)
     assert export(run, tmp_path / "out", "gguf", type_name="f16")["proof"] is None
     assert "was not compared" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     events = read_journal(paths.tmp_dir() / "operation-out" / "events.jsonl")
@@ -411,7 +387,7 @@ def test_without_memory_for_the_proof_the_file_says_so(tmp_path: Path) -> None:
 def fill(tmp_path: Path, unproven: None) -> Callable[..., int]:
     """Export to a disk that is full from some write on, without the proof, which writes nothing large."""
     assert unproven is None
-    run, folder = _run(tmp_path), tmp_path / "exports"
+    run, folder = run_for_llama_cpp(tmp_path), tmp_path / "exports"
     folder.mkdir()
     return lambda choose: fill_disk(run, folder / "out", choose, kind="gguf")
 
@@ -432,7 +408,7 @@ def test_a_full_disk_is_named_at_every_write(fill: Callable[..., int], capsys: A
 def test_an_environment_without_the_libraries_is_named_at_once(
     type_name: Any, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = _run(tmp_path)
+    run = run_for_llama_cpp(tmp_path)
     monkeypatch.setattr(gguf_export.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(TunesmithError, match=f"missing {names}, which") as missing:
         export(run, tmp_path / "out", "gguf", type_name=type_name)
@@ -445,7 +421,7 @@ def test_an_environment_without_the_libraries_is_named_at_once(
 def test_a_file_may_lose_what_the_reference_quantizer_loses_and_no_more(
     type_name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = _run(tmp_path, hidden_size=256, intermediate_size=256)
+    run = run_for_llama_cpp(tmp_path, hidden_size=256, intermediate_size=256)
     _check_equal(run, tmp_path / "out", type_name)
 
     def poorer(name: str, weight: torch.Tensor, number_format: Any) -> Any:

@@ -334,4 +334,4 @@ def test_another_base_model_is_refused(run: tuple[Run, PeftModel], target: Path)
     with pytest.raises(TunesmithError, match=r"config.json") as refusal:
         export(run[0], target)
     assert refusal.value.code == "resume-refused"
-    assert "export again" in refusal.value.hint
+    assert "try again" in refusal.value.hint

@@ -1488,18 +1488,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请复制这个运行，重新开始。</translation>
     </message>
     <message>
-        <source>There is nothing to export yet</source>
-        <translation>还没有可以导出的内容</translation>
-    </message>
-    <message>
-        <source>The run has no adapter and no complete checkpoint that could be exported.</source>
-        <translation>该运行没有适配器，也没有可以导出的完整检查点。</translation>
-    </message>
-    <message>
-        <source>Train until the first checkpoint is saved, then export again.</source>
-        <translation>请训练到保存第一个检查点，然后重新导出。</translation>
-    </message>
-    <message>
         <source>There is something else in this place</source>
         <translation>该位置已有其他内容</translation>
     </message>
@@ -4251,6 +4239,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请在模型站的账号设置中创建新令牌并输入，或移除旧令牌。</translation>
     </message>
     <message>
+        <source>The run has not saved a model yet</source>
+        <translation>该运行还没有保存过模型</translation>
+    </message>
+    <message>
+        <source>The run has no adapter and no complete checkpoint.</source>
+        <translation>该运行没有适配器，也没有完整的检查点。</translation>
+    </message>
+    <message>
+        <source>Train until the first checkpoint is saved, then try again.</source>
+        <translation>请训练到第一个检查点保存后再试。</translation>
+    </message>
+    <message>
         <source>--- {place}: skipped, {num_lost_tokens} tokens more than the context length</source>
         <translation>--- {place}：已跳过，比上下文长度多 {num_lost_tokens} 个词元</translation>
     </message>
@@ -4859,6 +4859,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请重启，然后再次运行同一命令，它会从这里继续。</translation>
     </message>
     <message>
+        <source>Restore the named files, then try again.</source>
+        <translation>请恢复上述文件，然后重试。</translation>
+    </message>
+    <message>
         <source>Restored from the list of the environment.</source>
         <translation>从环境的文件清单恢复。</translation>
     </message>
@@ -5425,6 +5429,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path} holds questions or chats. Questions are written about documents.</source>
         <translation>{path} 里是问答或对话。只能根据文档生成问答。</translation>
+    </message>
+    <message>
+        <source>{path} is a folder. Name a file.</source>
+        <translation>{path} 是文件夹。请指定一个文件。</translation>
     </message>
     <message>
         <source>{path} is missing or damaged.</source>
@@ -6757,10 +6765,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请导出更早的检查点，或只导出适配器。</translation>
     </message>
     <message>
-        <source>Export another checkpoint of the run.</source>
-        <translation>请导出该运行的其他检查点。</translation>
-    </message>
-    <message>
         <source>Export the merged model instead.</source>
         <translation>请改为导出合并后的模型。</translation>
     </message>
@@ -7125,10 +7129,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请恢复所列文件或选回原来的文件夹后再继续，或复制此运行重新开始。</translation>
     </message>
     <message>
-        <source>Restore the named files, then export again.</source>
-        <translation>请恢复所列文件，然后重新导出。</translation>
-    </message>
-    <message>
         <source>Review them on the Data page before you train on them. A model can be wrong.</source>
         <translation>训练前请在“数据”页审核。模型可能出错。</translation>
     </message>
@@ -7339,6 +7339,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The pattern {pattern} takes too much time or memory for one answer.</source>
         <translation>正则表达式 {pattern} 匹配一个回答时占用的时间或内存过多。</translation>
+    </message>
+    <message>
+        <source>The question is empty.</source>
+        <translation>问题为空。</translation>
     </message>
     <message>
         <source>The questions so far are kept in {path}. Run the same command again to continue.</source>

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tunesmith_core.answering import check_room
 from tunesmith_core.devices import Device, device_of
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import chosen_weights
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.chat import AskSpec, ChatSpec
@@ -71,6 +72,8 @@ class _Chat:
         self._canceled = False
         self._given_up: set[str] = set()
         host.phase("model")
+        # Told before PyTorch is loaded, which takes seconds.
+        chosen_weights(Run(Path(spec.run)), spec.checkpoint)
         folder = model_folder(run_spec.model)
         check_room(run_spec, read_model_card(folder))
         self._beside = holder_of(self._device)

@@ -47,13 +47,14 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     """Measure a run, keep the result in its folder and return it.
 
     Raises:
-        TunesmithError: `usage` without rows to measure on, `nothing-to-export` before anything was trained, and what
-            loading data and model finds.
+        TunesmithError: `usage` without rows to measure on, `nothing-to-export` before anything was trained,
+            `resume-refused` with another base model than the run's, and what loading data and model finds.
     """
     run = Run(Path(spec.run))
     trained = find_trained(run, spec.checkpoint)
     was_offline = os.environ.get(OFFLINE)
     folder = model_folder(trained.spec.model)
+    trained.check_base(folder)
     if spec.harness and was_offline is None:
         # Its data sets may come from the hub, even where the model does not.
         os.environ.pop(OFFLINE, None)

@@ -16,7 +16,7 @@ from tunesmith_core import files
 from tunesmith_core.base_model import BaseModel
 from tunesmith_core.checkpoint_manifest import damage, newest_noted
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.exports import CHECKPOINT_WEIGHTS, has_finished_adapter, saved_steps
+from tunesmith_core.exports import CHECKPOINT_WEIGHTS, chosen_weights
 from tunesmith_core.messages import Message
 from tunesmith_core.runs import ADAPTER_FILES, Run, RunStatus
 from tunesmith_core.spec import RunSpec
@@ -69,7 +69,7 @@ class Trained:
         try:
             base.check_samples()
         except TunesmithError as error:
-            hint = Message("Restore the named files, then export again.")
+            hint = Message("Restore the named files, then try again.")
             raise TunesmithError(error.code, error.message, hint=hint) from error
         return base
 
@@ -111,7 +111,7 @@ class Trained:
             raise TunesmithError(
                 "adapter-not-restored",
                 "{path} does not hold the trained weight {name}.",
-                hint="Export another checkpoint of the run.",
+                hint="Choose another checkpoint of the run.",
                 path=self.weights_path,
                 name=missing[0],
             )
@@ -129,30 +129,16 @@ def find_trained(run: Run, step: int) -> Trained:
         UserError: `nothing-to-export`, or `checkpoint-missing` with the steps that there are.
         EnvironmentProblem: `checkpoint-damaged`.
     """
-    spec, status = run.load_spec(), run.status()
-    if not step and has_finished_adapter(run, status):
-        return Trained(run, spec, status, status.step, run.adapter_path)
-    saved = saved_steps(run)
-    if not saved:
-        raise TunesmithError("nothing-to-export", "The run {run} has no adapter and no checkpoint.", run=run.id)
-    if step and step not in saved:
-        raise TunesmithError(
-            "checkpoint-missing",
-            "The run {run} has no checkpoint of step {step}. It has: {steps}.",
-            run=run.id,
-            step=step,
-            steps=", ".join(map(str, saved)),
-        )
-    chosen = step or max(saved)
-    if problem := damage(saved[chosen]):
+    chosen, folder = chosen_weights(run, step)
+    if folder != run.adapter_path and (problem := damage(folder)):
         raise TunesmithError(
             "checkpoint-damaged",
             "{path}: {problem}",
-            hint="Export another checkpoint of the run.",
-            path=saved[chosen],
+            hint="Choose another checkpoint of the run.",
+            path=folder,
             problem=problem,
         )
-    return Trained(run, spec, status, chosen, saved[chosen])
+    return Trained(run, run.load_spec(), run.status(), chosen, folder)
 
 
 def load_base(folder: Path) -> Any:  # Any: a transformers model

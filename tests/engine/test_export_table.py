@@ -1,0 +1,80 @@
+"""One table of what exports lose: every architecture that llama.cpp has, real tokenizers and the example model."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from tests.engine import causal_types
+from tests.engine.exports import export, overrides_for_llama_cpp, run_for_llama_cpp, trained_run
+from tests.engine.public_data import real_tokenizer
+from tests.real_runs import example_model
+from tunesmith_core.runs import Run
+from tunesmith_engine.export.gguf.architectures import ARCHITECTURES
+
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("home")]
+
+SIZES = {"hidden_size": 256, "intermediate_size": 512}
+"""Multiples of 256, as real models have them: K-quants round 256 numbers together."""
+
+PADDED_TO = 64
+"""Rows of an embedding, of which real models have more than tokens."""
+
+COLUMNS = ("merged", "f16", "q8_0", "q4_k_m")
+MOST_NATS = {"f16": 1e-3, "q8_0": 1e-2}
+"""What is promised; a smaller type may lose what the reference quantizer loses, which its proof checks."""
+
+REAL = {"llama3": "llama", "qwen3": "qwen3", "gemma3": "gemma3_text"}
+
+
+def _with_real_tokenizer(name: str, folder: Path) -> Run:
+    words = real_tokenizer(name)
+    num_rows = -(-len(AutoTokenizer.from_pretrained(words)) // PADDED_TO) * PADDED_TO
+    kind = REAL[name]
+    changes = overrides_for_llama_cpp(kind) | SIZES | {"vocab_size": num_rows}
+    return trained_run(causal_types.write_model(kind, folder / "model", words, **changes))[0]
+
+
+ROWS: dict[str, Callable[[Path], Run]] = {
+    **{kind: lambda folder, kind=kind: run_for_llama_cpp(folder, kind, **SIZES) for kind in ARCHITECTURES},
+    **{
+        f"{kind}, real {name}": lambda folder, name=name: _with_real_tokenizer(name, folder)
+        for name, kind in REAL.items()
+    },
+    "example model": lambda _: trained_run(example_model(), alpha=1.0)[0],
+}
+
+
+def _cells(run: Run, folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the proofs of all exports of a run."""
+    proofs = {"merged": export(run, folder / "merged")["proof"]}
+    for name in COLUMNS[1:]:
+        proofs[name] = export(run, folder / name, "gguf", type_name=name)["proof"]
+    return proofs
+
+
+def _line(name: str, proofs: dict[str, dict[str, Any]]) -> str:
+    cells = [f"{proofs[each]['agreement']:7.1%} {proofs[each]['mean_kl']:8.1e}" for each in COLUMNS]
+    reference = proofs["q4_k_m"]["rounding"]
+    cells.append(f"{reference['agreement']:7.1%} {reference['mean_kl']:8.1e}")
+    return f"{name:<22} | {' | '.join(cells)}\n"
+
+
+def test_what_every_architecture_loses_in_every_type(tmp_path: Path, capsys: Any) -> None:
+    heads = " | ".join(f"{each:<16}" for each in (*COLUMNS, "q4_k_m, reference"))
+    with capsys.disabled():
+        sys.stderr.write(f"\n{platform.machine()}, agreement and mean divergence in nats\n{'':<22} | {heads}\n")
+    for name, make in ROWS.items():
+        folder = tmp_path / name.replace(" ", "-")
+        proofs = _cells(make(folder), folder)
+        with capsys.disabled():
+            sys.stderr.write(_line(name, proofs))
+        assert all((each["passed"], each["num_prompts"]) == (True, 20) for each in proofs.values()), name
+        assert proofs["f16"]["agreement"] == 1, name
+        assert all(proofs[each]["mean_kl"] < most for each, most in MOST_NATS.items()), name
