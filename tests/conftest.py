@@ -93,6 +93,13 @@ def english(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     messages.use_language("en")
 
 
+@pytest.fixture(autouse=True)
+def roomy_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terabyte is free, however full the disk of this machine is."""
+    told = shutil.disk_usage
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: told(path)._replace(free=1 << 40))
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data root of its own below tmp_path, without proxies of this machine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -87,6 +88,7 @@ def sources() -> list[Path]:
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
+@cache
 def declared(path: Path) -> set[str]:
     """The names that a module assigns at its top."""
     targets: list[ast.expr] = []

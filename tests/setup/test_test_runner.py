@@ -94,7 +94,7 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
     assert mypy.startswith("-m mypy")
     assert "lint_imports_command" in contracts
     assert budgets == "-m pytest -p no:cacheprovider -m not long tests/bench | TUNESMITH_EXAMPLE_MODEL"
-    workers = "-m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder"
+    workers = "-m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder --durations=30"
     assert engine == f"{workers} tests/engine | TUNESMITH_EXAMPLE_MODEL"
     apart = "--ignore=tests/windows --ignore=tests/bench --ignore=tests/engine"
     assert tests == f"-m coverage run {workers} {apart} | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
@@ -141,7 +141,7 @@ def test_a_selection_runs_pytest_alone(machine: Machine) -> None:
         "-m mypy",
         "lint_imports",
         "not long tests/bench",
-        "reorder tests/engine",
+        "--durations=30 tests/engine",
         "--ignore=tests/windows",
         "coverage report",
         "not long tests/windows",

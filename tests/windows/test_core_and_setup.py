@@ -6,8 +6,29 @@ import pytest
 
 from tests.windows.conftest import RunTests
 
+MEETING_WINDOWS = """
+    bounded claims cli cli_operations data_library data_roots datafmt_members datafmt_reading downloads environments
+    exports files folder_switch launch limits locks_and_identity memory_limits model_import operations paths placement
+    private row_index runs settings start stop_under_way store supervisor supervisor_disk trash
+""".split()
+"""Files of tests/core about what another system can change: files, names, locks, processes, memory, encodings."""
+
+
+def run_room(run_tests: RunTests, *rooms: str) -> None:
+    run_tests(*rooms, "-p", "no:pytest-qt", "-m", "not long", timeout_s=1500)
+
 
 @pytest.mark.timeout(1600)
-@pytest.mark.parametrize("room", ["tests/core", "tests/setup"])
-def test_the_rooms_tests_pass_on_windows(run_tests: RunTests, room: str) -> None:
-    run_tests(room, "-p", "no:pytest-qt", "-m", "not long", timeout_s=1500)
+def test_the_core_meets_windows(run_tests: RunTests) -> None:
+    run_room(run_tests, *(f"tests/core/test_{name}.py" for name in MEETING_WINDOWS))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1600)
+def test_the_whole_core_passes_on_windows(run_tests: RunTests) -> None:
+    run_room(run_tests, "tests/core")
+
+
+@pytest.mark.timeout(1600)
+def test_the_installer_passes_on_windows(run_tests: RunTests) -> None:
+    run_room(run_tests, "tests/setup")

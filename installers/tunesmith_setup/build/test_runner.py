@@ -45,6 +45,9 @@ PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 MOST_WORKERS = 4
 """Each holds Qt and PyTorch. One more than there are cores: a test often waits for a child, a clock or a disk."""
 
+NUM_SLOWEST = 30
+"""Tests that are named with their times: who shortens the whole begins there."""
+
 MIN_COVERAGE_PERCENT = 100
 WINDOWS_STEP = "Windows under Wine"
 WINDOWS_TESTS = "tests/windows"
@@ -192,6 +195,7 @@ def _run_all(
     """Run pytest under a headless X server and measure the coverage of the bare packages; Windows comes beside."""
     measured = {python: environment | {"COVERAGE_FILE": str(_coverage_file(python))} for python, _ in selections}
     workers = ["-n", str(min((os.cpu_count() or 1) + 1, MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
+    workers += [f"--durations={NUM_SLOWEST}"]
     apart = [f"--ignore={tests}" for tests in (WINDOWS_TESTS, TIMED_TESTS, ENGINE_TESTS)]
 
     def run(name: str, python: Path, arguments: list[str], *before: str) -> None:
