@@ -681,6 +681,10 @@ Click a symbol in the legend to hide its line.</source>
         <translation>JSON Lines (*.jsonl)</translation>
     </message>
     <message>
+        <source>CSV, UTF-8 (*.csv)</source>
+        <translation>CSV，UTF-8 (*.csv)</translation>
+    </message>
+    <message>
         <source>The copy contains JSON Lines, so it is saved as %1.</source>
         <translation>副本的内容是 JSON Lines，因此将保存为 %1。</translation>
     </message>
@@ -6821,6 +6825,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>希伯来语</translation>
     </message>
     <message>
+        <source>Held out: {num:,} of {total:,} rows, because documents stay whole.</source>
+        <translation>留出：{total:,} 行中的 {num:,} 行，因为每篇文档保持完整。</translation>
+    </message>
+    <message>
         <source>Held out: {num:,} of {total:,} rows, because the groups of the column &quot;{column}&quot; stay whole.</source>
         <translation>共 {total:,} 行，留出 {num:,} 行，因为“{column}”列的各组保持完整。</translation>
     </message>
@@ -10249,10 +10257,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>工作表</translation>
     </message>
     <message>
-        <source>Name of the sheet of a workbook that is read. Empty reads the first one with rows.</source>
-        <translation>要读取的工作簿工作表名称。留空则读取第一个有数据的工作表。</translation>
-    </message>
-    <message>
         <source>Weight</source>
         <translation>权重</translation>
     </message>
@@ -10373,6 +10377,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>步</translation>
     </message>
     <message>
+        <source>Name of the sheet of a workbook that is read. Empty reads the first whose columns are recognized.</source>
+        <translation>要读取的工作表名称。留空则读取第一个能识别出各列的工作表。</translation>
+    </message>
+    <message>
         <source>How much of an epoch comes from this file, compared with the other files that have a weight: with 3 and 1, three quarters and one quarter. An epoch stays as long as all files together, so rows of a small file repeat and rows of a large file take turns. 0 takes every row once.</source>
         <translation>与其他有权重的文件相比，一轮中有多少样本来自这个文件：权重 3 和 1 表示四分之三和四分之一。一轮的长度始终等于所有文件行数之和，因此小文件的行会重复，大文件的行轮流使用。0 表示每行用一次。</translation>
     </message>
@@ -10383,6 +10391,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
         <translation>未设定步数时，训练数据要过几遍。设了权重时，一遍的样本数等于所有文件的行数之和。</translation>
+    </message>
+    <message>
+        <source>by epochs</source>
+        <translation>按轮数</translation>
     </message>
     <message>
         <source>Micro-batch size</source>
@@ -10481,6 +10493,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>两次评估之间的步数。0 表示每次运行评估十次。</translation>
     </message>
     <message>
+        <source>ten times per run</source>
+        <translation>每次运行十次</translation>
+    </message>
+    <message>
         <source>Early stopping</source>
         <translation>提前停止</translation>
     </message>
@@ -10491,6 +10507,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>evaluations</source>
         <translation>次评估</translation>
+    </message>
+    <message>
+        <source>never</source>
+        <translation>从不</translation>
     </message>
     <message>
         <source>Sample prompts</source>
@@ -10507,6 +10527,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Steps between samples. 0 takes them with each evaluation.</source>
         <translation>两次示例之间的步数。0 表示每次评估时生成。</translation>
+    </message>
+    <message>
+        <source>with each evaluation</source>
+        <translation>每次评估时</translation>
     </message>
     <message>
         <source>Sample length</source>
@@ -10731,6 +10755,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>WSL</source>
         <translation>WSL</translation>
+    </message>
+    <message>
+        <source>all cores</source>
+        <translation>全部核心</translation>
     </message>
     <message>
         <source>en</source>
@@ -13431,6 +13459,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The hub has no such model. Try other words or fewer filters.</source>
         <translation>模型站没有这样的模型。请换用其他关键词或减少筛选条件。</translation>
+    </message>
+    <message>
+        <source>Offline: from the list of Tunesmith, as of %1</source>
+        <translation>离线：来自 Tunesmith 的列表，截至 %1</translation>
+    </message>
+    <message>
+        <source>Offline: no model of the list matches, and the hub can&apos;t be asked.</source>
+        <translation>离线：列表中没有匹配的模型，也无法查询模型站。</translation>
     </message>
     <message>
         <source>No model of the list matches. Search the hub for others.</source>
@@ -16727,6 +16763,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>In an epoch</source>
         <translation>每轮</translation>
+    </message>
+    <message>
+        <source>Most rows limits which rows are used, not how often: by its weight a file can repeat them.</source>
+        <translation>“最多行数”限制使用哪些行，而不是使用多少次：按权重，文件中的行可能重复。</translation>
     </message>
     <message>
         <source>Further files: %1. Set their weights in the spec.</source>

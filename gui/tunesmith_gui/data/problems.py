@@ -335,7 +335,9 @@ class ProblemsPane(QWidget):
     def _ask_where(self) -> None:
         assert self._spec is not None
         original = Path(self._spec.data.sources[0].path)
-        path = ask_for_copy(self, self.tr("Fix and save as"), original, "-repaired")
+        # Who opened a table wants a table back; other kinds become JSON Lines.
+        as_csv = self.kind == "csv"
+        path = ask_for_copy(self, self.tr("Fix and save as"), original, "-repaired", as_csv=as_csv)
         if path is not None:
             self.save_asked.emit(path, self.chosen_actions())
 
