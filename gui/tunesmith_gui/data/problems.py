@@ -313,7 +313,7 @@ class ProblemsPane(QWidget):
         where = number_words(self.kind, row["line"]) if row.get("line") else ""
         source = self._spec.data.sources[0].path if self._spec else ""
         inside = row["path"].removeprefix(source).lstrip("/\\") if row["path"].startswith(source) else ""
-        return ", ".join(filter(None, (inside, where)))
+        return "  ·  ".join(filter(None, (inside, where)))
 
     def _open(self, item: QTreeWidgetItem, _column: int = 0) -> None:
         place = item.data(0, _ROW_ROLE)
