@@ -681,6 +681,10 @@ Click a symbol in the legend to hide its line.</source>
         <translation>JSON Lines (*.jsonl)</translation>
     </message>
     <message>
+        <source>CSV, UTF-8 (*.csv)</source>
+        <translation>CSV，UTF-8 (*.csv)</translation>
+    </message>
+    <message>
         <source>The copy contains JSON Lines, so it is saved as %1.</source>
         <translation>副本的内容是 JSON Lines，因此将保存为 %1。</translation>
     </message>
@@ -6826,7 +6830,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>Held out: {num:,} of {total:,} rows, because documents stay whole.</source>
-        <translation type="unfinished"></translation>
+        <translation>留出：{total:,} 行中的 {num:,} 行，因为每篇文档保持完整。</translation>
     </message>
     <message>
         <source>Held out: {num:,} of {total:,} rows, because the groups of the column &quot;{column}&quot; stay whole.</source>
@@ -10378,7 +10382,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Name of the sheet of a workbook that is read. Empty reads the first whose columns are recognized.</source>
-        <translation type="unfinished"></translation>
+        <translation>要读取的工作表名称。留空则读取第一个能识别出各列的工作表。</translation>
     </message>
     <message>
         <source>How much of an epoch comes from this file, compared with the other files that have a weight: with 3 and 1, three quarters and one quarter. An epoch stays as long as all files together, so rows of a small file repeat and rows of a large file take turns. 0 takes every row once.</source>
@@ -10394,7 +10398,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>by epochs</source>
-        <translation type="unfinished"></translation>
+        <translation>按轮数</translation>
     </message>
     <message>
         <source>Micro-batch size</source>
@@ -10494,7 +10498,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>ten times per run</source>
-        <translation type="unfinished"></translation>
+        <translation>每次运行十次</translation>
     </message>
     <message>
         <source>Early stopping</source>
@@ -10510,7 +10514,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>never</source>
-        <translation type="unfinished"></translation>
+        <translation>从不</translation>
     </message>
     <message>
         <source>Sample prompts</source>
@@ -10530,7 +10534,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>with each evaluation</source>
-        <translation type="unfinished"></translation>
+        <translation>每次评估时</translation>
     </message>
     <message>
         <source>Sample length</source>
@@ -10758,7 +10762,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>all cores</source>
-        <translation type="unfinished"></translation>
+        <translation>全部核心</translation>
     </message>
     <message>
         <source>en</source>
@@ -13454,11 +13458,11 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Offline: from the list of Tunesmith, as of %1</source>
-        <translation type="unfinished"></translation>
+        <translation>离线：来自 Tunesmith 的列表，截至 %1</translation>
     </message>
     <message>
         <source>Offline: no model of the list matches, and the hub can&apos;t be asked.</source>
-        <translation type="unfinished"></translation>
+        <translation>离线：列表中没有匹配的模型，也无法查询模型站。</translation>
     </message>
     <message>
         <source>No model of the list matches. Search the hub for others.</source>
@@ -16770,6 +16774,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>In an epoch</source>
         <translation>每轮</translation>
+    </message>
+    <message>
+        <source>Most rows limits which rows are used, not how often: by its weight a file can repeat them.</source>
+        <translation>“最多行数”限制使用哪些行，而不是使用多少次：按权重，文件中的行可能重复。</translation>
     </message>
     <message>
         <source>Further files: %1. Set their weights in the spec.</source>

@@ -356,10 +356,21 @@ def _is_no_number(token: str) -> bool:
         return False
 
 
+def csv_delimiter(path: Path, encoding: str) -> str:
+    """Return what stands between the fields of a CSV file. Raises UserError where it can't be read."""
+    by_mark = text_encoding(path, read_head(path))
+    with open_text(path, encoding if by_mark == "utf-8-sig" else by_mark) as file:
+        return _delimiter(_next_line(path, file))
+
+
+def _delimiter(header_line: str) -> str:
+    return max(DELIMITERS, key=header_line.count)
+
+
 def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[tuple[int, Row]]:
     header_line = _next_line(path, file)
     file.seek(0)
-    delimiter = "\t" if kind == "tsv" else max(DELIMITERS, key=header_line.count)
+    delimiter = "\t" if kind == "tsv" else _delimiter(header_line)
     csv.field_size_limit(MAX_ROW_CHARACTERS)
     lines = _CsvLines(path, file, delimiter)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)

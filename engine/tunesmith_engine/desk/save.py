@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core.datafmt import Layout, Row
+from tunesmith_core.datafmt.reading import csv_delimiter
 from tunesmith_core.datafmt.row_index import RowIndex
+from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import EditedRows, SaveDataSpec
@@ -23,7 +25,7 @@ from tunesmith_engine.desk.rules import DROP, KEEP, RULES, SKIP, STOP, TRUNCATE
 from tunesmith_engine.desk.shapes import Shape
 from tunesmith_engine.desk.splitting import Splitter
 from tunesmith_engine.desk.text_rules import text_rules
-from tunesmith_engine.desk.writing import RowsFile, check_targets
+from tunesmith_engine.desk.writing import Outline, RowsFile, check_targets
 
 
 def save_data(host: Host, spec: SaveDataSpec) -> dict[str, Any]:  # Any: JSON values
@@ -80,7 +82,7 @@ class _Copy:
         meter = Meter(self._host, total_bytes(sources))
         if run.evaluation.path and self._acts("leakage"):
             self._read_held_out(run.all_sources()[-1])
-        with RowsFile(target) as file:
+        with self._opened(target) as file:
             for source in sources:
                 self._copy(source, file, meter)
             num_written = file.num_rows
@@ -93,6 +95,16 @@ class _Copy:
             "num_deleted_rows": self._counts["deleted"],
             "actions": {name: {"action": self._actions[name], "count": number} for name, number in changed.items()},
         }
+
+    def _opened(self, target: Path) -> RowsFile:
+        """Return the file that is written; CSV has the separator of the source, and the mark of UTF-8 for Excel."""
+        if target.suffix.lower() != ".csv":
+            return RowsFile(target)
+        source, outline = self._spec.run.data.sources[0], Outline(target)
+        path = Path(source.path)
+        for row in (*head_rows(path, 1, encoding=source.encoding), *self._spec.edited.edits.values()):
+            outline.add(row)
+        return RowsFile(target, outline, delimiter=csv_delimiter(path, source.encoding), encoding="utf-8-sig")
 
     def _read_held_out(self, source: SourceSpec) -> None:
         for file in open_tolerantly(source, self._host.portions, lambda _path, _line, _error: None):

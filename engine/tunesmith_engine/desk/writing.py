@@ -29,6 +29,7 @@ class RowsFile:
     Args:
         target: the file, see `check_targets`; what its name ends in says its kind.
         outline: of all rows, when they become a table.
+        delimiter, encoding: of CSV, as the program expects them that opens it.
 
     Attributes:
         num_rows: written so far.
@@ -37,8 +38,11 @@ class RowsFile:
         UserError: `usage` when its name ends otherwise.
     """
 
-    def __init__(self, target: Path, outline: Outline | None = None) -> None:
+    def __init__(
+        self, target: Path, outline: Outline | None = None, *, delimiter: str = ",", encoding: str = "utf-8"
+    ) -> None:
         self.target, self.num_rows = target, 0
+        self._delimiter, self._encoding = delimiter, encoding
         self._kind = kind_of(target)
         self._part = target.with_name(f".{target.name}.part")
         self._columns = list(outline.columns) if outline else []
@@ -53,9 +57,9 @@ class RowsFile:
 
             self._table = ParquetWriter(self._part, self._schema)
             return self
-        self._file = self._part.open("w", encoding="utf-8", errors="replace", newline="")
+        self._file = self._part.open("w", encoding=self._encoding, errors="replace", newline="")
         if self._kind == ".csv":
-            self._table = csv.DictWriter(self._file, self._columns, restval="")
+            self._table = csv.DictWriter(self._file, self._columns, restval="", delimiter=self._delimiter)
             self._table.writeheader()
         return self
 

@@ -15,10 +15,12 @@ from tunesmith_gui.tr import fill, translate
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.save_file import ask_where_to_save
 
-_ENDING = ".jsonl"
+_ENDING, _CSV = ".jsonl", ".csv"
 
 
-def ask_for_copy(parent: QWidget, title: str, original: Path, addition: str) -> Path | None:
+def ask_for_copy(
+    parent: QWidget, title: str, original: Path, addition: str, *, as_csv: bool = False
+) -> Path | None:
     """Return where to write a copy as JSON Lines, None where the person changed their mind.
 
     Args:
@@ -26,10 +28,13 @@ def ask_for_copy(parent: QWidget, title: str, original: Path, addition: str) -> 
         title: of the question.
         original: the file whose rows are copied.
         addition: what the proposed name adds to that of the file, such as "-edited".
+        as_csv: whether it can be CSV too, by its name; then that is proposed.
     """
-    kind = translate("CopyName", "JSON Lines (*.jsonl)")
-    path = ask_where_to_save(parent, title, f"{original.stem}{addition}{_ENDING}", kind, folder=_folder(original))
-    if path is None or path.suffix.lower() == _ENDING:
+    kind, ending = translate("CopyName", "JSON Lines (*.jsonl)"), _CSV if as_csv else _ENDING
+    table = translate("CopyName", "CSV, UTF-8 (*.csv)")
+    kind = f"{table};;{kind}" if as_csv else kind
+    path = ask_where_to_save(parent, title, f"{original.stem}{addition}{ending}", kind, folder=_folder(original))
+    if path is None or path.suffix.lower() in (_ENDING, ending):
         return path
     renamed = path.with_suffix(_ENDING)
     words = fill(translate("CopyName", "The copy contains JSON Lines, so it is saved as %1."), renamed.name)

@@ -80,7 +80,8 @@ class LibraryCard(Card):
             data_set.name, lambda: self.chosen.emit(data_set), kind="link", icon_name="data", parent=self
         )
         name.setEnabled(not data_set.missing)
-        facts = ElidedLabel(self._words(data_set, uses, file), tone="warn" if data_set.missing else "muted", parent=self)
+        tone = "warn" if data_set.missing else "muted"
+        facts = ElidedLabel(self._words(data_set, uses, file), tone=tone, parent=self)
         name.setAccessibleDescription(facts.text())
         set_tip(name, "\n".join([*(source.path for source in data_set.sources), *(each.run for each in uses)]))
         removed = fill(self.tr("Remove %1 from the library"), data_set.name)

@@ -313,7 +313,7 @@ class ProblemsPane(QWidget):
         where = number_words(self.kind, row["line"]) if row.get("line") else ""
         source = self._spec.data.sources[0].path if self._spec else ""
         inside = row["path"].removeprefix(source).lstrip("/\\") if row["path"].startswith(source) else ""
-        return ", ".join(filter(None, (inside, where)))
+        return "  ·  ".join(filter(None, (inside, where)))
 
     def _open(self, item: QTreeWidgetItem, _column: int = 0) -> None:
         place = item.data(0, _ROW_ROLE)
@@ -335,7 +335,9 @@ class ProblemsPane(QWidget):
     def _ask_where(self) -> None:
         assert self._spec is not None
         original = Path(self._spec.data.sources[0].path)
-        path = ask_for_copy(self, self.tr("Fix and save as"), original, "-repaired")
+        # Who opened a table wants a table back; other kinds become JSON Lines.
+        as_csv = self.kind == "csv"
+        path = ask_for_copy(self, self.tr("Fix and save as"), original, "-repaired", as_csv=as_csv)
         if path is not None:
             self.save_asked.emit(path, self.chosen_actions())
 

@@ -211,8 +211,8 @@ class GetMore(QWidget):
         self.curated.show_items(listed)
         date = self._curated.date if self._curated else ""
         is_offline = self._is_cut_off or self._page.context.preferences.values.offline
-        head = self.tr("Offline: from the list of Tunesmith, as of %1") if is_offline else self.tr("Recommended, as of %1")
-        self._curated_head.setText(fill(head, date))
+        usual, cut_off = self.tr("Recommended, as of %1"), self.tr("Offline: from the list of Tunesmith, as of %1")
+        self._curated_head.setText(fill(cut_off if is_offline else usual, date))
         self._no_curated.setText(
             self.tr("Offline: no model of the list matches, and the hub can't be asked.")
             if is_offline

@@ -115,6 +115,9 @@ class SourcesCard(Card):
             self._grid.addWidget(SafeLabel(text, role="caption", tone="muted", parent=self), 0, column)
         self.further = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.further)
+        capped = self.tr("Most rows limits which rows are used, not how often: by its weight a file can repeat them.")
+        self.capped = SafeLabel(capped, role="caption", tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.capped)
         self.problems = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
         self.body.addWidget(self.problems)
         self._left: set[int] = set()
@@ -159,6 +162,7 @@ class SourcesCard(Card):
         more = len(sources) - len(paths) if paths else 0
         self.further.setText(fill(self.tr("Further files: %1. Set their weights in the spec."), number(more)))
         self.further.setVisible(more > 0)
+        self.capped.setVisible(any(source.most_rows and source.weight for source in sources))
         shares = self._shares(num_rows)
         for place, row in enumerate(self.rows):
             row.refresh(errors[place] if place < len(errors) else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.engine.desk.checking import Row, chat, check, good, host_in, problems_of, spec_of, write_lines
 from tests.engine.desk.test_check import FAULTS
 from tunesmith_core.datafmt.row_index import index_lines
+from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import UserError
 from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.data import EditedRows, SaveDataSpec
@@ -84,11 +86,28 @@ def test_edits_replace_and_delete_rows_also_those_that_could_not_be_read(tmp_pat
     index.mkdir()
     index_lines(path, index, lambda *_: None)
     (index / "deleted").write_bytes((2).to_bytes(8, "little"))
-    edits = {f"{path}:{line}": chat(*words) for line, words in ((2, ("Now?", "Yes.")), (3, ("b", "c")), (4, ("a?", "b.")))}
+    chats = {2: chat("Now?", "Yes."), 3: chat("b", "c"), 4: chat("a?", "b.")}
+    edits = {f"{path}:{line}": row for line, row in chats.items()}
     edited = EditedRows(edits, AbsolutePath(str(index)), AbsolutePath(str(index / "deleted")))
     answer, rows = save(tmp_path, spec_of(path), edited=edited)
     assert rows == [good(1), chat("Now?", "Yes."), chat("a?", "b.")]
     assert (answer["num_edited_rows"], answer["num_deleted_rows"], answer["actions"]) == (2, 1, {})
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_table_stays_the_table_that_excel_opens(tmp_path: Path, delimiter: str) -> None:
+    path, target = tmp_path / "table.csv", tmp_path / "copy.csv"
+    rows = [["question", "answer", "id"], ["Où?", "Là.", "1"], ["Why?", "", "2"], ['A "b"', "x;y,z", "3"]]
+    with path.open("w", encoding="cp1252", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    spec = spec_of(path)
+    spec.data.sources[0].encoding = "windows-1252"
+    with host_in(tmp_path / "operation") as host:
+        save_data(host, SaveDataSpec(spec, "", AbsolutePath(str(target))))
+    assert target.read_bytes().startswith(b"\xef\xbb\xbf")
+    with target.open(encoding="utf-8-sig", newline="") as file:
+        assert list(csv.reader(file, delimiter=delimiter)) == [rows[0], rows[1], rows[3]]
+    assert head_rows(target, 9) == [dict(zip(rows[0], row, strict=True)) for row in (rows[1], rows[3])]
 
 
 def test_rows_of_the_evaluation_file_are_left_out(tmp_path: Path) -> None:

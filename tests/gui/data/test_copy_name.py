@@ -60,3 +60,10 @@ def test_another_ending_is_changed_and_said(
     assert path == (tmp_path / "mine.jsonl" if agrees else None)
     assert "The copy contains JSON Lines, so it is saved as mine.jsonl." in said
     assert "A file with this name exists and will be replaced." in said
+
+
+def test_a_table_can_stay_one(parent: QWidget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mine.csv", "mine.jsonl"):
+        asked = choose(monkeypatch, name)
+        assert ask_for_copy(parent, "Save as", tmp_path / "table.csv", "-new", as_csv=True) == tmp_path / name
+        assert asked == [(tmp_path / "table-new.csv", "CSV, UTF-8 (*.csv);;JSON Lines (*.jsonl)")]

@@ -268,7 +268,7 @@ class TestProblems:
         first = checked.problems.tree.topLevelItem(0)
         assert first is not None
         first.setExpanded(True)
-        assert [first.child(place).text(1) for place in range(2)] == ["Line 3", "b/more.csv, Line 3"]
+        assert [first.child(place).text(1) for place in range(2)] == ["Line 3", "b/more.csv  ·  Line 3"]
 
     def test_a_click_on_a_row_jumps_to_it(self, checked: DataPage, asked: list[Scripted]) -> None:
         asked[0].succeeded.emit(RESULT)

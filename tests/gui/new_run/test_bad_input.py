@@ -176,7 +176,11 @@ class TestBadInput:
         assert "Prompt and response" in page.data_picker.facts.text()
         assert page.facts.num_rows == 40
         assert page.facts.max_tokens == 30 + TEMPLATE_TOKENS  # not the whole context
-        assert [(spec.path, spec.num_rows) for spec in asked] == [(str(data), workbook.NUM_ROWS)]
+        # Which columns are trained says how long a row is, and which sheet is read.
+        said = [{}] if names[0] == "question" else [{}, {"prompt": "Task", "completion": "Result"}]
+        assert [(spec.path, spec.num_rows, spec.columns) for spec in asked] == [
+            (str(data), workbook.NUM_ROWS, columns) for columns in said
+        ]
 
     def test_the_sheet_of_a_workbook_is_chosen_beside_it(
         self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

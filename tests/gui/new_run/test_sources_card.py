@@ -64,7 +64,10 @@ class TestSourcesCard:
         type_into(qtbot, card.rows[1].boxes["weight"], "1")
         assert card.problems.isHidden()
         assert shares(page) == ["about 60  ·  75%  ·  × 3", "about 20  ·  25%"]
+        assert card.capped.isHidden()
         type_into(qtbot, card.rows[1].boxes["most_rows"], "40")
+        assert "not how often" in card.capped.text()
+        assert card.capped.isVisible()
         assert page.facts.num_rows == 60
         assert shares(page) == ["about 45  ·  75%  ·  × 2.2", "about 15  ·  25%"]
         assert [(each.weight, each.most_rows) for each in page.form.spec.data.sources] == [(3.0, None), (1.0, 40)]

@@ -56,11 +56,11 @@ class EditedRows:
 
 @dataclass(frozen=True)
 class SaveDataSpec(_OfRun):
-    """A repaired copy of a run's training data, as JSONL.
+    """A repaired copy of a run's training data.
 
     Attributes:
         folder: of the model, "" for none.
-        target: the file that is written.
+        target: the file that is written, JSONL or, of a CSV file, CSV of the same columns by its name.
         actions: what is done about the rows that a rule finds; a rule that is left out gets its own default.
         edited: what a person has changed in the rows.
     """
