@@ -58,7 +58,7 @@ def write_pdf(page: str, target: Path) -> None:
         height = width * image.height() / image.width()
         page = page.replace(picture, f'<img src="picture:{number}" width="{width:.0f}" height="{height:.0f}">')
     for kind, color in LINES.items():
-        page = page.replace(f'<i class="{kind}"></i>', f'<span style="color:{color}">■</span> ')
+        page = page.replace(f'<i class="{kind}"></i>', f'&nbsp;&nbsp;<span style="color:{color}">■</span> ')
     document.setHtml(_SHEET.sub("", page))
     rect = writer.pageLayout().paintRectPixels(writer.resolution())
     document.documentLayout().setPaintDevice(writer)

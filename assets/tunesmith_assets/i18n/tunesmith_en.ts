@@ -143,6 +143,13 @@
 <context>
     <name>OnComputer</name>
     <message numerus="yes">
+        <source>%Ln model(s) take up %1 on this computer.</source>
+        <translation>
+            <numerusform>%Ln model takes up %1 on this computer.</numerusform>
+            <numerusform>%Ln models take up %1 on this computer.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
         <source>%1 and %n more</source>
         <translation>
             <numerusform>%1 and %n more</numerusform>

@@ -14547,6 +14547,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Tunesmith reads these models and changes nothing.</source>
         <translation>Tunesmith 只读取这些模型，不做任何更改。</translation>
     </message>
+    <message numerus="yes">
+        <source>%Ln model(s) take up %1 on this computer.</source>
+        <translation>
+            <numerusform>%Ln 个模型，共占用 %1。</numerusform>
+        </translation>
+    </message>
     <message>
         <source>Try again</source>
         <translation>重试</translation>

@@ -31,7 +31,7 @@ STYLE = """
 body{font:15px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:52rem;margin:2rem auto;
 padding:0 1rem;overflow-wrap:anywhere}
 h1{font-size:1.6rem;margin-bottom:.2rem}h2{font-size:1.25rem;margin-top:2.2rem}h3{font-size:1rem;margin:1.4rem 0 .2rem}
-p.soft,td.soft{color:var(--soft)}td.soft,th{width:9rem}
+p.soft,td.soft{color:var(--soft)}td.soft,th:first-child:nth-last-child(2){width:9rem}
 .verdict{border-left:4px solid var(--one);padding:.4rem 1rem;font-size:1.1rem}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0;
 border-bottom:1px solid var(--line)}th{font-weight:600}td.text{white-space:pre-wrap}
@@ -146,7 +146,7 @@ def _evaluation(found: evaluations.Values) -> str:
         f"<p class=soft>{_text(evaluations.METRICS.get(each['name'], each['name']))}: {_text(each['reason'])}</p>"
         for each in found["metrics"]
     )
-    step = f"<p class=soft>{_text(Message('step {step}', step=found['step']))}</p>"
+    step = f"<p class=soft>{_label(Message('step {step}', step=found['step']))}</p>"
     return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{reasons}"
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core import conversations
@@ -31,6 +31,7 @@ from tunesmith_gui.chat.service import ModelState
 from tunesmith_gui.chat.turn_view import TurnView
 from tunesmith_gui.chat.weights import Weights, WeightsBox, find_weights
 from tunesmith_gui.context import Context
+from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.banner import Banner, BannerAction
@@ -45,6 +46,8 @@ from tunesmith_gui.widgets.status_chip import StatusChip
 
 NAME_LETTERS = 42
 """Of the run's name: where it has no room for so many, what can be chosen goes below it."""
+ANSWER_LETTERS = 40
+"""Of an answer: where the sides leave no room for so many, the list of conversations makes way."""
 KEEP_MS = 2000
 """Of an answer under way no more is lost when the program ends."""
 REPAINT_MS = 100
@@ -131,6 +134,7 @@ class ChatPage(ModelPage):
         self.drawer.changed.connect(self._on_settings)
         self.drawer.hide()
         row.addWidget(self.drawer)
+        theme().changed.connect(self._fit_sides, Qt.ConnectionType.QueuedConnection)
 
     def _build_header(self) -> QHBoxLayout:
         row = QHBoxLayout()
@@ -399,6 +403,17 @@ class ChatPage(ModelPage):
 
     def _toggle_drawer(self) -> None:
         self.drawer.setVisible(self.more.isChecked())
+        self._fit_sides()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Another width may have room for the list of conversations, or none."""
+        super().resizeEvent(event)
+        self._fit_sides()
+
+    def _fit_sides(self) -> None:
+        """Gives up the list of conversations while the settings leave no room for answers beside it."""
+        wanted = ANSWER_LETTERS * self.fontMetrics().averageCharWidth() + self.list.width() + self.drawer.width()
+        self.list.setVisible(self.drawer.isHidden() or self.width() >= wanted)
 
     def _save(self) -> None:
         """Write the current conversation, one write at a time; one in which nothing was asked is not kept."""

@@ -109,7 +109,7 @@ class FileSummary(QWidget):
         self._shown = shown
         is_question = asks_for_columns(data)
         self.sheets.show_data(data)
-        unread = data.error is not None and not data.skipping_helps
+        unread = data.error is not None and not data.head
         why = "" if is_question or unread else reason_words(data, source)
         self.reason.setText(why)
         self.reason.setVisible(bool(why))

@@ -83,7 +83,8 @@ class OnComputer(QWidget):
         note = self.tr("Tunesmith reads these models and changes nothing.")
         words.addWidget(SafeLabel(note, tone="muted", wrap=True, parent=self._others))
         self.foreign = RowList(self._row, self)
-        for each in (self.own, self.empty, self._others, self.foreign):
+        self.total = SafeLabel(tone="muted", wrap=True, parent=self)
+        for each in (self.own, self.total, self.empty, self._others, self.foreign):
             column.addWidget(each)
             each.hide()
 
@@ -108,6 +109,9 @@ class OnComputer(QWidget):
         self.own.show_items({each.model.path: each for each in shelf.own})
         self.foreign.show_items({each.model.path: each for each in shelf.foreign})
         self._others.setVisible(bool(shelf.foreign))
+        words = self.tr("%Ln model(s) take up %1 on this computer.", "", len(shelf.own))
+        self.total.setText(fill(words, size(sum(each.model.size_bytes for each in shelf.own))))
+        self.total.setVisible(bool(shelf.own))
         self.empty.setVisible(not shelf.own)
         self.looked.emit()
         if self._again:

@@ -53,12 +53,16 @@ def test_the_drawer_says_whether_a_chat_template_is_used(page: ChatPage, has_tem
 
 def test_the_sides_follow_the_size_of_text(page: ChatPage) -> None:
     page.more.click()
+    assert page.list.isVisible()
     widths = page.drawer.width(), page.list.width()
     theme().set_appearance(Scheme.LIGHT, 2.0)
     try:
         settle()
         assert page.drawer.width() > 1.5 * widths[0]
         assert page.list.width() > 1.5 * widths[1]
+        assert not page.list.isVisible(), "the answers need the room"
+        page.more.click()
+        assert page.list.isVisible()
     finally:
         theme().set_appearance(Scheme.LIGHT, 1.0)
         settle()

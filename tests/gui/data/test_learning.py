@@ -110,7 +110,7 @@ class TestLearning:
         assert spec.tokens
         asked[0].succeeded.emit(answer(row(2, is_cut=True, num_lost_tokens=4), row(4)))
         pane = learns.learns
-        for words in ("3 row", "80 tokens", "20 learned (25.0%)", "20.0% lost behind the context of 5", "as a chat"):
+        for words in ("3 row", "80 tokens", "20 learned (25.0%)", "20.0% cut off at the context length of 5", "chat"):
             assert words in pane.totals.text()
         assert pane.place.text() == "Line 2  ·  3 tokens, 1 learned"
         text = pane.view.text.toPlainText()

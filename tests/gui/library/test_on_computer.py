@@ -49,10 +49,20 @@ def dialog(page: LibraryPage) -> ConfirmDialog:
 
 
 @pytest.mark.parametrize(
-    ("count", "words"), [(134_515_008, "135 M"), (999_400_000, "999 M"), (999_885_952, "1.0 B"), (4_022_000_000, "4.0 B")]
+    ("count", "words"),
+    [(134_515_008, "135 M"), (999_400_000, "999 M"), (999_885_952, "1.0 B"), (4_022_000_000, "4.0 B")],
 )
 def test_a_number_of_parameters_is_said_as_people_say_it(count: int, words: str) -> None:
     assert parameters_text(count) == f"{words} parameters"
+
+
+def test_the_models_say_what_they_take_up_together(page: LibraryPage, shelves: Shelves, qtbot: QtBot) -> None:
+    shelves.shelf = shelf_of(placed("one"), placed("two"), placed("org/other", "huggingface"))
+    shown(page, qtbot)
+    assert "2 models take up 2.0 GiB on this computer." in texts(page.here)
+    shelves.shelf = shelf_of()
+    shown(page, qtbot)
+    assert "take up" not in texts(page.here)
 
 
 def test_a_model_says_what_it_is(page: LibraryPage, shelves: Shelves, qtbot: QtBot) -> None:
