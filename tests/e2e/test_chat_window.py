@@ -13,6 +13,8 @@ import pytest
 
 from tests.e2e.test_real_window import screen as screen
 from tunesmith_assets import samples
+from tunesmith_core import conversations
+from tunesmith_core.runs import open_run
 from tunesmith_core.spec import RunSpec
 
 DRIVER = Path(__file__).with_name("drive_chat.py")
@@ -48,7 +50,10 @@ def test_two_clicks_lead_to_the_first_answer(
     path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
     watched = chat("watch", str(path), screen, tmp_path)
     assert watched["clicks"] == MOST_CLICKS
-    again = chat("come-back", watched["run"], screen, tmp_path)
+    run = open_run(watched["run"])
+    for talk in conversations.load(run):
+        conversations.delete(run, talk)
+    again = chat("come-back", run.id, screen, tmp_path)
     assert again["clicks"] == MOST_CLICKS
-    assert again["tokens"] == watched["tokens"] > 0
     assert again["answer"] == watched["answer"]
+    assert again["tokens"] > 0
