@@ -239,6 +239,10 @@ def _jsonl_rows(path: DataFile, file: TextIO, bad: BadRow) -> Iterator[tuple[int
     number = num_blank = 0
     while text := file.readline(MAX_ROW_CHARACTERS + 1):
         number += 1
+        if (plain := _plain_row(text)) is not None:
+            num_blank = 0
+            yield number, plain
+            continue
         if len(text) > MAX_ROW_CHARACTERS:
             bad(number, _too_long(path, number))
             _skip_line(path, file, number)
@@ -276,6 +280,17 @@ def _too_long(path: DataFile, number: int) -> TunesmithError:
         number,
         max_row_characters=MAX_ROW_CHARACTERS,
     )
+
+
+def _plain_row(line: str) -> Row | None:
+    """Return the row of a line of which surely nothing is to be said, None for any other: most of millions are plain."""
+    if line[0] != "{" or "\\u" in line or not line.isascii() or json_values.may_exceed(line):
+        return None
+    try:
+        row, end = _DECODER.scan_once(line, 0)
+    except (ValueError, StopIteration):
+        return None
+    return row if line[end:] in ("\n", "") and len(row) <= MAX_COLUMNS else None
 
 
 def _jsonl_row(path: DataFile, text: str, number: int, indent: int) -> Row:

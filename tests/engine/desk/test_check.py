@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rensa import RMinHash
 
 from tests.engine.desk.checking import Row, as_line, chat, check, good, problems_of, spec_of, write_lines
 from tests.workbooks import write_workbook
 from tunesmith_core.protocol import read_journal
 from tunesmith_engine.desk import check as check_module
+from tunesmith_engine.desk.near import NearRows
 
 FAULTS: dict[str, tuple[Row | str | bytes, bytes]] = {
     "bad-json": ('{"messages": [{"role": "user" "content": "x"}]}', b'"content"'),
@@ -99,6 +101,35 @@ def test_near_copies_are_found(tmp_path: Path) -> None:
     )
     answer = check(tmp_path, spec_of(path))
     assert problems_of(answer).get("near-duplicate", [])[-1:] == [(32, 1)]
+
+
+def test_a_row_is_compared_with_few_of_those_made_from_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+
+    class Counting:
+        def __init__(self, **options: int) -> None:
+            self.minhash = RMinHash(**options)
+            self.update, self.digest = self.minhash.update, self.minhash.digest
+
+        def jaccard(self, other: Counting) -> float:
+            nonlocal compared
+            compared += 1
+            return float(self.minhash.jaccard(other.minhash))
+
+    monkeypatch.setattr("rensa.RMinHash", Counting)
+    num_rows, near = 300, NearRows()
+
+    def made(row: int) -> str:
+        return (
+            f"What comes after {row}, and why is that so among all whole numbers? After {row} comes {row + 1}, for each "
+            f"one has one behind it that is {row * 7} larger by one than {row * 3}."
+        )
+
+    for row in range(num_rows):
+        near.add(row, made(row))
+    assert compared < num_rows * num_rows / 4
+    near.add(num_rows, made(250) + " Yes.")
+    assert (num_rows, 250) in near.pairs
 
 
 def test_answers_that_are_alike_and_rare_labels(tmp_path: Path) -> None:
