@@ -76,6 +76,8 @@ KIND_OF_SUFFIX = {
 JSON_START = re.compile(r'\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$)')
 """How JSON begins in a file whose name says that it is text."""
 DELIMITERS = ",;\t|"
+DELIMITER_LINE = re.compile(rf'"?sep=([{DELIMITERS}])"?\s*', re.IGNORECASE)
+"""A first line that only says the delimiter, as spreadsheets have it."""
 MAX_DIGITS = 1000
 """Of a whole number: the time to read one grows with the square of them."""
 MAX_SKIPPED_CHARACTERS = 16 * MAX_ROW_CHARACTERS
@@ -374,13 +376,14 @@ def _is_no_number(token: str) -> bool:
 def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[tuple[int, Row]]:
     header_line = _next_line(path, file)
     file.seek(0)
-    delimiter = "\t" if kind == "tsv" else max(DELIMITERS, key=header_line.count)
+    delimiter = delimiter_of(header_line, kind)
     csv.field_size_limit(MAX_ROW_CHARACTERS)
     lines = _CsvLines(path, file, delimiter)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] = []
     empty: Row = {}
     num_blank = 0
+    is_header = not DELIMITER_LINE.fullmatch(header_line)
     while record := _csv_record(path, reader, lines, bad if header else _refuse):
         number, values = record
         if not any(values):
@@ -389,7 +392,9 @@ def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[
                 raise blank_error(path, number)
             continue
         num_blank = 0
-        if not header:
+        if not is_header:
+            is_header = True
+        elif not header:
             header = _checked_header(path, values, number)
             empty = dict.fromkeys(header, "")
         elif broken := text_problem("\n".join(values)):
@@ -401,6 +406,12 @@ def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[
         else:
             # Many programs leave out the commas behind the last value.
             yield number, empty | dict(zip(header, values, strict=False))
+
+
+def delimiter_of(line: str, kind: str) -> str:
+    """Return what separates the fields of a table, by its first line that is not blank."""
+    said = DELIMITER_LINE.fullmatch(line)
+    return said[1] if said else "\t" if kind == "tsv" else max(DELIMITERS, key=line.count)
 
 
 def _too_many_fields(path: DataFile, number: int, num_fields: int, num_header: int) -> TunesmithError:

@@ -149,6 +149,7 @@ class Check:
             for line, message in schemas.different():
                 self._problems.add("mixed-schema", Found(file.path, line, message, keys=()), NOTE)
             self._problems.count_more("mixed-schema", schemas.num_more)
+            self._notes += [note for note in file.source.notes.values() if note not in self._notes]
             num_rows = len(self._lines) - self._starts[-1]
             if file.problem is not None:
                 self._unusable.append(range(self._starts[-1], len(self._lines)))

@@ -15,6 +15,9 @@ from tests.workbooks import write_workbook
 from tunesmith_core.protocol import read_journal
 from tunesmith_engine.desk import check as check_module
 from tunesmith_engine.desk.near import NearRows
+from tunesmith_engine.desk.sieve import Sieve
+from tunesmith_engine.desk.text_rules.personal import PERSONAL
+from tunesmith_engine.desk.text_rules.secrets import SECRETS
 
 FAULTS: dict[str, tuple[Row | str | bytes, bytes]] = {
     "bad-json": ('{"messages": [{"role": "user" "content": "x"}]}', b'"content"'),
@@ -87,6 +90,44 @@ def test_copies_are_found_within_and_between_files_and_the_evaluation_file_leaks
     assert [row["row"] for row in found["exact-duplicate"]["rows"]] == [good(7), good(7), good(8), good(2000)]
     assert [(row["line"], row["message"]) for row in found["leakage"]["rows"]] == [(10, "the same as c.jsonl, line 2.")]
     assert answer["num_problem_rows"] == 5
+
+
+def test_what_is_not_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"train": [good(1), good(2)], "test": [good(3)]}))
+    answer = check(tmp_path, spec_of(path))
+    assert answer["notes"] == [f'{path} has lists of rows for evaluation, which are not read: "test".']
+    assert answer["num_rows"] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my card is 4111 1111-1111 1111 here",
+        "call 212-555-0187 today",
+        "call +1 (212) 555 0187",
+        "id 078-05-1120",
+        "pay to GB82 WEST 1234 5698 7654 32",
+        'PassWord\u00a0 = "tr0ub4dor&3"',
+        "SECRET-key: 'abcdefghij0123456789'",
+        "auth token=abcdefghij0123456789",
+        "token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.x",
+        "use AKIAABCDEFGHIJKLMNOP for it",
+        "rk_live_abcdefghij0123456789",
+    ],
+)
+def test_what_a_rule_finds_passes_the_sieve(text: str) -> None:
+    for rule in (PERSONAL, SECRETS):
+        if list(rule.find(text)):
+            assert Sieve([b"none", text.encode(), b"none"]).rows_with(rule.marks) == [1]
+            return
+    pytest.fail("no rule finds anything")
+
+
+def test_a_problem_behind_a_line_that_says_the_delimiter_has_its_column(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("sep=;\nquestion;answer\nWhy, so?;It is so.\nWhat else?;\n")
+    assert problems_of(check(tmp_path, spec_of(path))) == {"empty-answer": [(4, 12)]}
 
 
 def test_near_copies_are_found(tmp_path: Path) -> None:
