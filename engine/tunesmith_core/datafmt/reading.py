@@ -285,12 +285,12 @@ def _too_long(path: DataFile, number: int) -> TunesmithError:
 
 
 def _plain_row(line: str) -> Row | None:
-    """Return the row of a line of which surely nothing is to be said, None for any other: most of millions are plain."""
+    """Return the row of a line that is surely sound, None for any other: most of millions are, and take a short way."""
     if line[0] != "{" or "\\u" in line or not line.isascii() or json_values.may_exceed(line):
         return None
     try:
-        row, end = _DECODER.scan_once(line, 0)
-    except (ValueError, StopIteration):
+        row, end = _DECODER.raw_decode(line)
+    except ValueError:
         return None
     return row if line[end:] in ("\n", "") and len(row) <= MAX_COLUMNS else None
 

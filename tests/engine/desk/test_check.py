@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from rensa import RMinHash
 
-from tests.engine.desk.checking import Row, as_line, chat, check, good, problems_of, spec_of, write_lines
+from tests.engine.desk.checking import Row, as_line, chat, check, good, host_in, problems_of, spec_of, write_lines
 from tests.workbooks import write_workbook
+from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.protocol import read_journal
 from tunesmith_engine.desk import check as check_module
+from tunesmith_engine.desk.check import Check
 from tunesmith_engine.desk.near import NearRows
 from tunesmith_engine.desk.sieve import Sieve
 from tunesmith_engine.desk.text_rules.personal import PERSONAL
@@ -130,6 +132,23 @@ def test_a_problem_behind_a_line_that_says_the_delimiter_has_its_column(tmp_path
     assert problems_of(check(tmp_path, spec_of(path))) == {"empty-answer": [(4, 12)]}
 
 
+def test_rows_behind_those_that_are_compared_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_module, "MOST_ROWS", 300)
+    german = chat("Wie geht es dir heute in dieser Stadt am Fluss?", "Mir geht es gut, und ich bleibe noch hier.")
+    rows = [*map(good, range(1000)), good(5), *([german] * 300)]
+    looked = Check(host_in(tmp_path / "o"), CheckDataSpec(spec_of(write_lines(tmp_path / "a.jsonl", rows))), None)
+    looked.read(0, False)
+    kept = [looked._hashes, looked._answers, looked._lines]
+    assert [len(each) for each in kept] == [512] * 3  # whole batches
+    looked.conclude()
+    answer = looked.answer()
+    assert answer["num_good_rows"] == len(rows)
+    (note,) = [note for note in answer["notes"] if "duplicates" in note and "near" not in note]
+    assert note == "Only the first 512 rows were searched for duplicates."
+    (problem,) = [each for each in answer["problems"] if each["rule"] == "language-mix"]
+    assert problem["rows"][0]["line"] > 1001
+
+
 def test_near_copies_are_found(tmp_path: Path) -> None:
     words = "the quick brown fox jumps over a lazy dog while seven wizards mix quietly in this old blue house tonight"
     path = write_lines(
@@ -162,8 +181,8 @@ def test_a_row_is_compared_with_few_of_those_made_from_one_sentence(monkeypatch:
 
     def made(row: int) -> str:
         return (
-            f"What comes after {row}, and why is that so among all whole numbers? After {row} comes {row + 1}, for each "
-            f"one has one behind it that is {row * 7} larger by one than {row * 3}."
+            f"What comes after {row}, and why is that so among all whole numbers? After {row} comes {row + 1}, for "
+            f"each one has one behind it that is {row * 7} larger by one than {row * 3}."
         )
 
     for row in range(num_rows):
