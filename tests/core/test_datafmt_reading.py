@@ -443,3 +443,9 @@ def test_a_fault_of_a_line_is_told_with_its_column(tmp_path: Path, line: str, co
     if not line.endswith("x"):
         listed = write(tmp_path, "a.json", '[{"text": "a"},\n' + line + "]")
         assert failure(listed).message.startswith(f"{listed}, line 2, column {column}: ")
+
+
+@pytest.mark.parametrize("line", ["sep=;", '"sep=;"', "SEP=;"])
+def test_a_first_line_that_says_the_delimiter_is_no_header(tmp_path: Path, line: str) -> None:
+    path = write(tmp_path, "a.csv", f"{line}\nquestion;answer\n1,5 or 2,5 or 3,5;x,y\n")
+    assert list(datafmt.read_rows(path)) == [(3, {"question": "1,5 or 2,5 or 3,5", "answer": "x,y"})]

@@ -161,7 +161,13 @@ def alpaca(row: dict[str, Any]) -> Turns:
     return [("user", "\n\n".join(filter(None, (row["instruction"], row["input"])))), ("assistant", row["output"])]
 
 
-SPEAKERS = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool"}
+SPEAKERS = {
+    "system": "system",
+    "human": "user",
+    "gpt": "assistant",
+    "function_call": "assistant",
+    "observation": "tool",
+}
 
 
 def sharegpt(row: dict[str, Any]) -> Turns:

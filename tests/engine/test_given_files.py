@@ -129,6 +129,19 @@ def test_each_row_of_an_archive_names_its_member(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_a_compressed_file_in_an_archive_is_read(tmp_path: Path, suffix: str) -> None:
+    pack = gzip.compress if suffix == "gz" else zstandard.ZstdCompressor().compress
+    inner = f"in/a.jsonl.{suffix}"
+    path = write_zip(tmp_path / "a.zip", {inner: pack(JSONL.encode()), "README.md": "# A set\n"})
+    places, said, _ = read(path)
+    assert (said, places[0]) == (ANSWERS, f"{path}/{inner}, line 1")
+    write_zip(path, {inner: pack(JSONL.encode())[:-9]})
+    assert f"{path}/{inner}, line " in refusal_of(path).message
+    write_zip(path, {inner: pack(b'{"text": "%s"}\n' % (b"a" * 100_000) * 400)})
+    assert "unpacks to more than 100 times its size" in refusal_of(path).message
+
+
 def test_a_fault_in_a_member_is_told_with_member_and_line(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "a.zip", {"b.jsonl": JSONL + '{"question": 5\n', "a.jsonl": JSONL})
     assert f"{path}/b.jsonl, line 4, column 15" in refusal_of(path).message

@@ -111,12 +111,14 @@ class Member:
         name: its own, with the folders above it.
         opener: returns its bytes from the beginning.
         path: where it is unpacked; None while it is not.
+        num_bytes: that it takes in the other one.
     """
 
     place: str
     name: str
     opener: Callable[[], BinaryIO]
     path: Path | None = None
+    num_bytes: int = 0
 
     def __str__(self) -> str:
         """Return the place."""

@@ -76,6 +76,8 @@ KIND_OF_SUFFIX = {
 JSON_START = re.compile(r'\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$)')
 """How JSON begins in a file whose name says that it is text."""
 DELIMITERS = ",;\t|"
+DELIMITER_LINE = re.compile(rf'"?sep=([{DELIMITERS}])"?\s*', re.IGNORECASE)
+"""A first line that only says the delimiter, as spreadsheets have it."""
 MAX_DIGITS = 1000
 """Of a whole number: the time to read one grows with the square of them."""
 MAX_SKIPPED_CHARACTERS = 16 * MAX_ROW_CHARACTERS
@@ -239,6 +241,10 @@ def _jsonl_rows(path: DataFile, file: TextIO, bad: BadRow) -> Iterator[tuple[int
     number = num_blank = 0
     while text := file.readline(MAX_ROW_CHARACTERS + 1):
         number += 1
+        if (plain := _plain_row(text)) is not None:
+            num_blank = 0
+            yield number, plain
+            continue
         if len(text) > MAX_ROW_CHARACTERS:
             bad(number, _too_long(path, number))
             _skip_line(path, file, number)
@@ -276,6 +282,17 @@ def _too_long(path: DataFile, number: int) -> TunesmithError:
         number,
         max_row_characters=MAX_ROW_CHARACTERS,
     )
+
+
+def _plain_row(line: str) -> Row | None:
+    """Return the row of a line that is surely sound, None for any other: most of millions are, and take a short way."""
+    if line[0] != "{" or "\\u" in line or not line.isascii() or json_values.may_exceed(line):
+        return None
+    try:
+        row, end = _DECODER.raw_decode(line)
+    except ValueError:
+        return None
+    return row if line[end:] in ("\n", "") and len(row) <= MAX_COLUMNS else None
 
 
 def _jsonl_row(path: DataFile, text: str, number: int, indent: int) -> Row:
@@ -360,23 +377,20 @@ def csv_delimiter(path: Path, encoding: str) -> str:
     """Return what stands between the fields of a CSV file. Raises UserError where it can't be read."""
     by_mark = text_encoding(path, read_head(path))
     with open_text(path, encoding if by_mark == "utf-8-sig" else by_mark) as file:
-        return _delimiter(_next_line(path, file))
-
-
-def _delimiter(header_line: str) -> str:
-    return max(DELIMITERS, key=header_line.count)
+        return delimiter_of(_next_line(path, file), "csv")
 
 
 def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[tuple[int, Row]]:
     header_line = _next_line(path, file)
     file.seek(0)
-    delimiter = "\t" if kind == "tsv" else _delimiter(header_line)
+    delimiter = delimiter_of(header_line, kind)
     csv.field_size_limit(MAX_ROW_CHARACTERS)
     lines = _CsvLines(path, file, delimiter)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] = []
     empty: Row = {}
     num_blank = 0
+    is_header = not DELIMITER_LINE.fullmatch(header_line)
     while record := _csv_record(path, reader, lines, bad if header else _refuse):
         number, values = record
         if not any(values):
@@ -385,7 +399,9 @@ def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[
                 raise blank_error(path, number)
             continue
         num_blank = 0
-        if not header:
+        if not is_header:
+            is_header = True
+        elif not header:
             header = _checked_header(path, values, number)
             empty = dict.fromkeys(header, "")
         elif broken := text_problem("\n".join(values)):
@@ -397,6 +413,12 @@ def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[
         else:
             # Many programs leave out the commas behind the last value.
             yield number, empty | dict(zip(header, values, strict=False))
+
+
+def delimiter_of(line: str, kind: str) -> str:
+    """Return what separates the fields of a table, by its first line that is not blank."""
+    said = DELIMITER_LINE.fullmatch(line)
+    return said[1] if said else "\t" if kind == "tsv" else max(DELIMITERS, key=line.count)
 
 
 def _too_many_fields(path: DataFile, number: int, num_fields: int, num_header: int) -> TunesmithError:

@@ -99,7 +99,8 @@ class Given:
                 if kind in (GZ, ZST, ZIP):
                     file, kind = _nested(file, kind)
             except UserError as error:
-                if error.code != "dataset-empty" and Path(name).suffix.lower() in READ_SUFFIXES:
+                inner = name.lower().removesuffix(".gz").removesuffix(".zst")
+                if error.code != "dataset-empty" and Path(inner).suffix in READ_SUFFIXES:
                     raise
                 self.skipped.append(name)
                 continue
@@ -112,12 +113,12 @@ class Given:
 
 
 def _nested(file: DataFile, kind: str) -> tuple[DataFile, str]:
-    if not isinstance(file, Path) or kind == ZIP:
+    if kind == ZIP:
         raise parse_error(file, "an archive inside of another is not read.")
     return _inside(file, kind)
 
 
-def _inside(path: Path, kind: str) -> tuple[DataFile, str]:
+def _inside(path: DataFile, kind: str) -> tuple[DataFile, str]:
     member = compressed(path, kind)
     inner = file_kind(member)
     if inner in (GZ, ZST, ZIP):

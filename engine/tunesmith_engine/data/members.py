@@ -5,6 +5,7 @@ Nothing is written under a name that an archive says, and what unpacks to far mo
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
 import re
@@ -12,7 +13,8 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from tunesmith_core.datafmt.encoding import GZ, MAX_NAME, DataFile, Member, open_bytes, parse_error
@@ -120,25 +122,25 @@ class Unpacked(io.RawIOBase):
         )
 
 
-def compressed(path: Path, kind: str) -> Member:
-    """Return what a gz or zst file holds."""
-    name = path.stem
-    most = FREE_BYTES + MAX_RATIO * path.stat().st_size
-    return _member(str(path), name, lambda: _gunzip(path) if kind == GZ else _unzstd(path), most)
+def compressed(file: DataFile, kind: str) -> Member:
+    """Return what a gz or zst file holds, which may be one of a ZIP archive."""
+    num_bytes = file.stat().st_size if isinstance(file, Path) else file.num_bytes
+    start = partial(_gunzip if kind == GZ else _unzstd, file)
+    return _member(str(file), PurePosixPath(file.name).stem, start, FREE_BYTES + MAX_RATIO * num_bytes)
 
 
-def _gunzip(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.GzipFile(path, "rb"))
+def _gunzip(file: DataFile) -> BinaryIO:
+    return cast(BinaryIO, gzip.GzipFile(file) if isinstance(file, Path) else gzip.GzipFile(fileobj=file.opener()))
 
 
-def _unzstd(path: Path) -> BinaryIO:
+def _unzstd(file: DataFile) -> BinaryIO:
     # Imported here, because older environments lack the library and only such files need it.
     import zstandard
 
     def begin() -> Any:  # Any: zstandard has no types here
         return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj()
 
-    return cast(BinaryIO, _Frames(open_bytes(path), begin))
+    return cast(BinaryIO, _Frames(open_bytes(file), begin))
 
 
 class _Frames:
@@ -201,7 +203,10 @@ def zip_members(path: Path) -> list[Member]:
         raise _too_much(str(path))
     files = [info for info in infos if not info.is_dir()]
     return [
-        _member(f"{path}/{info.filename}", info.filename, _opener(path, info.filename), info.file_size)
+        dataclasses.replace(
+            _member(f"{path}/{info.filename}", info.filename, _opener(path, info.filename), info.file_size),
+            num_bytes=info.compress_size,
+        )
         for info in sorted(files, key=lambda info: info.filename)
     ]
 

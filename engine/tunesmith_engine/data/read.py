@@ -281,7 +281,7 @@ class Source:
 
 def _is_true(row: datafmt.Row, column: str) -> bool:
     """Return whether a column says true, as JSON or in a copy as CSV."""
-    return str(row.get(column)).lower() == "true"
+    return column in row and str(row[column]).lower() == "true"
 
 
 def notes_of(sources: Iterable[Source]) -> dict[str, str]:

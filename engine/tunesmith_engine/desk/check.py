@@ -101,9 +101,11 @@ class Check:
         self._sources = spec.run.all_sources()
         self._meter = Meter(host, total_bytes(self._sources))
         self._problems = Problems()
-        # Of each row that could be read: 8 bytes for its text, 8 for its answer, 4 for its line, 1 for whether a rule
-        # named it.
+        # Of each row that could be read 1 byte for whether a rule named it; of the first MOST_ROWS also 8 for the text,
+        # 8 for the answer and 4 for the line. Behind them only rows that dearer rules look at have a line.
+        self._num_rows = 0
         self._hashes, self._answers, self._lines, self._named = array("q"), array("q"), array("I"), bytearray()
+        self._later_lines: dict[int, int] = {}
         # The number of the first row of each file, the file, and what it belongs to.
         self._starts: list[int] = []
         self._paths: list[str] = []
@@ -130,7 +132,7 @@ class Check:
         spec = self._sources[number]
         self._specs[spec.path] = spec
         if is_held_out:
-            self._num_train = len(self._lines)
+            self._num_train = self._num_rows
 
         broken: list[str] = []
 
@@ -149,9 +151,10 @@ class Check:
             for line, message in schemas.different():
                 self._problems.add("mixed-schema", Found(file.path, line, message, keys=()), NOTE)
             self._problems.count_more("mixed-schema", schemas.num_more)
-            num_rows = len(self._lines) - self._starts[-1]
+            self._notes += [note for note in file.source.notes.values() if note not in self._notes]
+            num_rows = self._num_rows - self._starts[-1]
             if file.problem is not None:
-                self._unusable.append(range(self._starts[-1], len(self._lines)))
+                self._unusable.append(range(self._starts[-1], self._num_rows))
             self._meter.end_file(file, num_rows)
             if num_rows and file.path in broken:
                 self._num_unread += 1
@@ -164,7 +167,7 @@ class Check:
                 )
 
     def _begin(self, file: Opened, spec: SourceSpec) -> None:
-        self._starts.append(len(self._lines))
+        self._starts.append(self._num_rows)
         self._paths.append(file.path)
         self._kinds.append(file.source.kind)
         self._specs.setdefault(file.path, spec)
@@ -176,7 +179,7 @@ class Check:
             self._reasons[file.path] = recognition(file.layout)
 
     def _read_rows(self, file: Opened, shape: Shape, schemas: Schemas) -> None:
-        batch, num_bytes = _Batch(len(self._lines)), 0
+        batch, num_bytes = _Batch(self._num_rows), 0
         # What is done for each of millions of rows is worth short ways.
         quick_texts, place = shape.quick_texts, shape.answer_place
         for line, row in file.rows:
@@ -195,9 +198,9 @@ class Check:
             batch.answers.append(answer)
             if num_bytes > BATCH_BYTES or len(batch.lines) >= BATCH_ROWS:
                 self._look(batch, shape, schemas, file)
-                batch, num_bytes = _Batch(len(self._lines)), 0
+                batch, num_bytes = _Batch(self._num_rows), 0
                 file.announce(line)
-                self._meter.read(file, len(self._lines) - self._starts[-1])
+                self._meter.read(file, self._num_rows - self._starts[-1])
         self._look(batch, shape, schemas, file)
 
     def _closely(self, line: int, row: Row, shape: Shape, file: Opened, batch: _Batch) -> list[str] | None:
@@ -226,12 +229,13 @@ class Check:
     def _look(self, batch: _Batch, shape: Shape, schemas: Schemas, file: Opened) -> None:
         """Apply the rules about texts to a batch."""
         schemas.add(batch.lines, batch.rows)
-        self._lines.extend(batch.lines)
-        # Of no text it is 0.
-        self._answers.extend(map(hash, batch.answers))
-        self._named.extend(bytes(len(self._lines) - len(self._named)))
-        if len(self._hashes) < MOST_ROWS:
+        self._num_rows += len(batch.lines)
+        self._named.extend(bytes(self._num_rows - len(self._named)))
+        if len(self._lines) < MOST_ROWS:
+            self._lines.extend(batch.lines)
             self._hashes.extend(map(hash, batch.texts))
+            # Of no text it is 0.
+            self._answers.extend(map(hash, batch.answers))
         sieve = Sieve(batch.texts)
         for rule in self._text_rules:
             for place in sieve.rows_with(rule.marks):
@@ -254,20 +258,30 @@ class Check:
         if self._has_near and batch.first < start + limit:
             for row, text in enumerate(batch.texts, batch.first):
                 self._near.add(row, text.decode("utf-8", "replace"))
+                self._keep_line(row, batch)
         for row in self._languages.wanted(batch.first, len(batch.texts)):
             text = batch.texts[row - batch.first][:MOST_LANGUAGE_BYTES]
             self._languages.add(row, text.decode("utf-8", "ignore"))
+            self._keep_line(row, batch)
         if self._lengths and file.layout:
             for row, text in enumerate(batch.texts, batch.first):
                 if self._lengths.wants(row, len(text)):
-                    place = file.source.place(self._lines[row])
+                    self._keep_line(row, batch)
+                    place = file.source.place(self._line(row))
                     self._lengths.add(row, batch.rows[row - batch.first], file.layout, place)
+
+    def _keep_line(self, row: int, batch: _Batch) -> None:
+        if row >= len(self._lines):
+            self._later_lines[row] = batch.lines[row - batch.first]
+
+    def _line(self, row: int) -> int:
+        return self._lines[row] if row < len(self._lines) else self._later_lines[row]
 
     # What can be said at the end
 
     def conclude(self) -> None:
         """Apply the rules that need all rows."""
-        num_rows = min(len(self._hashes), len(self._lines))
+        num_rows = len(self._hashes)
         num_train = num_rows if self._num_train is None else min(self._num_train, num_rows)
         self._add_copies("exact-duplicate", copies(self._hashes, 0, num_train))
         if self._num_train is not None:
@@ -280,19 +294,19 @@ class Check:
         for rows in self._unusable:
             self._named[rows.start : rows.stop] = bytes(len(rows))
             self._num_unrendered += len(rows)
-        if len(self._lines) > MOST_ROWS:
-            words = Message("Only the first {number:,} rows were searched for duplicates.", number=MOST_ROWS)
+        if self._num_rows > len(self._hashes):
+            words = Message("Only the first {number:,} rows were searched for duplicates.", number=len(self._hashes))
             self._notes.append(words)
 
     def _found(self, row: int, message: str) -> Found:
-        return Found(self._path_of(row), self._lines[row], message, keys=())
+        return Found(self._path_of(row), self._line(row), message, keys=())
 
     def _path_of(self, row: int) -> str:
         return self._paths[bisect_right(self._starts, row) - 1]
 
     def _place(self, row: int) -> str:
         number = bisect_right(self._starts, row) - 1
-        return row_place(Path(Path(self._paths[number]).name), self._kinds[number], self._lines[row])
+        return row_place(Path(Path(self._paths[number]).name), self._kinds[number], self._line(row))
 
     def _add_copies(self, rule: str, found: Copies) -> None:
         for row, first in zip(found.rows[:MOST_SHOWN].tolist(), found.firsts[:MOST_SHOWN].tolist(), strict=True):
@@ -303,7 +317,7 @@ class Check:
 
     def _conclude_near(self, num_train: int) -> None:
         for row, first in self._near.pairs:
-            if self._hashes[row] == self._hashes[first]:
+            if row < len(self._hashes) and self._hashes[row] == self._hashes[first]:
                 continue
             message = Message("nearly the same as {place}.", place=self._place(first))
             if row >= num_train > first:
@@ -356,7 +370,7 @@ class Check:
             self._named[row] = 0
         if self._lengths.problem:
             self._problems.add("unwritable", self._found(self._lengths.problem_row, self._lengths.problem.message))
-            self._unusable, self._num_unrendered = [range(len(self._lines))], 0
+            self._unusable, self._num_unrendered = [range(self._num_rows)], 0
         if self._lengths.num_unmeasured:
             self._notes.append(Message("{number:,} long rows were not measured.", number=self._lengths.num_unmeasured))
 
@@ -364,7 +378,7 @@ class Check:
         """Return everything as JSON values, without the hash."""
         problems = self._problems
         locate((each for found in problems.found.values() for each in found), self._specs, self._portions)
-        num_rows = len(self._lines) + self._num_unread + self._num_errors
+        num_rows = self._num_rows + self._num_unread + self._num_errors
         num_refused = self._num_unread + self._num_errors + self._num_unrendered
         return {
             "num_rows": num_rows,

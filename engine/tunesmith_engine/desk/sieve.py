@@ -9,9 +9,9 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
-TEXT, DIGITS, CAPITALS, NAMES = "text", "digits", "capitals", "names"
-"""Views of a batch: as it is; digits as 0, without letters; capitals and digits as X, without small letters; only what
-is in "password:", "password =" and "-----"."""
+TEXT, NUMBERS, NAMES = "text", "numbers", "names"
+"""Views of a batch: as it is; digits and capitals as 0, without what stands between the digits of a long number; small
+letters, without what stands between a name and its value."""
 
 Mark = tuple[str, bytes]
 """A view and what stands in it."""
@@ -19,24 +19,14 @@ Mark = tuple[str, bytes]
 END = b"\xff"
 """Behind each row: no text in UTF-8 has this byte."""
 
-_EVERY = bytes(range(256))
-_LETTERS, _SMALL = string.ascii_letters.encode(), string.ascii_lowercase.encode()
-_KEYS = string.ascii_uppercase.encode() + string.digits.encode()
-_NAMES = b"sSwW:=-"
-
-
-def _table(same: bytes, as_what: bytes, others: bytes = b"") -> bytes:
-    """Return a table that makes the same of several bytes, and something else of all others that are no end."""
-    table = bytearray(others * 255 + END if others else _EVERY)
-    for byte in same:
-        table[byte] = as_what[0]
-    return bytes(table)
+_SIGNS = string.ascii_uppercase.encode() + string.digits.encode()
+# Behind the signs are the bytes of a space that breaks no line.
+_IN_NUMBERS, _IN_NAMES = b" ()./+-\xc2\xa0", b" \t\r\n\xc2\xa0\"'_-"
 
 
 _FOLDED: dict[str, tuple[bytes, bytes]] = {
-    DIGITS: (_table(string.digits.encode(), b"0"), _LETTERS),
-    CAPITALS: (_table(_KEYS, b"X", b" "), _SMALL + b"_-"),
-    NAMES: (bytes.maketrans(b"SW", b"sw"), bytes(byte for byte in _EVERY if byte not in _NAMES + END)),
+    NUMBERS: (bytes.maketrans(_SIGNS, b"0" * len(_SIGNS)), _IN_NUMBERS),
+    NAMES: (bytes.maketrans(string.ascii_uppercase.encode(), string.ascii_lowercase.encode()), _IN_NAMES),
 }
 """By view: what each byte becomes, and which ones are left out."""
 

@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rensa import RMinHash
 
-from tests.engine.desk.checking import Row, as_line, chat, check, good, problems_of, spec_of, write_lines
+from tests.engine.desk.checking import Row, as_line, chat, check, good, host_in, problems_of, spec_of, write_lines
 from tests.workbooks import write_workbook
+from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.protocol import read_journal
 from tunesmith_engine.desk import check as check_module
+from tunesmith_engine.desk.check import Check
+from tunesmith_engine.desk.near import NearRows
+from tunesmith_engine.desk.sieve import Sieve
+from tunesmith_engine.desk.text_rules.personal import PERSONAL
+from tunesmith_engine.desk.text_rules.secrets import SECRETS
 
 FAULTS: dict[str, tuple[Row | str | bytes, bytes]] = {
     "bad-json": ('{"messages": [{"role": "user" "content": "x"}]}', b'"content"'),
@@ -87,6 +94,61 @@ def test_copies_are_found_within_and_between_files_and_the_evaluation_file_leaks
     assert answer["num_problem_rows"] == 5
 
 
+def test_what_is_not_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"train": [good(1), good(2)], "test": [good(3)]}))
+    answer = check(tmp_path, spec_of(path))
+    assert answer["notes"] == [f'{path} has lists of rows for evaluation, which are not read: "test".']
+    assert answer["num_rows"] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my card is 4111 1111-1111 1111 here",
+        "call 212-555-0187 today",
+        "call +1 (212) 555 0187",
+        "id 078-05-1120",
+        "pay to GB82 WEST 1234 5698 7654 32",
+        'PassWord\u00a0 = "tr0ub4dor&3"',
+        "SECRET-key: 'abcdefghij0123456789'",
+        "auth token=abcdefghij0123456789",
+        "token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.x",
+        "use AKIAABCDEFGHIJKLMNOP for it",
+        "rk_live_abcdefghij0123456789",
+    ],
+)
+def test_what_a_rule_finds_passes_the_sieve(text: str) -> None:
+    for rule in (PERSONAL, SECRETS):
+        if list(rule.find(text)):
+            assert Sieve([b"none", text.encode(), b"none"]).rows_with(rule.marks) == [1]
+            return
+    pytest.fail("no rule finds anything")
+
+
+def test_a_problem_behind_a_line_that_says_the_delimiter_has_its_column(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("sep=;\nquestion;answer\nWhy, so?;It is so.\nWhat else?;\n")
+    assert problems_of(check(tmp_path, spec_of(path))) == {"empty-answer": [(4, 12)]}
+
+
+def test_rows_behind_those_that_are_compared_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_module, "MOST_ROWS", 300)
+    german = chat("Wie geht es dir heute in dieser Stadt am Fluss?", "Mir geht es gut, und ich bleibe noch hier.")
+    rows = [*map(good, range(1000)), good(5), *([german] * 300)]
+    looked = Check(host_in(tmp_path / "o"), CheckDataSpec(spec_of(write_lines(tmp_path / "a.jsonl", rows))), None)
+    looked.read(0, False)
+    kept = [looked._hashes, looked._answers, looked._lines]
+    assert [len(each) for each in kept] == [512] * 3  # whole batches
+    looked.conclude()
+    answer = looked.answer()
+    assert answer["num_good_rows"] == len(rows)
+    (note,) = [note for note in answer["notes"] if "duplicates" in note and "near" not in note]
+    assert note == "Only the first 512 rows were searched for duplicates."
+    (problem,) = [each for each in answer["problems"] if each["rule"] == "language-mix"]
+    assert problem["rows"][0]["line"] > 1001
+
+
 def test_near_copies_are_found(tmp_path: Path) -> None:
     words = "the quick brown fox jumps over a lazy dog while seven wizards mix quietly in this old blue house tonight"
     path = write_lines(
@@ -99,6 +161,35 @@ def test_near_copies_are_found(tmp_path: Path) -> None:
     )
     answer = check(tmp_path, spec_of(path))
     assert problems_of(answer).get("near-duplicate", [])[-1:] == [(32, 1)]
+
+
+def test_a_row_is_compared_with_few_of_those_made_from_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+
+    class Counting:
+        def __init__(self, **options: int) -> None:
+            self.minhash = RMinHash(**options)
+            self.update, self.digest = self.minhash.update, self.minhash.digest
+
+        def jaccard(self, other: Counting) -> float:
+            nonlocal compared
+            compared += 1
+            return float(self.minhash.jaccard(other.minhash))
+
+    monkeypatch.setattr("rensa.RMinHash", Counting)
+    num_rows, near = 300, NearRows()
+
+    def made(row: int) -> str:
+        return (
+            f"What comes after {row}, and why is that so among all whole numbers? After {row} comes {row + 1}, for "
+            f"each one has one behind it that is {row * 7} larger by one than {row * 3}."
+        )
+
+    for row in range(num_rows):
+        near.add(row, made(row))
+    assert compared < num_rows * num_rows / 4
+    near.add(num_rows, made(250) + " Yes.")
+    assert (num_rows, 250) in near.pairs
 
 
 def test_answers_that_are_alike_and_rare_labels(tmp_path: Path) -> None:

@@ -6,8 +6,11 @@ import re
 from collections.abc import Callable, Iterator
 
 from tunesmith_core.messages import Message
-from tunesmith_engine.desk.sieve import DIGITS, TEXT
+from tunesmith_engine.desk.sieve import NUMBERS, TEXT
 from tunesmith_engine.desk.text_rules.finding import Finding, TextRule
+
+LEAST_NUMBER = 9
+"""Digits of the shortest number; an account has at least twelve, or capitals in place of some."""
 
 ID_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
 ID_CHECKS = "10X98765432"
@@ -79,4 +82,4 @@ def find_personal_data(text: str) -> Iterator[Finding]:
             yield Finding(*found.span(), what, instead)
 
 
-PERSONAL = TextRule("personal-data", ((TEXT, b"@"), (DIGITS, b"000")), find_personal_data)
+PERSONAL = TextRule("personal-data", ((TEXT, b"@"), (NUMBERS, b"0" * LEAST_NUMBER)), find_personal_data)

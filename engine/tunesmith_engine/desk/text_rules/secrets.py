@@ -6,11 +6,8 @@ import re
 from collections.abc import Iterator
 
 from tunesmith_core.messages import Message
-from tunesmith_engine.desk.sieve import CAPITALS, NAMES
+from tunesmith_engine.desk.sieve import NAMES, TEXT
 from tunesmith_engine.desk.text_rules.finding import Finding, TextRule
-
-LEAST_KEY = 6
-"""Capitals and digits in the shortest key: of 20 random letters and digits, 12 are some on average."""
 
 INSTEAD = "[SECRET]"
 
@@ -50,8 +47,15 @@ def find_secrets(text: str) -> Iterator[Finding]:
         yield Finding(*found.span(), KINDS[found.lastgroup or ""][0], INSTEAD)
 
 
+BEGINNINGS = (
+    *("-----BEGIN", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "AIza"),
+    *("xox", "k_live_", "k_test_", "npm_", "sk-", ".eyJ"),
+)
+ENDS = ("key:", "key=", "token:", "token=", "passwd:", "passwd=", "password:", "password=")
+"""Names behind which a value stands, as the view of names has them."""
+
 SECRETS = TextRule(
     "secret",
-    ((CAPITALS, b"X" * LEAST_KEY), (NAMES, b"ssw:"), (NAMES, b"ssw="), (NAMES, b"-----")),
+    (*((TEXT, word.encode()) for word in BEGINNINGS), *((NAMES, word.encode()) for word in ENDS)),
     find_secrets,
 )
