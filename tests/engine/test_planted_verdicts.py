@@ -156,7 +156,7 @@ def test_too_few_steps(outcome: Told) -> None:
 
 def test_rows_known_by_heart(outcome: Told) -> None:
     # The lowest loss is met within a few steps: seldom measured, it is missed by more than the rise that tells.
-    verdict = outcome(random_rows(8), random_rows(40)[20:], steps=150, evaluation={"every_steps": 5})
+    verdict = outcome(random_rows(8), random_rows(40)[20:], steps=400, evaluation={"every_steps": 5})
     assert (verdict.outcome, steps_of(verdict)[0]) == (Outcome.OVERFITTED, "until-step")
     assert f"Overfitting since step {verdict.best_step}" in verdict.sentence
 
