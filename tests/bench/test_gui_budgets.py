@@ -37,7 +37,7 @@ FOLDERS = [str(Path(__file__).parents[2] / name) for name in ("gui", "engine", "
 pytestmark = pytest.mark.usefixtures("own_garbage")
 
 
-def spin(until: Callable[[], bool], limit_s: float = 30.0) -> None:
+def spin(until: Callable[[], bool], limit_s: float = 120.0) -> None:
     """Run the event loop, which lets other threads have the interpreter, until something is true."""
     end = time.perf_counter() + limit_s
     while not until():
@@ -104,14 +104,16 @@ def test_flood_of_100k_events_never_stalls_the_window(
     def worst_stall_ms() -> float:
         owner, model = QObject(), DashboardModel()
         tail, watchdog = JournalTail(owner), StallWatchdog()
-        spin(lambda: watchdog.worst_s > 0)
-        watchdog.worst_s = 0.0
-        start = time.perf_counter()
-        follow = tail.follow(journal, pack, model.apply, pytest.fail)
-        spin(lambda: follow.caught_up)
-        took.append(time.perf_counter() - start)
-        tail.shutdown()
-        watchdog.shutdown()
+        try:
+            spin(lambda: watchdog.worst_s > 0)
+            watchdog.worst_s = 0.0
+            start = time.perf_counter()
+            follow = tail.follow(journal, pack, model.apply, pytest.fail)
+            spin(lambda: follow.caught_up)
+            took.append(time.perf_counter() - start)
+        finally:
+            tail.shutdown()
+            watchdog.shutdown()
         assert len(model.steps) == NUM_STEPS
         return watchdog.worst_s * 1000
 
