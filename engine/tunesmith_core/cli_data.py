@@ -110,6 +110,7 @@ def add_commands(parser: Parser) -> None:
     add("list", list_sets, "list the data sets of the library", takes_files=False)
     keep = add("add", add_set, "add files to the library under a name")
     keep.add_argument("--name", required=True, metavar="NAME", help="name of the data set")
+    keep.add_argument("--overwrite", action="store_true", help="replace the files of a data set of this name")
     away = add("remove", remove_set, "take a data set out of the library; its files stay", takes_files=False)
     away.add_argument("name", metavar="NAME", help="name of the data set")
 
@@ -322,7 +323,8 @@ def _row(data_set: DataSet) -> tuple[str, ...]:
 
 def add_set(arguments: Namespace) -> int:
     """Add files to the library."""
-    added = data_library.add(arguments.name, cli_sources.run_of(arguments).data.sources)
+    sources = cli_sources.run_of(arguments).data.sources
+    added = data_library.add(arguments.name, sources, overwrite=arguments.overwrite)
     if arguments.json:
         terminal.say_json(_values(added))
     else:

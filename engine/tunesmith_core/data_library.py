@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tunesmith_core import datafmt, files, json_values, paths
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.locks import FileLock
+from tunesmith_core.messages import Message
 from tunesmith_core.runs import Run, iter_runs
 from tunesmith_core.spec_sections import SourceSpec
 
@@ -117,11 +119,17 @@ def find(name: str) -> DataSet:
     return found
 
 
-def add(name: str, sources: Sequence[SourceSpec]) -> DataSet:
-    """Keep files under a name; a set of that name gets these files and keeps its versions.
+def add(name: str, sources: Sequence[SourceSpec], *, overwrite: bool = False) -> DataSet:
+    """Keep files under a name; a set of the same files keeps its versions, and so does one whose files are replaced.
+
+    Args:
+        name: of the set.
+        sources: the files.
+        overwrite: whether they replace others that have this name.
 
     Raises:
-        UserError: what is wrong with a file; `usage` without a name or files.
+        UserError: what is wrong with a file; `usage` without a name or files; `dataset-name-taken`, with the `path` of
+            what has the name and a `free` one.
     """
     if not name.strip() or not sources:
         raise TunesmithError("usage", "A data set needs a name and at least one file.")
@@ -129,6 +137,16 @@ def add(name: str, sources: Sequence[SourceSpec]) -> DataSet:
     head = datafmt.sniff(Path(sources[0].path), encoding=sources[0].encoding)
     with _registry() as known:
         before = known.get(name)
+        if before and not overwrite and [each.path for each in before.sources] != [each.path for each in sources]:
+            free = next(free for number in count(2) if (free := f"{name} {number}") not in known)
+            raise TunesmithError(
+                "dataset-name-taken",
+                "The library already keeps {path} as {name}.",
+                hint=Message('Choose another name, such as "{free}", or add --overwrite to replace it.', free=free),
+                name=name,
+                path=", ".join(each.path for each in before.sources),
+                free=free,
+            )
         known[name] = _with_version(
             DataSet(
                 name,

@@ -289,6 +289,12 @@ CODES: dict[str, ErrorCode] = {
         "Data sets of the library are named when they are added.",
         "Run tunesmith data list to see them.",
     ),
+    "dataset-name-taken": ErrorCode(
+        USER,
+        "The library already has a data set of this name",
+        "It keeps other files under this name.",
+        "Choose another name, or replace the files of that data set.",
+    ),
     "dataset-encoding": ErrorCode(
         USER,
         "The data file is not UTF-8",

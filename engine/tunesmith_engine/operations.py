@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core.datafmt.reading import BadRow, Row
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.exports import chosen_weights
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.chat import AskSpec, ChatSpec, RenderSpec
@@ -35,7 +34,7 @@ from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.operations.kinds.hub import HubSpec, PushSpec, SearchSpec
 from tunesmith_core.operations.kinds.questions import PassagesSpec, QuestionsSpec
-from tunesmith_core.operations.kinds.rows import IndexSpec
+from tunesmith_core.operations.kinds.rows import IndexSpec, Placed
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
@@ -133,8 +132,10 @@ def copy_rows(host: Host, spec: IndexSpec) -> Answer:
     from tunesmith_core.operations.kinds.rows import copied
     from tunesmith_engine.data.read import Source
 
-    def opened(bad: BadRow) -> Iterator[tuple[int, Row]]:
-        return Source(spec.source, skip_bad_rows=True, on_problem=bad).rows()
+    def opened(bad: Callable[[str, int, TunesmithError], None]) -> Iterator[Placed]:
+        source = Source(spec.source, skip_bad_rows=True)
+        source.on_problem = lambda number, error: bad(source.shown_path, number, error)
+        return ((source.shown_path, number, row) for number, row in source.rows())
 
     return copied(host, spec, file_kind(spec.path), opened)
 

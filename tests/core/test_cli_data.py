@@ -243,6 +243,13 @@ def test_the_library_is_filled_listed_and_emptied(home: Path, data_file: Path, s
     out = said("list")[1].splitlines()
     assert out[1].split()[:6] == ["mine", "1", "0.3", "KiB", "messages", "1"]
     assert [each["name"] for each in json.loads(said("list", "--json")[1])] == ["mine", "more"]
+    other = data_file.with_name("other.jsonl")
+    other.write_bytes(data_file.read_bytes())
+    code, _, err = said("add", str(other), "--name", "mine")
+    assert (code, "dataset-name-taken" in err, '"mine 2", or add --overwrite' in err) == (2, True, True)
+    replaced = json.loads(said("add", str(other), "--name", "mine", "--overwrite", "--json")[1])
+    assert replaced["sources"][0]["path"] == str(other)
+    said("add", str(data_file), "--name", "mine", "--overwrite")
     data_file.unlink()
     assert f"mine: the file {data_file} is missing." in said("list")[2]
     assert said("remove", "mine")[1] == "mine is no longer in the library. Its files are unchanged.\n"

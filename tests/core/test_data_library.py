@@ -53,11 +53,27 @@ def test_a_set_of_several_files_has_one_hash_of_all(data_file: Path, tmp_path: P
     assert version.noted == f"{hashes[0][:16]}, {hashes[1][:16]}"
 
 
-def test_adding_again_keeps_versions_and_date(data_file: Path, tmp_path: Path) -> None:
+def test_files_of_another_set_are_replaced_only_when_that_was_said(data_file: Path, tmp_path: Path) -> None:
+    other, name = tmp_path / "other.csv", "我的数据"
+    other.write_text("question,answer\na,b\n")
+    data_library.add(name, [source(data_file)])
+    data_library.add(f"{name} 2", [source(other)])
+    with pytest.raises(UserError, match="already keeps") as refused:
+        data_library.add(name, [source(other)])
+    assert refused.value.code == "dataset-name-taken"
+    assert refused.value.message.values == {"name": name, "path": str(data_file), "free": f"{name} 3"}
+    assert f"{name} 3" in refused.value.hint
+    assert data_library.find(name).sources[0].path == str(data_file)
+    # The same file may be kept in another way.
+    assert data_library.add(name, [SourceSpec(path=str(data_file), format="messages")]).format == "messages"
+
+
+def test_replacing_keeps_versions_and_date(data_file: Path, tmp_path: Path) -> None:
     first = data_library.add("mine", [source(data_file)])
     other = tmp_path / "other.csv"
     other.write_text("question,answer\na,b\n")
-    again = data_library.add("mine", [SourceSpec(path=str(other), format="prompt-completion-raw")])
+    raw = SourceSpec(path=str(other), format="prompt-completion-raw")
+    again = data_library.add("mine", [raw], overwrite=True)
     assert (again.created, len(again.versions)) == (first.created, 2)
     assert (again.format, again.columns) == ("prompt-completion-raw", ("question", "answer"))
 

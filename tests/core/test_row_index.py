@@ -86,7 +86,9 @@ class TestJsonLines:
 
         assert all_rows(index) == [{"a": 1}, {"a": 2}]
         assert [index.number(place) for place in (0, 1)] == [1, 4]
-        assert [index.places_of(number) for number in (1, 2, 4, 5)] == [[0], [], [1], []]
+        name = str(tmp_path / "a.jsonl")
+        assert [list(index.places_of(name, number)) for number in (1, 2, 4, 5)] == [[0], [], [1], []]
+        assert list(index.positions()) == [(name, 1, 0), (name, 4, 0)]
 
     def test_a_line_longer_than_a_piece_is_one_row(
         self, tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
@@ -163,12 +165,36 @@ class TestOtherFiles:
         assert told[-1]["rows"] == 1
 
     def test_numbers_of_several_files_are_found_in_each(self, tmp_path: Path) -> None:
-        rows = [(1, {"a": 1}), (2, {"a": 2}), (1, {"b": 1}), (4, {"b": 4})]
+        # Those of the second go on where the first ends, and a page of the last has two rows.
+        places = [("é", 1), ("b", 2), ("b", 4), ("c", 1), ("c", 2), ("c", 2)]
         source = write(tmp_path / "several.zip", b"")
+        rows = ((file, number, {"a": place}) for place, (file, number) in enumerate(places))
         row_index.copy_rows(rows, source, tmp_path, lambda *_so_far: None)
         index = RowIndex(tmp_path)
 
-        assert [index.places_of(number) for number in (1, 2, 3, 4)] == [[0, 2], [1], [], [3]]
+        found = {(file, number): list(index.places_of(file, number)) for file in "ébcd" for number in range(5)}
+        assert {key: each for key, each in found.items() if each} == {
+            ("é", 1): [0], ("b", 2): [1], ("b", 4): [2], ("c", 1): [3], ("c", 2): [4, 5],
+        }  # fmt: skip
+        assert list(index.positions()) == [*((*place, 0) for place in places[:5]), ("c", 2, 1)]
+        index.close()
+
+    def test_files_that_begin_while_somebody_looks_are_found(self, tmp_path: Path) -> None:
+        looks: list[tuple[list[int], list[int]]] = []
+        source = write(tmp_path / "several.zip", b"")
+
+        def look(*_so_far: int) -> None:
+            index.refresh()
+            looks.append((list(index.places_of("a", 1)), list(index.places_of("b", 1))))
+
+        with row_index.IndexWriter(tmp_path, write(tmp_path / "rows.jsonl", b"{}\n" * 3), source, look) as writer:
+            index = RowIndex(tmp_path)
+            for place, (file, number) in enumerate((("a", 1), ("a", 2), ("b", 1))):
+                writer.add(3 * place, 3 * place + 3, number, file)
+                writer.tell(0)
+        index.close()
+
+        assert looks == [([0], []), ([0], []), ([0], [2])]
 
     def test_what_json_does_not_know_becomes_text(self) -> None:
         assert row_index.json_line({"a": Path("x"), "b": "\ud800"}) == b'{"a": "x", "b": "\\ud800"}\n'

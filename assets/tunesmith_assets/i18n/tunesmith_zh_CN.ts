@@ -6485,6 +6485,18 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请检查哪一列是回答，并增大上下文长度。</translation>
     </message>
     <message>
+        <source>The library already has a data set of this name</source>
+        <translation>数据集库中已有同名的数据集</translation>
+    </message>
+    <message>
+        <source>It keeps other files under this name.</source>
+        <translation>该名称下保存的是其他文件。</translation>
+    </message>
+    <message>
+        <source>Choose another name, or replace the files of that data set.</source>
+        <translation>请换一个名称，或替换该数据集的文件。</translation>
+    </message>
+    <message>
         <source>The checkpoint no longer fits the run</source>
         <translation>检查点与本次运行已不匹配</translation>
     </message>
@@ -6699,6 +6711,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Choose another name, or replace the file.</source>
         <translation>请换一个名称，或替换该文件。</translation>
+    </message>
+    <message>
+        <source>Choose another name, such as &quot;{free}&quot;, or add --overwrite to replace it.</source>
+        <translation>请换一个名称，例如“{free}”，或加上 --overwrite 替换它。</translation>
     </message>
     <message>
         <source>Choose the base model that it was trained on.</source>
@@ -7323,6 +7339,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The learning rate is too high. Train again with a fifth of it.</source>
         <translation>学习率过高。请用五分之一的学习率重新训练。</translation>
+    </message>
+    <message>
+        <source>The library already keeps {path} as {name}.</source>
+        <translation>数据集库已用名称“{name}”保存了 {path}。</translation>
     </message>
     <message>
         <source>The loss was NaN or infinite in every step. Nothing was learned.</source>
@@ -8519,6 +8539,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>replace a file that is already there</source>
         <translation>替换已存在的文件</translation>
+    </message>
+    <message>
+        <source>replace the files of a data set of this name</source>
+        <translation>替换同名数据集的文件</translation>
     </message>
     <message>
         <source>restored {path}</source>
@@ -13690,6 +13714,26 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Cancel</source>
         <translation>取消</translation>
     </message>
+    <message>
+        <source>Replace %1 in the library?</source>
+        <translation>要替换数据集列表中的“%1”吗？</translation>
+    </message>
+    <message>
+        <source>The library already keeps %1 as %2.</source>
+        <translation>数据集列表中的“%2”已是 %1。</translation>
+    </message>
+    <message>
+        <source>The versions of the data set are kept. No file is changed.</source>
+        <translation>数据集的各个版本会保留，文件本身不会改动。</translation>
+    </message>
+    <message>
+        <source>Add as %1</source>
+        <translation>以“%1”加入</translation>
+    </message>
+    <message>
+        <source>Replace</source>
+        <translation>替换</translation>
+    </message>
 </context>
 <context>
     <name>LargeChartDialog</name>
@@ -16859,6 +16903,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Save spec…</source>
         <translation>保存配置…</translation>
+    </message>
+    <message>
+        <source>Cancel the start</source>
+        <translation>取消启动</translation>
     </message>
     <message>
         <source>Progress of the download</source>

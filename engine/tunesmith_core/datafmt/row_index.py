@@ -11,9 +11,9 @@ import json
 import os
 import struct
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import pairwise
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,12 +30,10 @@ PIECE_BYTES = 1024**2
 _ENTRY = struct.Struct("<QQQ")
 """Where a row begins, where it ends, and its number in the file."""
 ENTRIES_TOGETHER = 4096
-_PLACE = struct.Struct("<Q")
-"""Where a part begins: an archive or a folder holds several files, and rows are numbered in each."""
-MOST_PARTS = 1000
-"""In which a number is looked for; a folder may hold a file for each example."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
+Position = tuple[str, int, int]
+"""Where a row is read: its file, its number there, and how many rows of that number come before: a page has several."""
 Tell = Callable[[int, int], object]
 """Told how many rows are indexed and how many bytes of the file are done, now and then."""
 
@@ -57,8 +55,9 @@ class IndexWriter:
         facts = {"rows": str(rows_path), "source": str(source), "size": state.st_size, "changed_ns": state.st_mtime_ns}
         files.atomic_write_json(folder / FACTS, facts)
         self._file = (folder / INDEX).open("wb")
-        self._parts = (folder / PARTS).open("wb")
-        self._last_number = 0
+        # Unbuffered: no row is seen before its part.
+        self._parts = (folder / PARTS).open("wb", buffering=0)
+        self._last_file = ""
 
     def __enter__(self) -> IndexWriter:
         return self
@@ -67,11 +66,11 @@ class IndexWriter:
         self._file.close()
         self._parts.close()
 
-    def add(self, begin: int, end: int, number: int) -> None:
-        """Add a row; a number that is no higher than the one before begins another part."""
-        if number <= self._last_number or not self.num_rows:
-            self._parts.write(_PLACE.pack(self.num_rows))
-        self._last_number = number
+    def add(self, begin: int, end: int, number: int, file: str) -> None:
+        """Add a row of a file; an archive or a folder holds several, and rows are numbered in each."""
+        if file != self._last_file:
+            self._parts.write(json_line([self.num_rows, file]))
+            self._last_file = file
         self._file.write(_ENTRY.pack(begin, end, number))
         self.num_rows += 1
 
@@ -82,7 +81,6 @@ class IndexWriter:
     def tell(self, done_bytes: int) -> None:
         """Let others see the rows so far, and say so."""
         self._file.flush()
-        self._parts.flush()
         self._told_s = time.monotonic()
         self._tell(self.num_rows, done_bytes)
 
@@ -98,9 +96,10 @@ def serves_as_it_is(path: Path, kind: str, encoding: str) -> bool:
 
 def index_lines(path: Path, folder: Path, tell: Tell) -> int:
     """Write the index of a file that serves as it is; return how many rows it has. Raises UserError or OSError."""
+    name = str(path)
     with open_bytes(path) as file, IndexWriter(folder, path, path, tell) as index:
         for begin, end, number in _lines(file):
-            index.add(begin, end, number)
+            index.add(begin, end, number, name)
             if not index.num_rows % 1024 and index.is_due():
                 index.tell(end)
         index.tell(path.stat().st_size)
@@ -123,21 +122,21 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, int, int]]:
         yield begin, position, number
 
 
-def copy_rows(rows: Iterable[tuple[int, Row | str]], source: Path, folder: Path, tell: Tell) -> int:
+def copy_rows(rows: Iterable[tuple[str, int, Row | str]], source: Path, folder: Path, tell: Tell) -> int:
     """Write rows as JSON lines with their index, a text for one that can't be read; return how many there are.
 
     Args:
-        rows: numbers in the file, and rows.
-        source: the file that they come from.
+        rows: files, numbers there, and rows.
+        source: the file, folder or archive that they come from.
         folder: where copy and index are written.
         tell: told how far it is; the bytes are those of the copy.
     """
     position = 0
     with (folder / COPY).open("wb") as copy, IndexWriter(folder, folder / COPY, source, tell) as index:
-        for number, row in rows:
+        for file, number, row in rows:
             text = json_line(row)
             copy.write(text)
-            index.add(position, position + len(text), number)
+            index.add(position, position + len(text), number, file)
             position += len(text)
             if index.is_due():
                 copy.flush()
@@ -164,15 +163,19 @@ class RowIndex:
         self._facts = files.read_json(folder / FACTS)
         self.source = Path(self._facts["source"])
         self._index = (folder / INDEX).open("rb")
-        self._parts = folder / PARTS
+        self._parts = (folder / PARTS).open("rb")
         self._rows = open_bytes(Path(self._facts["rows"]))
         self._num_rows = 0
+        # Of each file its place in these lists.
         self._begins: list[int] = []
+        self._files: list[str] = []
+        self._parts_of: dict[str, int] = {}
         self.refresh()
 
     def close(self) -> None:
         """Let go of the files."""
         self._index.close()
+        self._parts.close()
         self._rows.close()
 
     def __len__(self) -> int:
@@ -181,29 +184,45 @@ class RowIndex:
     def refresh(self) -> int:
         """Look how many rows there are by now."""
         self._num_rows = os.fstat(self._index.fileno()).st_size // _ENTRY.size
-        content = self._parts.read_bytes()
-        begins = _PLACE.iter_unpack(content[: len(content) // _PLACE.size * _PLACE.size])
-        self._begins = [place for (place,) in begins if place < self._num_rows][:MOST_PARTS]
+        while (line := self._parts.readline()).endswith(b"\n"):
+            begin, file = json.loads(line)
+            self._parts_of[file] = len(self._files)
+            self._begins.append(begin)
+            self._files.append(file)
+        # The rest of a line that is being written comes with the next look.
+        self._parts.seek(-len(line), os.SEEK_CUR)
         return self._num_rows
 
     def number(self, place: int) -> int:
         """Return the number of a row in the file: its line, or which row it is where rows are no lines."""
         return self._entry(place)[2]
 
-    def numbers(self) -> Iterator[int]:
-        """Yield the numbers of all rows in their order; a million take a fraction of a second."""
+    def positions(self) -> Iterator[Position]:
+        """Yield where each row is read, in their order; a million take a second."""
+        begins, files_of_parts = iter([*self._begins[1:], self._num_rows]), iter(self._files)
+        end, file, before, num_before = 0, "", 0, 0
+        for place, number in enumerate(islice(self._numbers(), self._num_rows)):
+            if place == end:
+                end, file, before = next(begins), next(files_of_parts), 0
+            num_before = num_before + 1 if number == before else 0
+            before = number
+            yield file, number, num_before
+
+    def _numbers(self) -> Iterator[int]:
         self._index.seek(0)
         while piece := self._index.read(_ENTRY.size * ENTRIES_TOGETHER):
             yield from (number for _, _, number in _ENTRY.iter_unpack(piece[: len(piece) // _ENTRY.size * _ENTRY.size]))
 
-    def places_of(self, number: int) -> list[int]:
-        """Return the places of the rows with a number, one for each part that has it."""
-        found = []
-        for begin, end in pairwise([*self._begins, self._num_rows]):
-            place = bisect_left(range(self._num_rows), number, begin, end, key=self.number)
-            if place < end and self.number(place) == number:
-                found.append(place)
-        return found
+    def places_of(self, file: str, number: int) -> range:
+        """Return the places of the rows of a file with a number: one, or several where a page has several."""
+        part = self._parts_of.get(file)
+        if part is None:
+            return range(0)
+        entries = range(self._num_rows)
+        # A part may be known before its first row.
+        begin, end = (min(each, self._num_rows) for each in (*self._begins, self._num_rows)[part : part + 2])
+        first = bisect_left(entries, number, begin, end, key=self.number)
+        return range(first, bisect_right(entries, number, first, end, key=self.number))
 
     def num_bytes(self, place: int) -> int:
         """Return the length of a row."""
@@ -227,6 +246,16 @@ class RowIndex:
         except OSError:
             return True
         return (state.st_size, state.st_mtime_ns) != (self._facts["size"], self._facts["changed_ns"])
+
+    def check_unchanged(self) -> None:
+        """Raise UserError `usage` when the data file is another since it was indexed."""
+        if self.has_changed():
+            raise TunesmithError(
+                "usage",
+                "{path} has changed since it was opened.",
+                hint="Open the file again, then repeat your changes.",
+                path=self.source,
+            )
 
     def _entry(self, place: int) -> tuple[int, int, int]:
         self._index.seek(place * _ENTRY.size)
@@ -286,13 +315,7 @@ def save(
             hint="Choose another name. The file that you opened stays as it is.",
             path=target,
         )
-    if index.has_changed():
-        raise TunesmithError(
-            "usage",
-            "{path} has changed since it was opened.",
-            hint="Open the file again, then repeat your changes.",
-            path=index.source,
-        )
+    index.check_unchanged()
     part = target.with_name(f".{target.name}.part")
     num_rows, told_s = 0, time.monotonic()
     try:

@@ -88,6 +88,11 @@ class Source:
         return Path(self.spec.path)
 
     @property
+    def shown_path(self) -> str:
+        """The file that is being read, of an archive with its place there."""
+        return str(self._file or self.path)
+
+    @property
     def notes(self) -> dict[str, str]:
         """What a person should know of the files so far: codes and sentences."""
         return _together(self._noted)
@@ -166,7 +171,7 @@ class Source:
         Raises:
             UserError: see `datafmt.resolve_layout`; that of a workbook also names its other sheets.
         """
-        path = str(self._file or self.path)
+        path = self.shown_path
         try:
             return datafmt.resolve_layout(rows, self.spec.format, self.spec.columns, path)
         except UserError as error:

@@ -37,11 +37,6 @@ class TolerantSource(Source):
         super().__init__(spec, skip_bad_rows=True, portions=portions)
         self._on_bad = on_bad
 
-    @property
-    def shown_path(self) -> str:
-        """The file that is being read, of an archive with its place there."""
-        return str(self._file or self.path)
-
     def files(self) -> Iterator[Rows]:
         """Open one file after another and yield its rows."""
         return self._files()

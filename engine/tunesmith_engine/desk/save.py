@@ -9,13 +9,13 @@ from typing import Any
 
 from tunesmith_core.datafmt import Layout, Row
 from tunesmith_core.datafmt.reading import csv_delimiter
-from tunesmith_core.datafmt.row_index import RowIndex
+from tunesmith_core.datafmt.row_index import Position
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.operations.host import Host
-from tunesmith_core.operations.kinds.data import EditedRows, SaveDataSpec
-from tunesmith_core.operations.kinds.rows import places_in
+from tunesmith_core.operations.kinds.data import SaveDataSpec
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.desk.edited import Counted, Edited
 from tunesmith_engine.desk.near import MOST_ROWS as MOST_NEAR_ROWS
 from tunesmith_engine.desk.near import NearRows, has_library
 from tunesmith_engine.desk.places import Keys
@@ -65,7 +65,7 @@ class _Copy:
         self._rules = [rule for rule in text_rules(special) if self._acts(rule.name)]
         self._seen: set[int] = set()
         self._held_out: set[int] = set()
-        self._deleted = _deleted_numbers(spec.edited)
+        self._edited = Edited(spec.edited)
         self._near = NearRows() if self._acts("near-duplicate") and has_library() else None
         self._counts: Counter[str] = Counter()
         self._num_read = 0
@@ -115,12 +115,13 @@ class _Copy:
                     file.announce(line)
 
     def _copy(self, source: SourceSpec, target: RowsFile, meter: Meter) -> None:
-        edited: list[int] = []
+        edited: list[Position] = []
+        counted = Counted()
 
         def bad(path: str, line: int, error: TunesmithError) -> None:
             self._num_read += line > 0
-            if line and self._is_edited(path, line):
-                edited.append(line)
+            if line and self._edited.has(position := counted.position(path, line)):
+                edited.append(position)
                 return
             rule = rule_of_error(error, is_read=False)
             if self._actions[rule] == STOP or not line:
@@ -132,19 +133,19 @@ class _Copy:
                 raise file.problem
             self._copy_file(file, target, meter, edited)
 
-    def _copy_file(self, file: Opened, target: RowsFile, meter: Meter, edited: list[int]) -> None:
-        shape, number = Shape(file.layout), 0
+    def _copy_file(self, file: Opened, target: RowsFile, meter: Meter, edited: list[Position]) -> None:
+        shape, counted, number = Shape(file.layout), Counted(), 0
 
-        def write(line: int, row: Row) -> None:
-            for each in self._rows_of(line, row, shape, file):
+        def write(position: Position, row: Row) -> None:
+            for each in self._rows_of(position, row, shape, file):
                 target.add(each)
 
         for number, (line, row) in enumerate(file.rows, 1):
             self._num_read += 1
             # Bad rows at the beginning of a file are told before the first good one comes.
-            while edited and edited[0] < line:
+            while edited and edited[0][1] < line:
                 write(edited.pop(0), {})
-            write(line, row)
+            write(counted.position(file.path, line), row)
             if number % ROWS_TOGETHER == 0:
                 file.announce(line)
                 meter.read(file, number)
@@ -153,26 +154,21 @@ class _Copy:
         edited.clear()
         meter.end_file(file, number)
 
-    def _rows_of(self, line: int, row: Row, shape: Shape, file: Opened) -> list[Row]:
+    def _rows_of(self, position: Position, row: Row, shape: Shape, file: Opened) -> list[Row]:
         """Return what stands in place of a row."""
-        if self._is_deleted(file.path, line):
+        _file, line, _before = position
+        if position in self._edited.deleted:
             self._counts["deleted"] += 1
             return []
-        if self._is_edited(file.path, line):
+        if position in self._edited.rows:
             self._counts["edited"] += 1
-            row = self._spec.edited.edits[f"{file.path}:{line}"]
+            row = self._edited.rows[position]
         if self._is_refused(line, row, shape, file):
             return []
         repaired = self._repaired(row, shape)
         if repaired is None or self._is_copy(repaired, shape):
             return []
         return self._short_rows(repaired, shape.layout, file.source.place(line))
-
-    def _is_deleted(self, path: str, line: int) -> bool:
-        return line in self._deleted and path == self._spec.run.data.sources[0].path
-
-    def _is_edited(self, path: str, line: int) -> bool:
-        return f"{path}:{line}" in self._spec.edited.edits or self._is_deleted(path, line)
 
     def _is_refused(self, line: int, row: Row, shape: Shape, file: Opened) -> bool:
         try:
@@ -229,18 +225,6 @@ class _Copy:
             return [row]
         self._counts["over-long"] += 1
         return [] if self._actions["over-long"] == DROP else self._splitter.parts(row, layout, place)
-
-
-def _deleted_numbers(edited: EditedRows) -> set[int]:
-    """Return the lines or row numbers that are left out."""
-    if not edited.folder:
-        return set()
-    index = RowIndex(Path(edited.folder))
-    try:
-        places = frozenset(places_in(Path(edited.deleted)))
-        return {number for place, number in enumerate(index.numbers()) if place in places}
-    finally:
-        index.close()
 
 
 def _checked_actions(chosen: dict[str, str]) -> dict[str, str]:

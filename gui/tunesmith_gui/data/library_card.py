@@ -16,6 +16,7 @@ from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, size, translate
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.field import Field
 from tunesmith_gui.widgets.fitting import fitting_size
 from tunesmith_gui.widgets.path_combo import PathChoice, labels
@@ -145,3 +146,15 @@ class KeepDialog(QDialog):
     def _keep(self) -> None:
         self.named.emit(self.edit.text().strip())
         self.accept()
+
+
+def ask_to_replace(window: QWidget, name: str, path: str, free: str) -> int:
+    """Return `Accepted` to replace a file of the library, `ConfirmDialog.OTHER` to use the free name, or `Rejected`."""
+    title = fill(translate("KeepDialog", "Replace %1 in the library?"), name)
+    words = fill(translate("KeepDialog", "The library already keeps %1 as %2."), path, name)
+    note = translate("KeepDialog", "The versions of the data set are kept. No file is changed.")
+    other = fill(translate("KeepDialog", "Add as %1"), free)
+    dialog = ConfirmDialog(title, words, note, translate("KeepDialog", "Replace"), window, other=other)
+    answer = dialog.exec()
+    dialog.deleteLater()
+    return answer

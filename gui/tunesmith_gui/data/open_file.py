@@ -201,7 +201,7 @@ class OpenFile(QScrollArea):
         """Shows the row of a problem, and of it the column that is wrong."""
         if self.grid is not None and self.rows is not None:
             self.parts.set_value("rows")
-            place = self.rows.place_of(problem["line"], problem.get("row"))
+            place = self.rows.place_of(problem["path"], problem["line"], problem.get("row"))
             if place is not None:
                 self.grid.go_to(place, self.grid.model.column_of(next(iter(problem.get("keys") or ()), "")))
             self.grid.table.setFocus(Qt.FocusReason.OtherFocusReason)

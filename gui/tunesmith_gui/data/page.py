@@ -22,7 +22,7 @@ from tunesmith_gui.background import Latest
 from tunesmith_gui.context import Context
 from tunesmith_gui.data.grid import Grid
 from tunesmith_gui.data.home import DataHome
-from tunesmith_gui.data.library_card import KeepDialog, Kept, kept_sets
+from tunesmith_gui.data.library_card import KeepDialog, Kept, ask_to_replace, kept_sets
 from tunesmith_gui.data.open_file import OpenFile
 from tunesmith_gui.data.question_dialog import QuestionDialog
 from tunesmith_gui.data.rows import Changes, Rows
@@ -32,7 +32,7 @@ from tunesmith_gui.page import Page
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.data_facts import DataFacts, look_at_data
 from tunesmith_gui.services.form_memory import FormMemory
-from tunesmith_gui.tr import fill
+from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.column_mapping import ColumnMappingDialog
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 
@@ -329,10 +329,26 @@ class DataPage(Page):
     def _ask_name(self) -> None:
         dialog = KeepDialog(self.home.library.proposed_name(self.source.path), self.window())
         source = copy.deepcopy(self.source)
-        dialog.named.connect(lambda name: self._change_library(lambda: data_library.add(name, [source]), name))
+        dialog.named.connect(lambda name: self._add_to_library(name, source))
         dialog.open()
 
-    def _change_library(self, change: Callable[[], object], added: str = "") -> None:
+    def _add_to_library(self, name: str, source: SourceSpec, *, overwrite: bool = False) -> None:
+        def failed(error: TunesmithError) -> None:
+            if error.code != "dataset-name-taken":
+                self.notify.emit("error", core_text(error.message))
+                return
+            path, free = (str(error.message.values[each]) for each in ("path", "free"))
+            answer = ask_to_replace(self.window(), name, path, free)
+            if answer == ConfirmDialog.DialogCode.Accepted:
+                self._add_to_library(name, source, overwrite=True)
+            elif answer == ConfirmDialog.OTHER:
+                self._add_to_library(free, source)
+
+        self._change_library(lambda: data_library.add(name, [source], overwrite=overwrite), name, failed)
+
+    def _change_library(
+        self, change: Callable[[], object], added: str = "", failed: Callable[[TunesmithError], object] | None = None
+    ) -> None:
         def work() -> list[Kept]:
             change()
             return kept_sets()
@@ -342,7 +358,7 @@ class DataPage(Page):
             if added:
                 self.notify.emit("ok", fill(self.tr("%1 is in the library now."), added))
 
-        self.run_in_background(work, done)
+        self.run_in_background(work, done, failed)
 
     # Model and settings
 

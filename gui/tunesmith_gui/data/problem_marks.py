@@ -48,7 +48,7 @@ class ProblemMarks(QObject):
             return
         some = list(islice(self._unmarked, MARKED_AT_ONCE))
         for rule, row in some:
-            place = self.rows.place_of(row["line"], row.get("row"))
+            place = self.rows.place_of(row["path"], row["line"], row.get("row"))
             if place is not None:
                 self._marks.setdefault(place, []).append(RowProblem.from_answer(rule, row))
         if some:

@@ -61,8 +61,8 @@ class ProblemsPane(QWidget):
     """Checks the data when it is first looked at.
 
     Signals:
-        found: (list of {line, row, message}) rows with problems.
-        row_asked: (int, row or None) the row with this line or number is to be seen.
+        found: (list of {path, line, row, message}) rows with problems.
+        row_asked: ({path, line, row}) this row is to be seen.
         save_asked: (Path, dict of rule -> action) a repaired copy is wanted.
         setup_asked: the training environment is to be installed.
     """

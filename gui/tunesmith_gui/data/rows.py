@@ -189,12 +189,12 @@ class Rows(QObject):
         """Which row it is: its line, page or number."""
         return number_words(self.kind, self.number(place))
 
-    def place_of(self, line: int, row: Row | None = None) -> int | None:
-        """The place of the row with this line or number in its file, None where there is none.
+    def place_of(self, file: str, line: int, row: Row | None = None) -> int | None:
+        """The place of the row with this line or number in a file, None where there is none.
 
-        Several files of an archive may have it; then it is that of the row which is given, if it is among them.
+        Of several pieces of a page it is that of the row which is given, if it is among them.
         """
-        places = self._index.places_of(line) if self._index else []
+        places = self._index.places_of(file, line) if self._index else range(0)
         if len(places) < 2 or row is None:
             return places[0] if places else None
         return next((place for place in places if self.shown(place).values == row), places[0])
@@ -311,15 +311,18 @@ class Rows(QObject):
     def save_spec(self, target: Path, left_out: NDArray[np.int64]) -> SaveRowsSpec:
         """What saves the rows with their changes as another file, some left out. Raises OSError."""
         assert self.folder is not None
-        edits = {str(place): row for place, row in self.edits.items()}
         deleted = self._written(np.union1d(self.deleted.places(), left_out))
-        return SaveRowsSpec(AbsolutePath(str(self.folder)), AbsolutePath(str(target)), edits, deleted)
+        return SaveRowsSpec(AbsolutePath(str(self.folder)), AbsolutePath(str(target)), self._edits_by_place(), deleted)
 
     def edited_rows(self) -> EditedRows:
         """The changes as operations on data take them. Raises OSError."""
         assert self.folder is not None
-        edits = {f"{self._source.path}:{self.number(place)}": row for place, row in self.edits.items()}
-        return EditedRows(edits, AbsolutePath(str(self.folder)), self._written(self.deleted.places()))
+        deleted = self._written(self.deleted.places())
+        return EditedRows(self._edits_by_place(), AbsolutePath(str(self.folder)), deleted)
+
+    def _edits_by_place(self) -> dict[str, Row]:
+        """As JSON has them."""
+        return {str(place): row for place, row in self.edits.items()}
 
     def _written(self, places: NDArray[np.int64]) -> AbsolutePath:
         """Write places into a file: a million take a second as JSON."""

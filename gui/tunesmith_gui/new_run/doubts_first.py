@@ -9,6 +9,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import DOUBTS
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.services.operation import OperationTask
@@ -21,11 +22,13 @@ class DoubtsFirst(QObject):
     """Looks at the data of one run while the page stays usable, then asks.
 
     Signals:
+        changed: `live` is another.
         cleared: (RunSpec) the run can start like this.
         given_up: it is not to start.
         failed: (TunesmithError) it would fail.
     """
 
+    changed = Signal()
     cleared = Signal(object)
     given_up = Signal()
     failed = Signal(object)
@@ -33,17 +36,44 @@ class DoubtsFirst(QObject):
     def __init__(self, window: Callable[[], QWidget], parent: QObject) -> None:
         super().__init__(parent)
         self._window = window
+        self._task: OperationTask | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether it is looking."""
+        return self._task is not None
+
+    def cancel(self) -> None:
+        """Gives up the run."""
+        if self._task is not None:
+            self._task.cancel()
+            self._give_up()
 
     def begin(self, spec: RunSpec) -> None:
         """Look at the data of a run."""
         spec = copy.deepcopy(spec)
-        task = OperationTask(DOUBTS, spec, parent=self)
+        task = self._task = OperationTask(DOUBTS, spec, parent=self)
         task.succeeded.connect(lambda found: self._ask(spec, found))
-        task.failed.connect(self.failed)
-        task.ended.connect(lambda _outcome: self.given_up.emit() if task.cancelled else None)
+        task.failed.connect(self._fail)
+        # It may also be canceled elsewhere in the window.
+        task.ended.connect(lambda _outcome: self._give_up() if self._task is task else None)
+        self.changed.emit()
         task.start()
 
+    def _end(self) -> None:
+        self._task = None
+        self.changed.emit()
+
+    def _fail(self, error: TunesmithError) -> None:
+        self._end()
+        self.failed.emit(error)
+
+    def _give_up(self) -> None:
+        self._end()
+        self.given_up.emit()
+
     def _ask(self, spec: RunSpec, found: dict[str, Any]) -> None:  # Any: JSON values
+        self._end()
         if self._chose_rows(spec, found) and self._agreed(found["warnings"]):
             self.cleared.emit(spec)
         else:

@@ -225,6 +225,8 @@ class NewRunPage(Page):
         self.start_bar.start_asked.connect(actions.start)
         self.start_bar.cancel_asked.connect(actions.download.cancel)
         actions.download.changed.connect(self._show_download)
+        self.start_bar.cancel_start_asked.connect(actions.doubts.cancel)
+        actions.doubts.changed.connect(lambda: self.start_bar.cancel_start.setVisible(actions.doubts.live))
         self.start_bar.copy_command_asked.connect(actions.copy_command)
         self.start_bar.copy_json_asked.connect(actions.copy_json)
         self.start_bar.save_asked.connect(actions.save_spec)
@@ -273,7 +275,8 @@ class NewRunPage(Page):
         # Reading order: form, plan, start; the plan card moves between two places.
         QWidget.setTabOrder(self.goal_card.name, self.plan_card.check)
         QWidget.setTabOrder(self.plan_card.check, self.start_bar.start)
-        QWidget.setTabOrder(self.start_bar.start, self.start_bar.copy_as)
+        QWidget.setTabOrder(self.start_bar.start, self.start_bar.cancel_start)
+        QWidget.setTabOrder(self.start_bar.cancel_start, self.start_bar.copy_as)
 
     # Showing
 

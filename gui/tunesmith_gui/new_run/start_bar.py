@@ -90,11 +90,13 @@ class StartBar(QWidget):
     Signals:
         setting_asked: (setting path) the person wants to correct a setting.
         cancel_asked: the download before the run is to end.
+        cancel_start_asked: the run is not to start after all.
         start_asked, copy_command_asked, copy_json_asked, save_asked: the person chose that.
     """
 
     setting_asked = Signal(str)
     cancel_asked = Signal()
+    cancel_start_asked = Signal()
     start_asked = Signal()
     copy_command_asked = Signal()
     copy_json_asked = Signal()
@@ -122,7 +124,11 @@ class StartBar(QWidget):
         self.start = button("", self.start_asked.emit, kind="primary", icon_name="play", parent=self)
         self.start.setMinimumHeight(SPACE * 5)
         self.download = self._build_download()
-        for widget in (self.problems, self.download, self.start, self.copy_as):
+        # Not Start itself: a double click would cancel what it began.
+        self.cancel_start = button(self.tr("Cancel"), self.cancel_start_asked.emit, kind="link", parent=self)
+        self.cancel_start.setAccessibleName(self.tr("Cancel the start"))
+        self.cancel_start.hide()
+        for widget in (self.problems, self.download, self.start, self.cancel_start, self.copy_as):
             column.addWidget(widget)
         self.show_missing(Missing.MODEL, {})
 

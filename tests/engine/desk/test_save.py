@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import UserError
 from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.data import EditedRows, SaveDataSpec
+from tunesmith_core.operations.kinds.rows import IndexSpec
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.operations import save_data
+from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.operations import copy_rows, save_data
 
 
 def save(
@@ -85,13 +88,58 @@ def test_edits_replace_and_delete_rows_also_those_that_could_not_be_read(tmp_pat
     index = tmp_path / "index"
     index.mkdir()
     index_lines(path, index, lambda *_: None)
-    (index / "deleted").write_bytes((2).to_bytes(8, "little"))
-    chats = {2: chat("Now?", "Yes."), 3: chat("b", "c"), 4: chat("a?", "b.")}
-    edits = {f"{path}:{line}": row for line, row in chats.items()}
-    edited = EditedRows(edits, AbsolutePath(str(index)), AbsolutePath(str(index / "deleted")))
+    edited = changes(index, {1: chat("Now?", "Yes."), 2: chat("b", "c"), 3: chat("a?", "b.")}, [2])
     answer, rows = save(tmp_path, spec_of(path), edited=edited)
     assert rows == [good(1), chat("Now?", "Yes."), chat("a?", "b.")]
     assert (answer["num_edited_rows"], answer["num_deleted_rows"], answer["actions"]) == (2, 1, {})
+    write_lines(path, [good(1)])
+    with pytest.raises(UserError, match="has changed since it was opened"):
+        save(tmp_path, spec_of(path), edited=edited)
+
+
+def changes(index: Path, edits: dict[int, Row], deleted: list[int]) -> EditedRows:
+    """Say what was changed, by places in an index."""
+    (index / "deleted").write_bytes(b"".join(place.to_bytes(8, "little") for place in deleted))
+    by_place = {str(place): row for place, row in edits.items()}
+    return EditedRows(by_place, AbsolutePath(str(index)), AbsolutePath(str(index / "deleted")))
+
+
+def opened(folder: Path, path: Path) -> Path:
+    """Read rows as the window does; return their index."""
+    index = folder / "index"
+    index.mkdir()
+    with host_in(folder / "operation") as host:
+        copy_rows(host, IndexSpec(SourceSpec(path=str(path)), AbsolutePath(str(index))))
+    return index
+
+
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_edits_reach_the_file_of_an_archive_or_folder_that_they_were_made_in(tmp_path: Path, is_archive: bool) -> None:
+    folder = tmp_path / "数据"
+    (folder / "more").mkdir(parents=True)
+    write_lines(folder / "a.jsonl", [good(1), "{", good(2), "["])
+    write_lines(folder / "b.jsonl", ["", good(3), "{", good(4)])
+    write_lines(folder / "more" / "c é.jsonl", [good(5), good(6)])
+    path = folder
+    if is_archive:
+        path = Path(shutil.make_archive(str(tmp_path / "packed"), "zip", folder))
+    # Places count through: 0 to 3 are those of a, 4 to 6 of b, 7 and 8 of c.
+    edits = {3: chat("a", "4"), 4: chat("b", "2"), 8: chat("c", "2")}
+    edited = changes(opened(tmp_path, path), edits, [0, 5])
+    answer, rows = save(tmp_path, spec_of(path), edited=edited, target=tmp_path / "copy.jsonl")
+    assert rows == [good(2), chat("a", "4"), chat("b", "2"), good(4), good(5), chat("c", "2")]
+    assert (answer["num_edited_rows"], answer["num_deleted_rows"]) == (3, 2)
+    assert {name: each["count"] for name, each in answer["actions"].items()} == {"bad-json": 1}
+
+
+def test_an_edit_changes_one_of_the_pieces_of_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text(" ".join(f"word{number}" for number in range(1000)), encoding="utf-8")
+    index = opened(tmp_path, path)
+    _, before = save(tmp_path, spec_of(path))
+    assert len(before) > 3
+    _, rows = save(tmp_path, spec_of(path), edited=changes(index, {1: {"text": "Another."}}, [2]))
+    assert rows == [before[0], {"text": "Another."}, *before[3:]]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";"])

@@ -212,15 +212,23 @@ PROBLEMS = [
     {
         "rule": "empty-answer", "severity": "error", "count": 3, "action": "stop", "actions": ["skip", "stop"],
         "title": "Rows without an answer",
-        "rows": [{"path": "t", "line": 3, "column": 1, "message": "is empty.", "row": {}}],
+        "rows": [{"line": 3, "column": 1, "message": "is empty.", "row": {}}],
     },
     {
         "rule": "html", "severity": "note", "count": 1, "action": "keep", "actions": ["keep", "repair", "skip"],
         "title": "HTML in the text",
-        "rows": [{"path": "t", "line": 4, "column": 1, "message": "HTML (<p>).", "row": {}, "keys": ["Best answer"]}],
+        "rows": [{"line": 4, "column": 1, "message": "HTML (<p>).", "row": {}, "keys": ["Best answer"]}],
     },
 ]  # fmt: skip
-RESULT = {"num_rows": 3, "num_good_rows": 1, "num_problem_rows": 2, "languages": {"en": 2}, "problems": PROBLEMS}
+RESULT = {"num_rows": 3, "num_good_rows": 1, "num_problem_rows": 2, "languages": {"en": 2}}
+Answer = dict[str, Any]
+
+
+@pytest.fixture
+def result(table: Path) -> Answer:
+    """What the check of a table finds."""
+    problems = [{**rule, "rows": [{"path": str(table), **row} for row in rule["rows"]]} for rule in PROBLEMS]
+    return {**RESULT, "problems": problems}
 
 
 @pytest.fixture
@@ -240,8 +248,10 @@ class TestProblems:
         assert pane.progress_words.text() == "1,200 rows checked, 90,000 per second, about 1 min left"
         assert pane.bar.value() == 500
 
-    def test_a_rule_has_its_count_its_rows_and_a_choice(self, checked: DataPage, asked: list[Scripted]) -> None:
-        asked[0].succeeded.emit(RESULT)
+    def test_a_rule_has_its_count_its_rows_and_a_choice(
+        self, checked: DataPage, asked: list[Scripted], result: Answer
+    ) -> None:
+        asked[0].succeeded.emit(result)
         pane = checked.problems
         first = pane.tree.topLevelItem(0)
         assert first is not None
@@ -263,15 +273,15 @@ class TestProblems:
     def test_a_row_in_an_archive_names_its_file(
         self, checked: DataPage, asked: list[Scripted], table: Path
     ) -> None:
-        rows = [{**PROBLEMS[0]["rows"][0], "path": path} for path in (str(table), f"{table}{os.sep}b/more.csv")]
-        asked[0].succeeded.emit({**RESULT, "problems": [{**PROBLEMS[0], "rows": rows}]})
+        rows = [{"path": path, **PROBLEMS[0]["rows"][0]} for path in (str(table), f"{table}{os.sep}b/more.csv")]
+        asked[0].succeeded.emit(RESULT | {"problems": [{**PROBLEMS[0], "rows": rows}]})
         first = checked.problems.tree.topLevelItem(0)
         assert first is not None
         first.setExpanded(True)
         assert [first.child(place).text(1) for place in range(2)] == ["Line 3", "b/more.csv  ·  Line 3"]
 
-    def test_a_click_on_a_row_jumps_to_it(self, checked: DataPage, asked: list[Scripted]) -> None:
-        asked[0].succeeded.emit(RESULT)
+    def test_a_click_on_a_row_jumps_to_it(self, checked: DataPage, asked: list[Scripted], result: Answer) -> None:
+        asked[0].succeeded.emit(result)
         tree = checked.problems.tree
         rule = tree.topLevelItem(1)
         assert rule is not None
@@ -288,9 +298,9 @@ class TestProblems:
         assert checked.grid.pane.problems.words().endswith("What is done: Repair")
 
     def test_fix_and_save_takes_choices_and_edits_along(
-        self, checked: DataPage, asked: list[Scripted], tmp_path: Path, table: Path
+        self, checked: DataPage, asked: list[Scripted], tmp_path: Path, table: Path, result: Answer
     ) -> None:
-        asked[0].succeeded.emit(RESULT)
+        asked[0].succeeded.emit(result)
         assert checked.rows is not None
         checked.rows.delete([0])
         checked.problems.save_asked.emit(tmp_path / "fixed.jsonl", {"html": "repair"})

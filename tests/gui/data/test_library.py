@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
@@ -16,6 +17,8 @@ from tunesmith_core.data_library import DataSet, DataUse, DataVersion
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.data.library_card import KeepDialog, LibraryCard
 from tunesmith_gui.data.page import DataPage
+from tunesmith_gui.widgets.confirm import ConfirmDialog
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 Open = Callable[[Path], DataPage]
 
@@ -44,6 +47,51 @@ def test_a_file_is_kept_with_how_it_is_read_and_opened_again(
     page.home.library.names["My table"].click()
     assert page.source.columns == {"prompt": "Best answer", "completion": "Question text"}
     qtbot.waitUntil(lambda: page.rows is not None and page.rows.is_complete, timeout=PATIENCE_MS)
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        (1, {"Mine": "table.csv"}),
+        (ConfirmDialog.OTHER, {"Mine": "other.csv", "Mine 2": "table.csv"}),
+        (0, {"Mine": "other.csv"}),
+    ],
+)
+def test_a_name_that_is_taken_is_asked_about(
+    qtbot: QtBot,
+    page: DataPage,
+    opened: Open,
+    table: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    kept: dict[str, str],
+) -> None:
+    other = table.with_name("other.csv")
+    other.write_bytes(table.read_bytes())
+    data_library.add("Mine", [SourceSpec(path=str(other))])
+    opened(table).keep()
+    asked: list[tuple[str, str, str]] = []
+
+    def ask(dialog: ConfirmDialog) -> int:
+        words = " ".join(label.text() for label in dialog.findChildren(SafeLabel))
+        asked.append((words, dialog.go.text(), dialog.other.text()))
+        return code
+
+    monkeypatch.setattr(ConfirmDialog, "exec", ask)
+    (dialog,) = page.window().findChildren(KeepDialog)
+    dialog.edit.setText("Mine")
+    dialog.keep.click()
+    qtbot.waitUntil(lambda: len(asked) == 1, timeout=PATIENCE_MS)
+    words, *ways = asked[0]
+    assert str(other) in words
+    assert ways == ["Replace", "Add as Mine 2"]
+
+    def found() -> dict[str, str]:
+        return {each.name: Path(each.sources[0].path).name for each in data_library.sets()}
+
+    qtbot.waitUntil(lambda: found() == kept, timeout=PATIENCE_MS)
+    settle()
+    assert len(asked) == 1
 
 
 def test_a_set_says_its_version_and_who_used_it(qtbot: QtBot, tmp_path: Path) -> None:

@@ -269,11 +269,11 @@ class TestChanging:
         assert other.rows.deleted == {1}
         close(other)
 
-    def test_edits_are_told_by_line_to_operations_on_data(self, grid: Grid, data: Path) -> None:
+    def test_edits_are_told_by_place_to_operations_on_data(self, grid: Grid) -> None:
         grid.rows.edit(0, {"q": "new"})
         grid.rows.delete([4])
         edited = grid.rows.edited_rows()
-        assert edited.edits == {f"{data}:1": {"q": "new"}}
+        assert edited.edits == {"0": {"q": "new"}}
         assert (Path(edited.folder), list(places_in(Path(edited.deleted)))) == (grid.rows.folder, [4])
 
 

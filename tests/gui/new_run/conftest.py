@@ -46,11 +46,15 @@ class Looked(QObject):
     succeeded, failed, ended = Signal(object), Signal(object), Signal(object)
     answer: ClassVar[dict[str, Any] | TunesmithError] = {}
     specs: ClassVar[list[RunSpec]] = []
-    cancelled = False
 
     def __init__(self, _kind: object, spec: RunSpec, parent: QObject) -> None:
         super().__init__(parent)
+        self.cancelled = False
         self.specs.append(spec)
+
+    def cancel(self) -> None:
+        """Answers no more."""
+        self.cancelled = True
 
     def start(self) -> None:
         """Answers."""

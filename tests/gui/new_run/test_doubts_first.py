@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
+from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.new_run.conftest import Looked
 from tests.gui.new_run.driving import fill_in, shown_words
 from tunesmith_core.errors import TunesmithError
@@ -122,6 +124,39 @@ def test_without_doubts_nothing_is_asked(
     asked = answer(monkeypatch, 0)
     page.start_bar.start.click()
     assert (asked, len(started), len(Looked.specs)) == ([], 1, 1)
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_a_look_at_the_data_can_be_canceled(
+    qtbot: QtBot,
+    page: NewRunPage,
+    model: Path,
+    data_file: Path,
+    started: list[RunSpec],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    fill_in(qtbot, page, model, data_file)
+    tasks: list[Looked] = []
+    monkeypatch.setattr(Looked, "start", lambda task: tasks.append(task))
+    bar = page.start_bar
+    bar.start.click()
+    assert (bar.start.text(), bar.start.isEnabled(), bar.cancel_start.isVisible()) == ("Starting…", False, True)
+    assert clipped(bar) == []
+    assert unnamed(bar) == []
+    if where == "here":
+        qtbot.mouseClick(bar.cancel_start, Qt.MouseButton.LeftButton)
+    else:
+        tasks[0].cancel()
+        tasks[0].ended.emit(None)
+    settle()
+    assert tasks[0].cancelled
+    assert (bar.start.isEnabled(), bar.cancel_start.isVisible()) == (True, False)
+    bar.start.click()
+    tasks[0].ended.emit(None)
+    assert bar.cancel_start.isVisible(), "the end of the first is none of the second"
+    tasks[1].succeeded.emit(Looked.answer)
+    assert (len(started), bar.cancel_start.isVisible()) == (1, False)
 
 
 def test_what_a_run_would_fail_with_is_said_before_it_begins(

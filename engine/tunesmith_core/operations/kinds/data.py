@@ -41,11 +41,11 @@ class CheckDataSpec(_OfRun):
 
 @dataclass(frozen=True, slots=True)
 class EditedRows:
-    """What a person has changed in the rows of the first file of a run.
+    """What a person has changed in the rows of the first source of a run.
 
     Attributes:
-        edits: what stands in place of a row, by "path:line".
-        folder: the index of the file, see `datafmt.row_index`; "" where no row is deleted.
+        edits: what stands in place of rows, by their places in the index.
+        folder: the index of the source, see `datafmt.row_index`; "" where nothing was changed.
         deleted: a file with the places of rows that are left out, as FIND_ROWS writes it.
     """
 

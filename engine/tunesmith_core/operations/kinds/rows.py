@@ -30,9 +30,10 @@ MOST_CPU_S = 18.0
 """Beyond the usual limit: opening a file may mean reading all of it."""
 PLACE_BYTES = 8
 
-Numbered = tuple[int, Row]
-ReadRows = Callable[[Callable[[int, TunesmithError], None]], Iterator[Numbered]]
-"""Opens a file, given what is told of each bad row."""
+Placed = tuple[str, int, Row]
+"""A row with its file and its number there."""
+ReadRows = Callable[[Callable[[str, int, TunesmithError], None]], Iterator[Placed]]
+"""Opens a file, given what is told of each bad row: its file, its number there and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,10 @@ def index_rows(host: Host, spec: IndexSpec) -> dict[str, Any]:  # Any: JSON valu
     if row_index.serves_as_it_is(path, kind, encoding):
         return {"num_rows": row_index.index_lines(path, Path(spec.folder), _teller(host, path.stat().st_size))}
 
-    def opened(bad: Callable[[int, TunesmithError], None]) -> Iterator[Numbered]:
-        return datafmt.read_rows(path, bad, encoding)
+    def opened(bad: Callable[[str, int, TunesmithError], None]) -> Iterator[Placed]:
+        name = str(path)
+        rows = datafmt.read_rows(path, lambda number, error: bad(name, number, error), encoding)
+        return ((name, number, row) for number, row in rows)
 
     return copied(host, spec, kind, opened)
 
@@ -109,22 +112,22 @@ def copied(host: Host, spec: IndexSpec, kind: str, read: ReadRows) -> dict[str, 
         portions.about(path, kind)
         portions.limit_memory(portions.limits.memory_bytes)
 
-        def announced() -> Iterator[tuple[int, Row | str]]:
+        def announced() -> Iterator[tuple[str, int, Row | str]]:
             portions.begin("reader", 0, more_cpu_s=MOST_CPU_S)
-            for number, row in _with_bad_rows(read):
-                yield number, row
+            for file, number, row in _with_bad_rows(read):
+                yield file, number, row
                 portions.begin("reader", number, more_cpu_s=MOST_CPU_S)
 
         return {"num_rows": row_index.copy_rows(announced(), path, Path(spec.folder), _teller(host, 0))}
 
 
-def _with_bad_rows(read: ReadRows) -> Iterator[tuple[int, Row | str]]:
+def _with_bad_rows(read: ReadRows) -> Iterator[tuple[str, int, Row | str]]:
     """Yield good rows, and of bad ones what is wrong with them, in the order of the file."""
-    waiting: list[tuple[int, str]] = []
-    for numbered in read(lambda number, error: waiting.append((number, str(error.message)))):
+    waiting: list[tuple[str, int, str]] = []
+    for placed in read(lambda file, number, error: waiting.append((file, number, str(error.message)))):
         yield from waiting
         waiting.clear()
-        yield numbered
+        yield placed
     yield from waiting
 
 
