@@ -194,7 +194,6 @@ def read_rows(
     elif by_mark == "utf-8-sig":
         by_mark = encoding
     first_error: TunesmithError | None = None
-    num_rows = 0
 
     def bad(line: int, error: TunesmithError) -> None:
         nonlocal first_error
@@ -212,10 +211,11 @@ def read_rows(
             rows = _document_rows(path, file, kind, bad)
         else:
             rows = _csv_rows(path, file, kind, bad)
-        for num_rows, numbered in enumerate(rows, start=1):  # noqa: B007 - counted for the check below
-            yield numbered
-    if not num_rows:
-        raise first_error or TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
+        first = next(rows, None)
+        if first is None:
+            raise first_error or TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
+        yield first
+        yield from rows
 
 
 def _json_rows(path: DataFile, file: TextIO, bad: BadRow, notes: dict[str, str]) -> Iterator[tuple[int, Row]]:

@@ -238,7 +238,7 @@ class Check:
             self._answers.extend(map(hash, batch.answers))
         sieve = Sieve(batch.texts)
         for rule in self._text_rules:
-            for place in sieve.rows_with(rule.marks):
+            for place in sieve.rows_with(rule.marks, rule.groups):
                 row = batch.rows[place]
                 for keys, text in shape.leaves(row):
                     if findings := list(islice(rule.find(text), MOST_FINDINGS)):

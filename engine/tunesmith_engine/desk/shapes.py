@@ -87,7 +87,7 @@ class Shape:
     def _quick_table(self, row: Row) -> list[str] | None:
         try:
             texts = [row[name] for name in self._columns]
-            return texts if all(texts) and not any(map(str.isspace, texts)) else None
+            return texts if all(map(str.strip, texts)) else None
         except (KeyError, TypeError):
             return None
 
@@ -101,8 +101,7 @@ class Shape:
                 is_sound = (
                     tuple([message[role] for message in messages]) in orders
                     and sum(map(len, messages)) == 2 * len(messages)
-                    and all(texts)
-                    and not any(map(str.isspace, texts))
+                    and all(map(str.strip, texts))
                 )
             except (KeyError, TypeError):
                 return None

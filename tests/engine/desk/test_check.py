@@ -121,7 +121,7 @@ def test_what_is_not_read_is_told(tmp_path: Path) -> None:
 def test_what_a_rule_finds_passes_the_sieve(text: str) -> None:
     for rule in (PERSONAL, SECRETS):
         if list(rule.find(text)):
-            assert Sieve([b"none", text.encode(), b"none"]).rows_with(rule.marks) == [1]
+            assert Sieve([b"none", text.encode(), b"none"]).rows_with(rule.marks, rule.groups) == [1]
             return
     pytest.fail("no rule finds anything")
 
