@@ -81,7 +81,7 @@ class Shape:
         """What returns the texts of a row that is surely sound, and None of any other."""
         if self._names and len(self._columns) == 1:
             return self._quick_chat(self._columns[0], *self._names)
-        is_table = self.layout is not None and self.layout.format in TABLES
+        is_table = self.layout is not None and self.layout.format in TABLES and "label" not in self.layout.columns
         return self._quick_table if is_table else _nothing
 
     def _quick_table(self, row: Row) -> list[str] | None:
