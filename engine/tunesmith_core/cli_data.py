@@ -151,7 +151,7 @@ def _conducted(kind: Kind, spec: Any, *, as_json: bool) -> dict[str, Any]:  # An
 def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON values
     for path, reason in found["reasons"].items():
         terminal.say(_placed(path, path, reason))
-    num_bad = found["num_rows"] - found["num_good_rows"]
+    num_bad = found["num_rows"] - found["num_left_out_rows"] - found["num_good_rows"]
     terminal.say(
         Message(
             "{rows:,} rows. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can't.",

@@ -30,6 +30,7 @@ PROBLEM = {
 }
 FOUND = {
     "num_rows": 1234,
+    "num_left_out_rows": 0,
     "num_good_rows": 1230,
     "num_problem_rows": 7,
     "reasons": {"/a/rows.jsonl": "It is plain text."},

@@ -449,3 +449,33 @@ def test_a_fault_of_a_line_is_told_with_its_column(tmp_path: Path, line: str, co
 def test_a_first_line_that_says_the_delimiter_is_no_header(tmp_path: Path, line: str) -> None:
     path = write(tmp_path, "a.csv", f"{line}\nquestion;answer\n1,5 or 2,5 or 3,5;x,y\n")
     assert list(datafmt.read_rows(path)) == [(3, {"question": "1,5 or 2,5 or 3,5", "answer": "x,y"})]
+
+
+def test_an_object_over_many_lines_is_read_whatever_its_name(tmp_path: Path) -> None:
+    content = json.dumps({"data": [{"text": "a"}, {"text": "b"}]}, indent=2)
+    assert [row for _, row in datafmt.read_rows(write(tmp_path, "a.jsonl", content))] == [{"text": "a"}, {"text": "b"}]
+
+
+def test_a_line_that_is_cut_behind_its_first_bracket_is_the_bad_one(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", '{\n{"text": "a"}\n')
+    bad: list[int] = []
+    assert list(datafmt.read_rows(path, lambda line, _error: bad.append(line))) == [(2, {"text": "a"})]
+    assert bad == [1]
+
+
+def test_lists_of_texts_by_column_are_named_over_many_lines_too(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.json", json.dumps({"question": ["a"], "answer": ["b"]}, indent=2))
+    with pytest.raises(UserError, match="one list for each column"):
+        list(datafmt.read_rows(path))
+
+
+@pytest.mark.parametrize("above", ["# made by hand\n", "# made by hand\n\n# in 2026\n"])
+def test_comments_above_the_header_are_left_out(tmp_path: Path, above: str) -> None:
+    path = write(tmp_path, "a.csv", above + "question;answer\nWho?;Me.\n")
+    line = above.count("\n") + 2
+    assert list(datafmt.read_rows(path)) == [(line, {"question": "Who?", "answer": "Me."})]
+
+
+def test_a_name_that_begins_like_a_comment_stays_one(tmp_path: Path) -> None:
+    for content, row in (("#,question\n1,Who?\n", {"#": "1", "question": "Who?"}), ("# text\na\n", {"# text": "a"})):
+        assert list(datafmt.read_rows(write(tmp_path, "a.csv", content))) == [(2, row)]

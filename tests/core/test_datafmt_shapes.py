@@ -241,3 +241,30 @@ def test_that_prompts_are_joined_as_they_stand_is_said() -> None:
     layout = datafmt.resolve_layout([{"prompt": "a", "completion": "b"}], "prompt-completion-raw")
     said = 'Prompts and completions: "prompt" and "completion" are joined as plain text.'
     assert datafmt.recognition(layout) == said
+
+
+@pytest.mark.parametrize("row", [{"question": ["a", "b"], "answer": ["c", "d"]}, {"q": {"0": "a"}, "a": {"0": "c"}}])
+def test_a_table_by_columns_is_called_one(row: dict[str, Any]) -> None:
+    assert "one list for each column" in refusal(row)
+
+
+def test_lists_of_different_lengths_and_of_messages_are_no_table_by_columns() -> None:
+    assert "one list for each column" not in refusal({"question": ["a", "b"], "answer": ["c"]})
+    assert read({"prompt": [USER], "completion": [GOOD]})[0] == "prompt-completion"
+
+
+@pytest.mark.parametrize(
+    ("names", "is_told"),
+    [
+        (("What is it good for?", "It is good for nothing."), True),
+        (("1", "2.5"), True),
+        (("Satz", "Der zweite Satz ist lang."), False),
+    ],
+)
+def test_a_first_row_of_data_is_told_from_names(names: tuple[str, ...], is_told: bool) -> None:
+    assert ("looks like data" in refusal(dict.fromkeys(names, "x"))) is is_told
+
+
+def test_messages_as_python_writes_them_are_named() -> None:
+    assert 'the column "messages" holds messages as Python writes them' in refusal({"messages": str([USER, GOOD])})
+    assert read({"messages": json.dumps([USER, GOOD])})[0] == "messages"

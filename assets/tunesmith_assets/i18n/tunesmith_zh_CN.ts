@@ -5619,8 +5619,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
     </message>
     <message>
+        <source>{source}: the column &quot;{name}&quot; holds messages as Python writes them. Save them as JSON, in Python with json.dumps.</source>
+        <translation>{source}：“{name}”列中的消息是 Python 的写法。请存为 JSON，在 Python 中用 json.dumps。</translation>
+    </message>
+    <message>
         <source>{source}: the columns of the sheet &quot;{sheet}&quot; are not recognized. The workbook has other sheets, and on the command line --sheet names the one to read: {names}.</source>
         <translation>{source}：无法识别工作表“{sheet}”的列。工作簿中还有其他工作表，在命令行中可用 --sheet 指定要读取的工作表：{names}。</translation>
+    </message>
+    <message>
+        <source>{source}: the row of column names looks like data: {found}. Add a row above it that names the columns, such as question and answer.</source>
+        <translation>{source}：列名所在的行看起来是数据：{found}。请在它上面加一行写明各列的名称，例如 question 和 answer。</translation>
     </message>
     <message>
         <source>{step}: {outcome}</source>
@@ -7175,6 +7183,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Rows that the model can&apos;t be trained on</source>
         <translation>该模型无法用来训练的数据行</translation>
+    </message>
+    <message>
+        <source>Rows whose label is false are left out: {number:,}.</source>
+        <translation>标签为 false 而不参与训练的行：{number:,}。</translation>
     </message>
     <message>
         <source>Rows whose label is false were left out: {number:,}</source>
@@ -8855,6 +8867,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>the file has no version</source>
         <translation>文件中没有版本号</translation>
+    </message>
+    <message>
+        <source>the file holds one list for each column. Save it as a list of rows instead, each with all columns (in pandas: orient=&quot;records&quot;).</source>
+        <translation>文件为每一列存放一个列表。请改存为由各行组成的列表，每行包含所有列（pandas 中用 orient=&quot;records&quot;）。</translation>
     </message>
     <message>
         <source>the file is larger than {most} MiB</source>

@@ -102,6 +102,12 @@ JUDGED_BYTES = 1024**2
 UNDECODABLE = re.compile("[\ud800-\udfff]")
 
 
+BY_COLUMNS = Message(
+    "the file holds one list for each column. Save it as a list of rows instead, each with all columns (in pandas: "
+    'orient="records").'
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A file inside of another: one of an archive, or the only one of a compressed file.

@@ -80,6 +80,10 @@ FEWEST_QUESTIONS = 0.3
 MUCH_LONGER = 1.5
 """Texts that are so much longer than others are the answers, whichever stand first."""
 
+NUMBER = re.compile(r"-?\d+(?:[.,]\d+)?")
+WORDS_OF_SENTENCE = 4
+"""Names of columns have fewer."""
+
 FEWEST_TEXTS = 0.8
 """Share of the values of a column that must be texts so that it is taken for one without asking."""
 
@@ -104,6 +108,11 @@ def speaking_columns(head: Sequence[Row]) -> dict[str, str]:
 
 def _ends_with(name: str, hints: Sequence[str]) -> bool:
     return _speaks(re.split(r"[\W_]+", name.rstrip())[-1], hints)
+
+
+def is_data(names: Sequence[str]) -> bool:
+    """Return whether names of columns are rather the values of a first row: all are numbers or sentences."""
+    return bool(names) and all(NUMBER.fullmatch(name) or len(name.split()) >= WORDS_OF_SENTENCE for name in names)
 
 
 def speaks(name: str) -> bool:

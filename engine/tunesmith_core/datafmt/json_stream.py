@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from tunesmith_core import json_values
 from tunesmith_core.datafmt.encoding import (
+    BY_COLUMNS,
     MAX_BLANK_CHARACTERS,
     MAX_COLUMNS,
     MAX_NAME,
@@ -109,17 +110,21 @@ class ArrayScanner:
     def _enter_wrapper(self) -> None:
         """Go to the first list of objects inside an object."""
         self._expect("{")
+        num_columns = 0
         while self._peek() != "}":
             name = self._value()
             self._expect(":")
             if self._list_of_objects() and not self._is_held_out(name):
                 return
-            self._skip()
+            is_list = self._peek() == "["
+            num_columns += isinstance(self._skip(), str) and is_list
             if self._peek() != "}":
                 self._expect(",")
         if self.unread:
             names = ", ".join(f'"{name}"' for name in self.unread)
             raise parse_error(self._path, 'the lists of rows are {names}, and none is named "train".', names=names)
+        if num_columns > 1:
+            raise parse_error(self._path, BY_COLUMNS.template)
         raise parse_error(self._path, 'no list of rows: the file must hold [{...}, ...] or {"data": [{...}, ...]}.')
 
     def _leave_wrapper(self, columns: KeysView[str] | None) -> None:

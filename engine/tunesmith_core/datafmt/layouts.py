@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tunesmith_core.datafmt.encoding import BY_COLUMNS, MAX_NAME
 from tunesmith_core.datafmt.formats import (
     PREFERENCE,
     RAW,
@@ -16,7 +17,7 @@ from tunesmith_core.datafmt.formats import (
     listed,
     message_list,
 )
-from tunesmith_core.datafmt.guessing import speaking_columns
+from tunesmith_core.datafmt.guessing import is_data, speaking_columns
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, joined
 
@@ -59,6 +60,8 @@ def resolve_layout(
             hint="Put the messages of each chat into one row, or choose another file.",
             source=source,
         )
+    if format_name == "auto" and not given and len(rows) == 1 and _is_by_columns(rows[0]):
+        raise TunesmithError("dataset-parse-error", "{place}: {problem}", place=source, problem=BY_COLUMNS)
     for name in candidates:
         layout = Layout(name, _mapping(ROLES[name], present, given))
         if given.keys() <= {role.name for role in ROLES[name]} and _is_complete(layout) and _has_shape(layout, rows):
@@ -73,6 +76,22 @@ def resolve_layout(
         return Layout(format_name, usual | _mapping(ROLES[format_name], present, given))
     if not given and (held := _held_messages(rows)):
         return held
+    if is_data(present):
+        raise TunesmithError(
+            "dataset-column-missing",
+            "{source}: the row of column names looks like data: {found}. Add a row above it that names the columns, "
+            "such as question and answer.",
+            source=source,
+            found=listed(present),
+        )
+    if not given and (column := _python_text(rows)):
+        raise TunesmithError(
+            "dataset-column-missing",
+            '{source}: the column "{name}" holds messages as Python writes them. Save them as JSON, in Python with '
+            "json.dumps.",
+            source=source,
+            name=column[:MAX_NAME],
+        )
     if not given and (speaking := speaking_columns(rows)):
         return Layout("prompt-completion", speaking)
     raise TunesmithError(
@@ -82,6 +101,22 @@ def resolve_layout(
         source=source,
         found=listed(present) or "(none)",
     )
+
+
+def _is_by_columns(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is a whole table: a list of texts for each column, all as long, or an object of them."""
+    values = [list(value.values()) if isinstance(value, dict) else value for value in row.values()]
+    return (
+        len(values) > 1
+        and all(isinstance(value, list) and value and all(isinstance(each, str) for each in value) for value in values)
+        and len(set(map(len, values))) == 1
+    )
+
+
+def _python_text(rows: list[Mapping[str, Any]]) -> str | None:
+    """Return the column that holds lists of objects as Python writes them, None for none."""
+    texts = ((name, value) for row in rows for name, value in row.items() if isinstance(value, str))
+    return next((name for name, value in texts if value.startswith("[{'")), None)
 
 
 def _mapping(roles: tuple[Role, ...], present: list[str], given: dict[str, str]) -> dict[str, str]:

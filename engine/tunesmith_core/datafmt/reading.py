@@ -126,7 +126,9 @@ def file_kind(path: DataFile) -> str:
         if start == "[":
             return "json"
         if start == "{":
-            return _kind_of_objects(path, file, line) if named == "json" else "jsonl"
+            is_cut = line.strip() == "{" and _next_line(path, file).lstrip()[:1] == '"'
+            # Lines are whole objects in JSON Lines, whatever the name says.
+            return "json" if is_cut else _kind_of_objects(path, file, line) if named == "json" else "jsonl"
     if named is None:
         raise parse_error(
             path,
@@ -194,7 +196,6 @@ def read_rows(
     elif by_mark == "utf-8-sig":
         by_mark = encoding
     first_error: TunesmithError | None = None
-    num_rows = 0
 
     def bad(line: int, error: TunesmithError) -> None:
         nonlocal first_error
@@ -212,10 +213,11 @@ def read_rows(
             rows = _document_rows(path, file, kind, bad)
         else:
             rows = _csv_rows(path, file, kind, bad)
-        for num_rows, numbered in enumerate(rows, start=1):  # noqa: B007 - counted for the check below
-            yield numbered
-    if not num_rows:
-        raise first_error or TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
+        first = next(rows, None)
+        if first is None:
+            raise first_error or TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
+        yield first
+        yield from rows
 
 
 def _json_rows(path: DataFile, file: TextIO, bad: BadRow, notes: dict[str, str]) -> Iterator[tuple[int, Row]]:
@@ -377,20 +379,37 @@ def csv_delimiter(path: Path, encoding: str) -> str:
     """Return what stands between the fields of a CSV file. Raises UserError where it can't be read."""
     by_mark = text_encoding(path, read_head(path))
     with open_text(path, encoding if by_mark == "utf-8-sig" else by_mark) as file:
-        return delimiter_of(_next_line(path, file), "csv")
+        return _begin_table(path, file, "csv")[0]
+
+
+def _begin_table(path: DataFile, file: TextIO, kind: str) -> tuple[str, int]:
+    """Return the delimiter of a table and how many lines stand above the names of its columns, without blank ones."""
+    line = _next_line(path, file)
+    if DELIMITER_LINE.fullmatch(line):
+        return delimiter_of(line, kind), 1
+    num_above = 0
+    first = line
+    while is_comment(line):
+        line, num_above = _next_line(path, file), num_above + 1
+    delimiter = delimiter_of(line, kind)
+    # In a table of one column a name may begin like a comment.
+    return (delimiter, num_above) if delimiter in line else (delimiter_of(first, kind), 0)
+
+
+def is_comment(line: str) -> bool:
+    """Return whether the first line of a table says something about it and names no columns."""
+    return line.startswith("#") and not any(map(line.__contains__, DELIMITERS))
 
 
 def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[tuple[int, Row]]:
-    header_line = _next_line(path, file)
+    delimiter, num_above = _begin_table(path, file, kind)
     file.seek(0)
-    delimiter = delimiter_of(header_line, kind)
     csv.field_size_limit(MAX_ROW_CHARACTERS)
     lines = _CsvLines(path, file, delimiter)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] = []
     empty: Row = {}
     num_blank = 0
-    is_header = not DELIMITER_LINE.fullmatch(header_line)
     while record := _csv_record(path, reader, lines, bad if header else _refuse):
         number, values = record
         if not any(values):
@@ -399,8 +418,8 @@ def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[
                 raise blank_error(path, number)
             continue
         num_blank = 0
-        if not is_header:
-            is_header = True
+        if num_above:
+            num_above -= 1
         elif not header:
             header = _checked_header(path, values, number)
             empty = dict.fromkeys(header, "")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core import data_library
-from tunesmith_core.datafmt import Row, recognition
+from tunesmith_core.datafmt import Row, is_wanted, recognition
 from tunesmith_core.datafmt.encoding import row_place
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.language_names import language_name
@@ -114,8 +114,8 @@ class Check:
         self._num_train: int | None = None
         # Rows that a run never gets to, because it stops at their file or at one of them.
         self._unusable: list[range] = []
-        # Rows that could not be read, are no conversation, and are refused by the template.
-        self._num_unread = self._num_errors = self._num_unrendered = 0
+        # Rows that could not be read, are no conversation, are refused by the template, and whose label is false.
+        self._num_unread = self._num_errors = self._num_unrendered = self._num_left_out = 0
         self._near, self._languages, self._has_near = NearRows(), LanguageSample(), has_library()
         special = getattr(tokenizer, "all_special_tokens", ())
         self._text_rules = text_rules(special)
@@ -204,7 +204,10 @@ class Check:
         self._look(batch, shape, schemas, file)
 
     def _closely(self, line: int, row: Row, shape: Shape, file: Opened, batch: _Batch) -> list[str] | None:
-        """Return the texts of a row after a close look, None when it can't be trained on."""
+        """Return the texts of a row after a close look, None when it can't be trained on or is left out."""
+        if file.layout is not None and not is_wanted(row, file.layout):
+            self._num_left_out += 1
+            return None
         try:
             problem = shape.look(row, file.source.place(line))
         except UserError as error:
@@ -238,7 +241,7 @@ class Check:
             self._answers.extend(map(hash, batch.answers))
         sieve = Sieve(batch.texts)
         for rule in self._text_rules:
-            for place in sieve.rows_with(rule.marks):
+            for place in sieve.rows_with(rule.marks, rule.groups):
                 row = batch.rows[place]
                 for keys, text in shape.leaves(row):
                     if findings := list(islice(rule.find(text), MOST_FINDINGS)):
@@ -294,6 +297,9 @@ class Check:
         for rows in self._unusable:
             self._named[rows.start : rows.stop] = bytes(len(rows))
             self._num_unrendered += len(rows)
+        if self._num_left_out:
+            words = Message("Rows whose label is false are left out: {number:,}.", number=self._num_left_out)
+            self._notes.append(words)
         if self._num_rows > len(self._hashes):
             words = Message("Only the first {number:,} rows were searched for duplicates.", number=len(self._hashes))
             self._notes.append(words)
@@ -378,11 +384,12 @@ class Check:
         """Return everything as JSON values, without the hash."""
         problems = self._problems
         locate((each for found in problems.found.values() for each in found), self._specs, self._portions)
-        num_rows = self._num_rows + self._num_unread + self._num_errors
+        num_read = self._num_rows + self._num_unread + self._num_errors
         num_refused = self._num_unread + self._num_errors + self._num_unrendered
         return {
-            "num_rows": num_rows,
-            "num_good_rows": num_rows - num_refused,
+            "num_rows": num_read + self._num_left_out,
+            "num_left_out_rows": self._num_left_out,
+            "num_good_rows": num_read - num_refused,
             "num_problem_rows": num_refused + sum(self._named),
             "formats": self._formats,
             "reasons": self._reasons,

@@ -81,13 +81,13 @@ class Shape:
         """What returns the texts of a row that is surely sound, and None of any other."""
         if self._names and len(self._columns) == 1:
             return self._quick_chat(self._columns[0], *self._names)
-        is_table = self.layout is not None and self.layout.format in TABLES
+        is_table = self.layout is not None and self.layout.format in TABLES and "label" not in self.layout.columns
         return self._quick_table if is_table else _nothing
 
     def _quick_table(self, row: Row) -> list[str] | None:
         try:
             texts = [row[name] for name in self._columns]
-            return texts if all(texts) and not any(map(str.isspace, texts)) else None
+            return texts if all(map(str.strip, texts)) else None
         except (KeyError, TypeError):
             return None
 
@@ -101,8 +101,7 @@ class Shape:
                 is_sound = (
                     tuple([message[role] for message in messages]) in orders
                     and sum(map(len, messages)) == 2 * len(messages)
-                    and all(texts)
-                    and not any(map(str.isspace, texts))
+                    and all(map(str.strip, texts))
                 )
             except (KeyError, TypeError):
                 return None

@@ -8,25 +8,42 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-TEXT, NUMBERS, NAMES = "text", "numbers", "names"
+TEXT, NUMBERS, NAMES, WORDS = "text", "numbers", "names", "words"
 """Views of a batch: as it is; digits and capitals as 0, without what stands between the digits of a long number; small
-letters, without what stands between a name and its value."""
+letters and "=" as ":", without what stands between a name and its value; what keys are made of as 0."""
 
 Mark = tuple[str, bytes]
 """A view and what stands in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Marks that are looked for in few rows only.
+
+    Attributes:
+        first: one of them stands in each row with what the marks are for, and they are found sooner.
+        marks: looked for in those rows.
+    """
+
+    first: tuple[Mark, ...]
+    marks: tuple[Mark, ...]
+
 
 END = b"\xff"
 """Behind each row: no text in UTF-8 has this byte."""
 
 _SIGNS = string.ascii_uppercase.encode() + string.digits.encode()
+_IN_WORDS = string.ascii_letters.encode() + string.digits.encode() + b"_.-"
 # Behind the signs are the bytes of a space that breaks no line.
 _IN_NUMBERS, _IN_NAMES = b" ()./+-\xc2\xa0", b" \t\r\n\xc2\xa0\"'_-"
 
 
 _FOLDED: dict[str, tuple[bytes, bytes]] = {
     NUMBERS: (bytes.maketrans(_SIGNS, b"0" * len(_SIGNS)), _IN_NUMBERS),
-    NAMES: (bytes.maketrans(string.ascii_uppercase.encode(), string.ascii_lowercase.encode()), _IN_NAMES),
+    NAMES: (bytes.maketrans(string.ascii_uppercase.encode() + b"=", string.ascii_lowercase.encode() + b":"), _IN_NAMES),
+    WORDS: (bytes.maketrans(_IN_WORDS, b"0" * len(_IN_WORDS)), b""),
 }
 """By view: what each byte becomes, and which ones are left out."""
 
@@ -39,13 +56,18 @@ class Sieve:
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
+        self._texts = texts
         self._views = {TEXT: END.join(texts)}
         self._is_ascii = all(map(bytes.isascii, texts))
         self._rows: dict[Mark, list[int]] = {}
 
-    def rows_with(self, marks: Sequence[Mark]) -> list[int]:
-        """Return which rows, from 0, have one of the marks, in order."""
-        return sorted({row for mark in marks for row in self._with(mark)})
+    def rows_with(self, marks: Sequence[Mark], groups: Sequence[Group] = ()) -> list[int]:
+        """Return which rows, from 0, have one of the marks, also of those in groups, in order."""
+        rows = {row for mark in marks for row in self._with(mark)}
+        for group in groups:
+            if few := self.rows_with(group.first):
+                rows.update(few[place] for place in Sieve([self._texts[row] for row in few]).rows_with(group.marks))
+        return sorted(rows)
 
     def _with(self, mark: Mark) -> list[int]:
         view, needle = mark

@@ -121,7 +121,7 @@ def test_what_is_not_read_is_told(tmp_path: Path) -> None:
 def test_what_a_rule_finds_passes_the_sieve(text: str) -> None:
     for rule in (PERSONAL, SECRETS):
         if list(rule.find(text)):
-            assert Sieve([b"none", text.encode(), b"none"]).rows_with(rule.marks) == [1]
+            assert Sieve([b"none", text.encode(), b"none"]).rows_with(rule.marks, rule.groups) == [1]
             return
     pytest.fail("no rule finds anything")
 
@@ -385,7 +385,18 @@ def test_what_is_wrong_with_rows_that_are_left_out_is_no_problem(tmp_path: Path)
     answers = ["" if number % 3 else f"Yes, {number} is." for number in range(9)]
     rows = [{"prompt": "Is it right?", "completion": answer, "label": bool(answer)} for answer in answers]
     path = write_lines(tmp_path / "rows.jsonl", rows)
-    assert "empty-answer" not in problems_of(check(tmp_path, spec_of(path)))
+    answer = check(tmp_path, spec_of(path))
+    assert answer["problems"] == []
+    assert (answer["num_rows"], answer["num_left_out_rows"], answer["num_good_rows"]) == (9, 6, 3)
+    assert answer["num_problem_rows"] == 0
+    assert "Rows whose label is false are left out: 6." in answer["notes"]
+
+
+def test_a_label_in_a_table_leaves_a_row_out(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("prompt,completion,label\nWho?,Me.,true\nWhy?,Because.,false\n")
+    answer = check(tmp_path / "operation", spec_of(path))
+    assert (answer["num_rows"], answer["num_left_out_rows"], answer["num_good_rows"]) == (2, 1, 1)
 
 
 def test_a_quote_that_is_never_closed_is_named_and_the_rows_before_it_count(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tunesmith_engine.desk.sieve import Mark
+from tunesmith_engine.desk.sieve import Group, Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,15 @@ class TextRule:
 
     Attributes:
         name: a key of RULES.
-        marks: one of them stands in each text of which the rule says something.
+        marks: one of them, or of those in groups, stands in each text of which the rule says something.
         find: yields what it finds, in order.
+        groups: more marks.
     """
 
     name: str
     marks: tuple[Mark, ...]
     find: Callable[[str], Iterator[Finding]]
+    groups: tuple[Group, ...] = ()
 
     def repaired(self, text: str) -> str:
         """Return a text with something else in place of what the rule finds."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tunesmith_core.messages import Message
-from tunesmith_engine.desk.sieve import NAMES, TEXT
+from tunesmith_engine.desk.sieve import NAMES, TEXT, WORDS, Group
 from tunesmith_engine.desk.text_rules.finding import Finding, TextRule
 
 INSTEAD = "[SECRET]"
@@ -47,15 +47,25 @@ def find_secrets(text: str) -> Iterator[Finding]:
         yield Finding(*found.span(), KINDS[found.lastgroup or ""][0], INSTEAD)
 
 
+LEAST_LETTERS = 20
+"""Of a key in one piece, with its beginning; few words of people are so long."""
+
 BEGINNINGS = (
-    *("-----BEGIN", "AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "AIza"),
+    *("AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "AIza"),
     *("xox", "k_live_", "k_test_", "npm_", "sk-", ".eyJ"),
 )
-ENDS = ("key:", "key=", "token:", "token=", "passwd:", "passwd=", "password:", "password=")
+KEY_NAMES, PASSWORD_NAMES = ("key:", "token:"), ("passwd:", "password:")
 """Names behind which a value stands, as the view of names has them."""
 
 SECRETS = TextRule(
     "secret",
-    (*((TEXT, word.encode()) for word in BEGINNINGS), *((NAMES, word.encode()) for word in ENDS)),
+    ((TEXT, b"-----BEGIN"),),
     find_secrets,
+    (
+        Group(
+            ((WORDS, b"0" * LEAST_LETTERS),),
+            (*((TEXT, word.encode()) for word in BEGINNINGS), *((NAMES, word.encode()) for word in KEY_NAMES)),
+        ),
+        Group(((TEXT, b":"), (TEXT, b"=")), tuple((NAMES, word.encode()) for word in PASSWORD_NAMES)),
+    ),
 )
