@@ -121,7 +121,7 @@ def copied(host: Host, spec: IndexSpec, kind: str, read: ReadRows) -> dict[str, 
 def _with_bad_rows(read: ReadRows) -> Iterator[tuple[int, Row | str]]:
     """Yield good rows, and of bad ones what is wrong with them, in the order of the file."""
     waiting: list[tuple[int, str]] = []
-    for numbered in read(lambda number, error: waiting.append((number, str(error.message)))):
+    for numbered in read(lambda number, error: waiting.append((number, error.message))):
         yield from waiting
         waiting.clear()
         yield numbered
