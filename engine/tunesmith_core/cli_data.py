@@ -14,7 +14,7 @@ from tunesmith_core.command_line import Parser
 from tunesmith_core.data_library import DataSet
 from tunesmith_core.errors import EXIT_DONE, UserError
 from tunesmith_core.language_names import language_name
-from tunesmith_core.messages import Message, joined, said
+from tunesmith_core.messages import LISTED, Message, joined, said
 from tunesmith_core.operations.kind import AbsolutePath, Kind
 from tunesmith_core.operations.kinds.data import (
     CHECK_DATA,
@@ -180,7 +180,7 @@ def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON value
             for code, number in counts.items()
         ]
         terminal.say()
-        terminal.say(Message("Languages: {languages}", languages=joined(named, ", ")))
+        terminal.say(Message("Languages: {languages}", languages=joined(named, LISTED)))
     if not found["problems"]:
         terminal.say(Message("No problems found."))
     for note in found["notes"]:
@@ -281,7 +281,7 @@ def _tell_written(answer: dict[str, Any], as_json: bool) -> int:  # Any: JSON va
         terminal.note(
             Message(
                 "A chat has no place for these columns, so they were left out of as many rows: {columns}.",
-                columns=joined(named, ", "),
+                columns=joined(named, LISTED),
             )
         )
     return EXIT_DONE

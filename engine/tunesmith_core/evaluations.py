@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
-from tunesmith_core.messages import Message, joined, packed, restored
+from tunesmith_core.messages import LISTED, Message, joined, packed, restored
 from tunesmith_core.runs import Run
 
 VERSION = 1
@@ -109,7 +109,7 @@ def conclusion(values: Values) -> Message:
     if num_rows < FEWEST_ROWS and not better and not worse:
         return Message("There are too few rows to tell a difference from chance.")
     sentence = CONCLUSIONS[bool(better), bool(worse)]
-    return Message(sentence.template, better=joined(better, ", "), worse=joined(worse, ", "))
+    return Message(sentence.template, better=joined(better, LISTED), worse=joined(worse, LISTED))
 
 
 def shown(name: str, value: float) -> str:

@@ -60,10 +60,15 @@ class MessageError(Exception):
         super().__init__(self.message)
 
 
+LISTED = Message(", ")
+"""Between the words of a list."""
+
+
 def joined(parts: Iterable[str], separator: str = " ") -> Message:
-    """Return several texts, each of which keeps its own translation, as one message."""
+    """Return several texts, each of which keeps its own translation, as the separator does, as one message."""
     values = {f"part_{number}": part for number, part in enumerate(parts, 1)}
-    return Message(separator.join(f"{{{name}}}" for name in values), **values)
+    template = "{separator}".join(f"{{{name}}}" for name in values)
+    return Message(template, separator=separator, **values)
 
 
 def use_language(name: str) -> None:

@@ -132,14 +132,14 @@ def gib(num_bytes: float) -> str:
     return f"{num_bytes / GIB:.2f} GiB"
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float) -> Message:
     """Return a time span for people: 12 s, 3 min 05 s, 2 h 07 min."""
     whole = max(0, round(seconds))
     if whole < 60:
-        return f"{whole} s"
+        return Message("{seconds} s", seconds=whole)
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+        return Message("{minutes} min {seconds:02d} s", minutes=whole // 60, seconds=whole % 60)
+    return Message("{hours} h {minutes:02d} min", hours=whole // 3600, minutes=whole % 3600 // 60)
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QEvent, QObject
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer
 from PySide6.QtWidgets import QApplication, QWidget
 
-from tests.bench.budget import report
+from tests.bench.budget import own_s, report
 from tests.bench.test_gui_budgets import spin
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.data.grid import Grid
 from tunesmith_gui.data.rows import Rows
-from tunesmith_gui.shell.stall_watchdog import StallWatchdog
 from tunesmith_gui.theme import Scheme, theme
 
 NUM_ROWS = 1_000_000
 STALL_MS = 50
+BEAT_MS = 5
 
 pytestmark = pytest.mark.usefixtures("own_garbage")
 
@@ -33,6 +33,31 @@ def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             line = {"question": f"What does plant {row} need?", "answer": f"{row}: {answer}", "score": row % 100}
             file.write(json.dumps(line) + "\n")
     return path
+
+
+class Beats(QObject):
+    """Measures how long the window stood still by itself: a busy machine lets it wait besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_s = self._worst_s = 0.0
+        self._timer = QTimer(self)
+        self._timer.setTimerType(Qt.TimerType.PreciseTimer)
+        self._timer.timeout.connect(self._beat)
+
+    def _beat(self) -> None:
+        now_s = own_s()
+        self._worst_s = max(self._worst_s, now_s - self._last_s - BEAT_MS / 1000)
+        self._last_s = now_s
+
+    def worst_ms(self, action: Callable[[], object]) -> float:
+        """Do something; return the longest time without a beat meanwhile."""
+        self._last_s, self._worst_s = own_s(), 0.0
+        self._timer.start(BEAT_MS)
+        action()
+        self._timer.stop()
+        self._beat()
+        return self._worst_s * 1000
 
 
 class Pictures(QObject):
@@ -107,18 +132,12 @@ def keep_only_found(grid: Grid) -> None:
         pictures.after(lambda: grid.only_found.setChecked(only_found))  # noqa: B023
 
 
-def test_a_million_rows_never_stall_the_window(caplog: pytest.LogCaptureFixture, open_grid: Callable[[], Grid]) -> None:
-    del caplog  # What the watchdog logs is judged here, by the budgets.
-    watchdog = StallWatchdog()
+def test_a_million_rows_never_stall_the_window(open_grid: Callable[[], Grid]) -> None:
+    beats = Beats()
     grids: list[Grid] = []
 
     def worst_ms(action: Callable[[Grid], object]) -> float:
-        # What stood still before, such as the yardstick of the row above, is not this action's.
-        spin(lambda: watchdog.worst_s > 0)
-        watchdog.worst_s = 0.0
-        action(grids[-1])
-        spin(lambda: watchdog.worst_s > 0)
-        return watchdog.worst_s * 1000
+        return beats.worst_ms(lambda: action(grids[-1]))
 
     def worst_ms_of_reading() -> float:
         grids.append(open_grid())
@@ -131,5 +150,4 @@ def test_a_million_rows_never_stall_the_window(caplog: pytest.LogCaptureFixture,
         "filtering": lambda: worst_ms(keep_only_found),
     }
     for what, measure in rows.items():
-        report(f"1 M rows, worst stall while {what}", measure, STALL_MS, "ms")
-    watchdog.shutdown()
+        report(f"1 M rows, worst stall while {what}", measure, STALL_MS, "ms", own_s)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tunesmith_core import cli, cli_evaluate, environments, evaluations
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, said
 from tunesmith_core.operations import command
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
@@ -72,7 +72,10 @@ def test_one_sentence_says_what_became_better(
         "losses": FOUND["losses"] | {"gain": gain(loss)},
         "metrics": [FOUND["metrics"][0] | {"gain": gain(choice), "p": p}],
     }
-    assert evaluations.conclusion(found) == sentence
+    conclusion = evaluations.conclusion(found)
+    assert conclusion == sentence
+    assert ("、" in said(conclusion, "zh_CN")) == (", " in sentence)
+    assert ", " not in said(conclusion, "zh_CN")
 
 
 def test_so_few_rows_can_not_tell_better_from_chance() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core import cli, environments, settings
+from tunesmith_core import cli, environments, kernel_words, settings
 from tunesmith_core.base_model import FileNote
 from tunesmith_core.checkpoint_manifest import Manifest
 from tunesmith_core.messages import Message
@@ -20,7 +20,7 @@ from tunesmith_core.protocol import Event, JournalWriter
 from tunesmith_core.report import page, pdf
 from tunesmith_core.report.curves import MAX_POINTS, curves
 from tunesmith_core.report.facts import Facts, read
-from tunesmith_core.runs import Run, create_run
+from tunesmith_core.runs import Run, RunStatus, create_run
 from tunesmith_core.spec import RunSpec
 
 Make = Callable[..., RunSpec]
@@ -47,7 +47,11 @@ def run(make_spec: Make) -> Run:
         journal.write("hello", version="0.1", python="3.11", torch="2.6.0", device_name="A card")
         journal.write(
             "setup", total_steps=20, num_train_rows=95, num_eval_rows=50, num_skipped_rows=2, dtype="bfloat16",
-            num_trainable_parameters=1234, kernels=[Message("RMSNorm runs fused.")],
+            num_trainable_parameters=1234, kernels=[
+                Message(kernel_words.FUSED.template, num_fused=2, num_layers=2), Message("Attention: cudnn."),
+                Message(kernel_words.RUNNING.template, names="rms_norm, rope"),
+                Message(kernel_words.TWINS.template, names="glu", reason="It crashed here."),
+            ],
         )  # fmt: skip
         journal.write("eval", step=0, loss=3.0)
         journal.write("sample", step=0, prompt="Who?", text="before it")
@@ -87,7 +91,8 @@ def test_the_page_tells_what_happened(run: Run, capsys: pytest.CaptureFixture[st
         "<th>Steps</th><td>20 / 20</td>",
         "<th>Device</th><td>A card</td>",
         "<th>PyTorch</th><td>2.6.0</td>",
-        "<th>Kernels</th><td>RMSNorm runs fused.</td>",
+        "<th>Fast kernels</th><td>All layers ran on Tunesmith&#x27;s fast path. Operations on fast GPU kernels: 2. "
+        "Operations without a GPU kernel: 1. It crashed here.</td>",
         "before it",
         hashlib.sha256(b"weights").hexdigest(),
         "<h2>Settings</h2>",
@@ -99,6 +104,24 @@ def test_the_page_tells_what_happened(run: Run, capsys: pytest.CaptureFixture[st
         assert words in text
     assert text.count("Step 3: odd.") == 1
     assert "on the way" not in text, "before and after are told"
+    told, names = text.split("<details>")
+    assert "rms_norm" not in told, "the names of kernels are folded"
+    assert "<p class=soft>Triton kernels: rms_norm, rope.</p>" in names
+
+
+def test_what_is_not_fast_is_said_with_its_reason() -> None:
+    reason = Message("The fused kernels are switched off.")
+    sentences = [
+        Message(kernel_words.FUSED.template, num_fused=1, num_layers=3),
+        Message(kernel_words.NOT_FUSED.template, num_unfused=2, num_layers=3, note="Dropout."),
+        Message(kernel_words.PLAIN.template, reason=reason),
+        "of another version",
+    ]
+    assert list(kernel_words.summary(sentences)) == [
+        "Layers on Tunesmith's fast path: 1 of 3.",
+        "Layers with a part in plain PyTorch: 2. Dropout.",
+        "The model was trained in plain PyTorch, without fast kernels. The fused kernels are switched off.",
+    ]
 
 
 def test_the_page_tells_which_rows_came_from_which_file(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,11 +187,14 @@ def test_the_page_is_in_the_persons_language(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "language_in_force", lambda: "zh_CN")
+    monkeypatch.setattr(RunStatus, "lasted_s", lambda _status, _now: 1223.0)
     assert cli.main(["report", run.id]) == 0
     capsys.readouterr()
     text = (run.path / "report.html").read_text(encoding="utf-8")
     assert '<html lang="zh-CN">' in text
     assert "<h2>Settings</h2>" not in text
+    assert "20 分 23 秒" in text
+    assert "All layers" not in text
 
 
 def test_the_page_names_what_it_was_made_of(

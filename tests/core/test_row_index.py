@@ -13,6 +13,7 @@ from tunesmith_core import paths
 from tunesmith_core.datafmt import row_index
 from tunesmith_core.datafmt.row_index import RowIndex, index_lines, serves_as_it_is
 from tunesmith_core.errors import UserError
+from tunesmith_core.messages import said
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import AbsolutePath
@@ -103,7 +104,7 @@ class TestJsonLines:
     def test_blank_lines_at_the_end_are_no_rows(self, tmp_path: Path, host: Host) -> None:
         assert all_rows(indexed(write(tmp_path / "a.jsonl", '{"a": 1}\n   '), host)) == [{"a": 1}]
 
-    @pytest.mark.parametrize("line", ['{"a": "broken', '{"a": 1} more', "[1]", '{"a": NaN}'])
+    @pytest.mark.parametrize("line", ['{"a": "broken', '{"a": 1} more', "[1]", '[{"reason": "a"}]', '{"a": NaN}'])
     def test_a_line_that_is_no_row_is_its_text(self, line: str, tmp_path: Path, host: Host) -> None:
         index = indexed(write(tmp_path / "a.jsonl", f'{{"a": 1}}\n{line}\n'), host)
 
@@ -149,6 +150,15 @@ class TestOtherFiles:
         assert second == {"q": "Who?", "a": "Me"}
         assert "fields in this row: 3" in first
         assert "line 4" in third
+        assert "第 4 行：此行有 3 个字段" in said(third, "zh_CN")
+
+    def test_a_saved_copy_says_what_could_not_be_read(self, tmp_path: Path, host: Host) -> None:
+        index = indexed(write(tmp_path / "a.csv", "q,a\n1,2,3\nWho?,Me\n"), host)
+        row_index.save(index, tmp_path / "b.jsonl", {}, frozenset(), lambda *_so_far: None)
+
+        bad, good = map(json.loads, (tmp_path / "b.jsonl").read_text().splitlines())
+        assert good == {"q": "Who?", "a": "Me"}
+        assert "fields in this row: 3" in bad
 
     def test_a_reader_that_gives_up_leaves_what_it_read(self, tmp_path: Path, host: Host) -> None:
         path = write(tmp_path / "a.json", '[{"a": 1}, {"a": 2}, {"a": ')

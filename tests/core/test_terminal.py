@@ -11,6 +11,7 @@ import pytest
 
 from tunesmith_core import terminal
 from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.messages import said
 from tunesmith_core.protocol import Event
 
 
@@ -91,6 +92,8 @@ def test_spans_of_time() -> None:
     spans = {-3: "0 s", 5: "5 s", 59.4: "59 s", 60: "1 min 00 s", 65: "1 min 05 s", 3599: "59 min 59 s"}
     spans |= {3600: "1 h 00 min", 7500: "2 h 05 min", 90_000: "25 h 00 min"}
     assert {seconds: terminal.duration(seconds) for seconds in spans} == spans
+    chinese = [said(terminal.duration(each), "zh_CN") for each in (5, 1223, 7500)]
+    assert chinese == ["5 秒", "20 分 23 秒", "2 小时 05 分"]
 
 
 def test_progress_is_drawn_in_place_on_a_terminal(

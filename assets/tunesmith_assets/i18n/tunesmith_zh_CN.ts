@@ -5615,6 +5615,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>共 {rows:,} 行：{good:,} 行可用于训练（其中 {remarked:,} 行有提示），{bad:,} 行不可用。</translation>
     </message>
     <message>
+        <source>{seconds} s</source>
+        <translation>{seconds} 秒</translation>
+    </message>
+    <message>
         <source>{setting}: {value} is not between {least} and {most}.</source>
         <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
     </message>
@@ -6585,6 +6589,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>  {line}</translation>
     </message>
     <message>
+        <source>, </source>
+        <translation>、</translation>
+    </message>
+    <message>
         <source>--checkpoint and --against name the same weights.</source>
         <translation>--checkpoint 和 --against 指定了相同的权重。</translation>
     </message>
@@ -6615,6 +6623,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Add --format gguf.</source>
         <translation>请加上 --format gguf。</translation>
+    </message>
+    <message>
+        <source>All layers ran on Tunesmith&apos;s fast path.</source>
+        <translation>所有层都使用 Tunesmith 的快速路径。</translation>
     </message>
     <message>
         <source>All {number} files are as the hub has them.</source>
@@ -6929,6 +6941,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>拉丁语</translation>
     </message>
     <message>
+        <source>Layers on Tunesmith&apos;s fast path: {fused} of {layers}.</source>
+        <translation>使用 Tunesmith 快速路径的层：{fused}/{layers}。</translation>
+    </message>
+    <message>
+        <source>Layers with a part in plain PyTorch: {layers}. {note}</source>
+        <translation>部分使用原生 PyTorch 的层：{layers}。{note}</translation>
+    </message>
+    <message>
         <source>LoRA</source>
         <translation>LoRA</translation>
     </message>
@@ -7059,6 +7079,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Only {num_trained:,} of {num_tokens:,} tokens are trained, less than 1%. The rest is read, not learned.</source>
         <translation>{num_tokens:,} 个词元中只有 {num_trained:,} 个参与训练，不到 1%。其余的只会被读取，不会被学习。</translation>
+    </message>
+    <message>
+        <source>Operations on fast GPU kernels: {count}.</source>
+        <translation>使用快速 GPU 内核的运算：{count} 种。</translation>
+    </message>
+    <message>
+        <source>Operations without a GPU kernel: {count}. {reason}</source>
+        <translation>未使用 GPU 内核的运算：{count} 种。{reason}</translation>
     </message>
     <message>
         <source>Over {rows} held-out rows the loss fell by {mean} (95% interval: {low} to {high}).</source>
@@ -7253,6 +7281,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>瑞典语</translation>
     </message>
     <message>
+        <source>Technical details</source>
+        <translation>技术细节</translation>
+    </message>
+    <message>
         <source>Texts longer than the context length of {limit} tokens: {num_split}. They were split into {num_parts} examples.</source>
         <translation>超过 {limit} 个词元上下文长度的文本：{num_split} 条，已拆分为 {num_parts} 个样本。</translation>
     </message>
@@ -7367,6 +7399,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The model memorized a few rows: the {num_rows} training rows hold only {num_distinct} different ones.</source>
         <translation>模型只是背下了少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行互不相同。</translation>
+    </message>
+    <message>
+        <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
+        <translation>模型使用原生 PyTorch 训练，未使用快速内核。{reason}</translation>
     </message>
     <message>
         <source>The name of {path} must end in .jsonl.</source>
@@ -7879,6 +7915,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>expected answers have no spaces between words</source>
         <translation>预期回答的词之间没有空格</translation>
+    </message>
+    <message>
+        <source>fast kernels</source>
+        <translation>快速内核</translation>
     </message>
     <message>
         <source>find problems in data files</source>
@@ -9281,6 +9321,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{hint}最新的检查点是 {path}。</translation>
     </message>
     <message>
+        <source>{hours} h {minutes:02d} min</source>
+        <translation>{hours} 小时 {minutes:02d} 分</translation>
+    </message>
+    <message>
         <source>{id} contains GGUF files only, which are made for answering.</source>
         <translation>{id} 只包含用于推理的 GGUF 文件。</translation>
     </message>
@@ -9379,6 +9423,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{message} Trying again in {seconds} s.</source>
         <translation>{message} {seconds} 秒后重试。</translation>
+    </message>
+    <message>
+        <source>{minutes} min {seconds:02d} s</source>
+        <translation>{minutes} 分 {seconds:02d} 秒</translation>
     </message>
     <message>
         <source>{model} wrote nothing that can be read as a question and its answer.</source>
@@ -9535,6 +9583,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name}: {problem}</source>
         <translation>{name}：{problem}</translation>
+    </message>
+    <message>
+        <source>{name}: {reason}</source>
+        <translation>{name}：{reason}</translation>
     </message>
     <message>
         <source>{name}: {reason}.</source>
@@ -11387,10 +11439,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>held-out rows</source>
         <translation>留出的数据行</translation>
-    </message>
-    <message>
-        <source>kernels</source>
-        <translation>内核</translation>
     </message>
     <message>
         <source>no</source>

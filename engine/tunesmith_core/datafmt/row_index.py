@@ -1,7 +1,7 @@
 """Any row of a data file at once, of millions too: an index of where each row begins, and rows as JSON lines.
 
-A JSONL file serves as it is. Of any other file a copy as JSONL is made by its reader; what a reader could not read
-stands there as a text instead of an object. Index and copy grow from their beginning, so the first rows can be seen
+A JSONL file serves as it is. Of any other file a copy as JSONL is made by its reader; why a row could not be read
+stands there instead of the row. Index and copy grow from their beginning, so the first rows can be seen
 while the rest is read. Nothing here changes the file itself.
 """
 
@@ -21,6 +21,7 @@ from tunesmith_core import files
 from tunesmith_core.datafmt.encoding import HEAD_BYTES, UTF_8, WORKBOOK_MAGIC, open_bytes, read_head, text_encoding
 from tunesmith_core.datafmt.reading import Row, decode_row
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message, packed, restored
 
 INDEX, PARTS, COPY, FACTS = "rows.index", "rows.parts", "rows.jsonl", "rows.json"
 TELL_EVERY_S = 0.1
@@ -30,6 +31,8 @@ PIECE_BYTES = 1024**2
 _ENTRY = struct.Struct("<QQQ")
 """Where a row begins, where it ends, and its number in the file."""
 ENTRIES_TOGETHER = 4096
+_REASON = "reason"
+"""Key of the message that stands in place of a row, in a list, which is no row."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Position = tuple[str, int, int]
@@ -123,10 +126,10 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, int, int]]:
 
 
 def copy_rows(rows: Iterable[tuple[str, int, Row | str]], source: Path, folder: Path, tell: Tell) -> int:
-    """Write rows as JSON lines with their index, a text for one that can't be read; return how many there are.
+    """Write rows as JSON lines with their index, and why one can't be read; return how many there are.
 
     Args:
-        rows: files, numbers there, and rows.
+        rows: files, numbers there, and rows or messages.
         source: the file, folder or archive that they come from.
         folder: where copy and index are written.
         tell: told how far it is; the bytes are those of the copy.
@@ -147,7 +150,8 @@ def copy_rows(rows: Iterable[tuple[str, int, Row | str]], source: Path, folder: 
 
 
 def json_line(row: Any) -> bytes:  # Any: JSON values, and what a Parquet file holds beside these
-    """Return a row as a line of JSON."""
+    """Return a row, or why it can't be read, as a line of JSON."""
+    row = [packed({_REASON: row})] if isinstance(row, Message) else row
     return (json.dumps(row, ensure_ascii=False, default=str) + "\n").encode("utf-8", "backslashreplace")
 
 
@@ -239,6 +243,12 @@ class RowIndex:
         """Return a row; the text itself, or why it can't be read, of one that is no row."""
         return read_line(self.raw(place))
 
+    def line(self, place: int) -> bytes:
+        """Return a row as it is saved: as it is, or why it can't be read, in English for whoever reads the file."""
+        raw = self.raw(place)
+        reason = read_line(raw) if raw.startswith(b"[") else ""
+        return json_line(str(reason)) if isinstance(reason, Message) else raw + b"\n"
+
     def has_changed(self) -> bool:
         """Return whether the data file is another since it was indexed, or gone."""
         try:
@@ -264,13 +274,23 @@ class RowIndex:
 
 
 def read_line(raw: bytes) -> Row | str:
-    """Return the row of a line; its text where that is no row."""
+    """Return the row of a line, or the message why it can't be read; its text where that is neither."""
     text = raw.decode("utf-8", "replace")
     try:
         value, end = decode_row(text, 0)
-    except ValueError:
+        value = value if isinstance(value, dict | str) else _reason(value)
+    except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, dict | str) and end == len(text) else text
+    return text if value is None or end != len(text) else value
+
+
+def _reason(value: Any) -> Message | None:  # Any: JSON values
+    """Return the message that `json_line` wrote, None for what a file holds itself."""
+    match value:
+        case [dict() as told]:
+            reason = restored(told).get(_REASON)
+            return reason if isinstance(reason, Message) else None
+    return None
 
 
 def find(index: RowIndex, text: str) -> Iterator[tuple[int, bool]]:
@@ -323,7 +343,7 @@ def save(
             for place in range(len(index)):
                 if place in deleted:
                     continue
-                file.write(json_line(edits[place]) if place in edits else index.raw(place) + b"\n")
+                file.write(json_line(edits[place]) if place in edits else index.line(place))
                 num_rows += 1
                 if time.monotonic() - told_s > TELL_EVERY_S:
                     told_s = time.monotonic()

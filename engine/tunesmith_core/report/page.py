@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import tunesmith_core
-from tunesmith_core import evaluations, files, terminal, votes
+from tunesmith_core import evaluations, files, kernel_words, terminal, votes
 from tunesmith_core.checkpoint_manifest import newest_noted
-from tunesmith_core.messages import Message, language, said
+from tunesmith_core.messages import LISTED, Message, joined, language, said
 from tunesmith_core.plain_text import visible
 from tunesmith_core.redact import redact
 from tunesmith_core.report.curves import curves
@@ -76,6 +76,7 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
             _section(Message("Where it ran"), _rows(_place(facts))),
             _section(Message("Warnings"), "".join(f"<p>{_text(text)}</p>" for text in facts.warnings)),
             _section(Message("Files"), _rows(_files(run, spec))),
+            _details(facts),
         )
     )
     head = f'<meta charset="utf-8"><title>{_text(name)}</title><style>{STYLE}</style>'
@@ -138,16 +139,20 @@ def _evaluation(found: evaluations.Values) -> str:
         return ""
     head = "".join(f"<th>{_label(label)}</th>" for label in evaluations.HEADER)
     rows = "".join(
-        f"<tr><td>{_text(evaluations.METRICS.get(name, name))}</td>"
+        f"<tr><td>{_text(_metric(name))}</td>"
         f"{''.join(f'<td>{_text(cell)}</td>' for cell in values)}</tr>"
         for name, *values in evaluations.figures(found)
     )
     reasons = "".join(
-        f"<p class=soft>{_text(evaluations.METRICS.get(each['name'], each['name']))}: {_text(each['reason'])}</p>"
+        f"<p class=soft>{_text(Message('{name}: {reason}', name=_metric(each['name']), reason=each['reason']))}</p>"
         for each in found["metrics"]
     )
     step = f"<p class=soft>{_label(Message('step {step}', step=found['step']))}</p>"
     return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{reasons}"
+
+
+def _metric(name: str) -> str:
+    return evaluations.METRICS.get(name, name)
 
 
 def _votes(run: Run) -> str:
@@ -202,7 +207,7 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
     created = run.created_at
     return [
         (Message("base model"), spec.model.path),
-        (Message("data"), ", ".join(source.path for source in spec.data.sources)),
+        (Message("data"), joined((source.path for source in spec.data.sources), LISTED)),
         (Message("training rows"), setup.get("num_train_rows")),
         (Message("held-out rows"), setup.get("num_eval_rows")),
         (Message("skipped rows"), setup.get("num_skipped_rows")),
@@ -247,7 +252,7 @@ def _shown(value: object) -> object:
         return Message("yes") if value else Message("no")
     if isinstance(value, str):
         return CHOICE_WORDS.get(value, value)
-    return ", ".join(value) if isinstance(value, list) else value
+    return joined(value, LISTED) if isinstance(value, list) else value
 
 
 def _place(facts: Facts) -> list[tuple[str, object]]:
@@ -258,8 +263,14 @@ def _place(facts: Facts) -> list[tuple[str, object]]:
         ("Tunesmith", engine.get("version")),
         ("Python", engine.get("python")),
         ("PyTorch", engine.get("torch")),
-        (Message("kernels"), " ".join(map(said, setup.get("kernels") or ()))),
+        (Message("fast kernels"), joined(kernel_words.summary(setup.get("kernels") or ()))),
     ]
+
+
+def _details(facts: Facts) -> str:
+    """What only somebody who looks for the reason of something wants to know, folded."""
+    told = "".join(f"<p class=soft>{_text(sentence)}</p>" for sentence in facts.setup.get("kernels") or ())
+    return f"<details><summary>{_text(Message('Technical details'))}</summary>{told}</details>" if told else ""
 
 
 def _files(run: Run, spec: RunSpec) -> list[tuple[str, object]]:

@@ -16,7 +16,7 @@ from tunesmith_core.datafmt import Row, is_wanted, recognition
 from tunesmith_core.datafmt.encoding import row_place
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.language_names import language_name
-from tunesmith_core.messages import Message, joined
+from tunesmith_core.messages import LISTED, Message, joined
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -245,7 +245,7 @@ class Check:
                 row = batch.rows[place]
                 for keys, text in shape.leaves(row):
                     if findings := list(islice(rule.find(text), MOST_FINDINGS)):
-                        what = joined(dict.fromkeys(each.what for each in findings), ", ")
+                        what = joined(dict.fromkeys(each.what for each in findings), LISTED)
                         message = Message('column "{column}": {what}.', column=str(keys[0]), what=what)
                         line = batch.lines[place]
                         spans = tuple((each.start, each.end) for each in findings)

@@ -12,6 +12,7 @@ import torch
 from peft import PeftModel
 from torch import nn
 
+from tunesmith_core.kernel_words import FUSED, NOT_FUSED
 from tunesmith_core.messages import Message
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import ActivationStore
@@ -148,9 +149,7 @@ class Assembly:
         """Sentences about what is fused and what is not, one for each thing that happens in several layers alike."""
         num_layers = len(self.shape.layers)
         num_fused = num_layers - len(self._unfused)
-        fused = Message(
-            "{num_fused} of {num_layers} layers are fully fused.", num_fused=num_fused, num_layers=num_layers
-        )
+        fused = Message(FUSED.template, num_fused=num_fused, num_layers=num_layers)
         return [fused, *self.notes]
 
     @property
@@ -159,12 +158,7 @@ class Assembly:
         num_layers = len(self.shape.layers)
         alike = Counter(note for notes in self._unfused.values() for note in notes)
         sentences = [
-            Message(
-                "Not fused in {num_unfused} of {num_layers} layers. {note}",
-                num_unfused=count,
-                num_layers=num_layers,
-                note=note,
-            )
+            Message(NOT_FUSED.template, num_unfused=count, num_layers=num_layers, note=note)
             for note, count in alike.items()
         ]
         return [*sentences, *self.shape.notes]

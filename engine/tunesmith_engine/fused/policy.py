@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tunesmith_core.fused_memory import NUM_SLOTS
-from tunesmith_core.messages import Message, joined
+from tunesmith_core.messages import LISTED, Message, joined
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes
 from tunesmith_engine.fused.activations import LayerPolicy as LayerPolicy
 from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
@@ -250,4 +250,4 @@ def describe(policies: Sequence[LayerPolicy]) -> str:
     parts = [Message("{count} {what}", count=counts[kind], what=PHRASES[kind]) for kind in RUNGS if counts[kind]]
     if num_tiles := sum(policy.sent_tiles for policy in policies):
         parts.append(Message("{count} pieces of the MLP in system memory", count=num_tiles))
-    return Message("Layers: {parts}.", parts=joined(parts, ", "))
+    return Message("Layers: {parts}.", parts=joined(parts, LISTED))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tunesmith_core.kernel_words import RUNNING, TWINS
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.attention import backends_report
@@ -48,9 +49,9 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
         backends_report(layer.attention, device, compute.dtype, num_tokens=capacity_tokens) for layer in shape.layers
     }
     return KernelCheck(
-        [*([Message("Triton kernels: {names}.", names=", ".join(on))] if on else []), *sorted(attention)],
+        [*([Message(RUNNING.template, names=", ".join(on))] if on else []), *sorted(attention)],
         [
-            Message("In plain PyTorch: {names}. {reason}", names=", ".join(names), reason=reason)
+            Message(TWINS.template, names=", ".join(names), reason=reason)
             for reason, names in off.items()
         ],
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from peft import PeftModel
 
+from tunesmith_core.kernel_words import PLAIN
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
@@ -114,7 +115,7 @@ class PlainPath:
         method: Method,
         equal_lengths: bool = False,
     ) -> None:
-        self.report: list[str] = [Message("The model runs in plain PyTorch. {reason}", reason=reason)]
+        self.report: list[str] = [Message(PLAIN.template, reason=reason)]
         if equal_lengths:
             self.report.append(
                 Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")

@@ -21,6 +21,7 @@ from tunesmith_core.data_library import REVIEWED, SYNTHETIC
 from tunesmith_core.datafmt.reading import READ_BY_ENGINE, Row
 from tunesmith_core.datafmt.row_index import RowIndex, holds, read_line
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message, said
 from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.data import EditedRows
 from tunesmith_core.operations.kinds.rows import COPY_ROWS, INDEX_ROWS, IndexSpec, SaveRowsSpec, new_folder
@@ -222,8 +223,10 @@ class Rows(QObject):
         row = read_line(self._index.raw(place))
         if isinstance(row, dict):
             return ShownRow(row)
+        # A line that is no row is foreign text, which nobody has translated.
+        words = said(row) if isinstance(row, Message) else row
         # Why it can't be read begins with the file, which everybody sees is open.
-        return ShownRow(None, row.removeprefix(self._source.path).lstrip(",， "))
+        return ShownRow(None, words.removeprefix(self._source.path).lstrip(",， "))
 
     def columns(self, known: Iterable[str] = ()) -> list[str]:
         """The names of the columns: those that are known, and those of the first rows."""

@@ -72,7 +72,6 @@ class OnComputer(QWidget):
             self.tr("No models yet"),
             self.tr("A run needs a base model. Download one, or import a folder with safetensors files."),
             primary=(self.tr("Get a model"), self.more_asked.emit),
-            secondary=(self.tr("Import folder…"), self._choose_folder),
             parent=self,
         )
         self._others = QWidget(self)

@@ -297,6 +297,17 @@ class TestProblems:
         checked.problems._combos["html"].setCurrentIndex(1)
         assert checked.grid.pane.problems.words().endswith("What is done: Repair")
 
+    def test_a_repaired_table_can_stay_one(
+        self, checked: DataPage, asked: list[Scripted], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked[0].succeeded.emit(RESULT)
+        proposed: list[bool] = []
+        monkeypatch.setattr(problems, "ask_for_copy", lambda *_words, as_csv: proposed.append(as_csv))
+        checked.problems.save.click()
+        checked.problems.kind = "jsonl"
+        checked.problems.save.click()
+        assert proposed == [True, False]
+
     def test_fix_and_save_takes_choices_and_edits_along(
         self, checked: DataPage, asked: list[Scripted], tmp_path: Path, table: Path, result: Answer
     ) -> None:

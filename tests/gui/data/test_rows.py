@@ -16,6 +16,7 @@ from pytestqt.qtbot import QtBot
 from tests.gui.conftest import settle
 from tests.gui.data.conftest import PATIENCE_MS, close
 from tunesmith_core.operations.kinds.rows import places_in
+from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.data import rows as rows_module
 from tunesmith_gui.data.grid import Grid
@@ -126,6 +127,20 @@ class TestTable:
         qtbot.mouseClick(grid.pane.apply, Qt.MouseButton.LeftButton)
         assert shown(grid) == ["a", "fixed"]
         assert grid.model.columns == ["q", "a", "new"]
+
+    def test_why_a_row_cannot_be_read_is_said_in_the_language_in_force(self, opened: Open, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("q,a\n1,2,3\nWho?,Me\n")
+        grid = opened(path).grid
+        assert grid is not None
+        assert shown(grid)[0].startswith("line 2")
+        tr.install_language("zh_CN")
+        try:
+            grid = opened(path).grid
+            assert grid is not None
+            assert shown(grid)[0] == "第 2 行：此行有 3 个字段，表头有 2 个。"
+        finally:
+            tr.install_language("en")
 
 
 class TestFinding:

@@ -179,7 +179,7 @@ def test_a_repaired_copy_is_opened_by_one_click(
     asked = answer(monkeypatch, 0)
 
     def save(_saving: Saving, _kind: object, spec: SaveDataSpec, path: Path, done: Callable[[], object]) -> None:
-        assert spec.edits
+        assert spec.edited.edits
         path.write_text('{"question": "new", "answer": "no"}\n')
         done()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -100,6 +100,8 @@ def test_without_models_the_page_leads_to_some(page: LibraryPage, qtbot: QtBot) 
     shown(page, qtbot)
     assert page.here.empty.isVisible()
     assert page.here.empty.primary is not None
+    imports = [each for each in page.findChildren(QPushButton) if each.isVisible() and "Import folder" in each.text()]
+    assert imports == [page.here.import_folder], "the button over the empty page is enough"
     page.here.empty.primary.click()
     assert (page.tabs.value, page.more.isVisible(), page.here.isVisible()) == ("more", True, False)
 

@@ -76,6 +76,9 @@ class TestSourcesCard:
             type_into(qtbot, box, "9")
             qtbot.keyClick(box, Qt.Key.Key_Backspace)
         assert (page.form.spec.data.sources[1].weight, page.form.spec.data.sources[1].most_rows) == (0.0, None)
+        type_into(qtbot, card.rows[1].boxes["most_rows"], "40")
+        assert page.form.spec.data.sources[1].most_rows == 40
+        assert card.capped.isHidden(), "without a weight nothing repeats"
 
     def test_a_wrong_number_is_told_below_the_table_and_led_to(
         self, qtbot: QtBot, page: NewRunPage, model: Path, rows: WriteRows

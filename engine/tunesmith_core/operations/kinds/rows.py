@@ -124,7 +124,7 @@ def copied(host: Host, spec: IndexSpec, kind: str, read: ReadRows) -> dict[str, 
 def _with_bad_rows(read: ReadRows) -> Iterator[tuple[str, int, Row | str]]:
     """Yield good rows, and of bad ones what is wrong with them, in the order of the file."""
     waiting: list[tuple[str, int, str]] = []
-    for placed in read(lambda file, number, error: waiting.append((file, number, str(error.message)))):
+    for placed in read(lambda file, number, error: waiting.append((file, number, error.message))):
         yield from waiting
         waiting.clear()
         yield placed

@@ -1,0 +1,37 @@
+"""What a run says about its kernels: sentences for its log, and what they come to for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tunesmith_core.messages import Message
+
+PLAIN = Message("The model runs in plain PyTorch. {reason}")
+FUSED = Message("{num_fused} of {num_layers} layers are fully fused.")
+NOT_FUSED = Message("Not fused in {num_unfused} of {num_layers} layers. {note}")
+RUNNING = Message("Triton kernels: {names}.")
+TWINS = Message("In plain PyTorch: {names}. {reason}")
+
+
+def summary(sentences: Iterable[str]) -> Iterator[Message]:
+    """Yield in words without names what ran on fast kernels, and what did not and why."""
+    for sentence in sentences:
+        if not isinstance(sentence, Message):
+            continue
+        told = sentence.values
+        count, reason = len(str(told.get("names")).split(", ")), told.get("reason")
+        match sentence.template:
+            case PLAIN.template:
+                yield Message("The model was trained in plain PyTorch, without fast kernels. {reason}", reason=reason)
+            case FUSED.template if told.get("num_fused") == told.get("num_layers"):
+                yield Message("All layers ran on Tunesmith's fast path.")
+            case FUSED.template:
+                fused, layers = told.get("num_fused"), told.get("num_layers")
+                yield Message("Layers on Tunesmith's fast path: {fused} of {layers}.", fused=fused, layers=layers)
+            case NOT_FUSED.template:
+                layers, note = told.get("num_unfused"), told.get("note")
+                yield Message("Layers with a part in plain PyTorch: {layers}. {note}", layers=layers, note=note)
+            case RUNNING.template:
+                yield Message("Operations on fast GPU kernels: {count}.", count=count)
+            case TWINS.template:
+                yield Message("Operations without a GPU kernel: {count}. {reason}", count=count, reason=reason)
