@@ -21,6 +21,7 @@ from tunesmith_core.operations.kinds.rows import (
     FIND_ROWS,
     INDEX_ROWS,
     SAVE_ROWS,
+    EditedRows,
     FindSpec,
     IndexSpec,
     SaveRowsSpec,
@@ -217,7 +218,7 @@ class TestOtherFiles:
         indexed(write(tmp_path / "a.csv", "q,a\n1,2\n3,4\n"), host).close()
         folder, target = AbsolutePath(str(tmp_path / "index")), AbsolutePath(str(tmp_path / "b.jsonl"))
         find_rows(host, FindSpec(folder, "1", AbsolutePath(str(tmp_path / "found"))))
-        save_rows(host, SaveRowsSpec(folder, target))
+        save_rows(host, SaveRowsSpec(target, EditedRows(folder=folder)))
 
         told = [each.type for each in read_journal(host.folder / "events.jsonl")]
         assert told == ["progress"]
@@ -245,7 +246,8 @@ class TestFinding:
 
 class TestSaving:
     def spec(self, tmp_path: Path, **more: Any) -> SaveRowsSpec:
-        return SaveRowsSpec(AbsolutePath(str(tmp_path / "index")), AbsolutePath(str(tmp_path / "out.jsonl")), **more)
+        edited = EditedRows(folder=AbsolutePath(str(tmp_path / "index")), **more)
+        return SaveRowsSpec(AbsolutePath(str(tmp_path / "out.jsonl")), edited)
 
     def test_changes_are_in_the_copy_and_not_in_the_file(self, tmp_path: Path, host: Host) -> None:
         path = jsonl(tmp_path / "a.jsonl", [*ROWS, {"last": 1}])
@@ -318,8 +320,9 @@ def test_the_folders_of_dead_windows_are_removed(home: Path) -> None:
 def test_specs_survive_their_journey() -> None:
     spec = IndexSpec(SourceSpec(path="/a", encoding="gb18030"), AbsolutePath("/b"))
     assert INDEX_ROWS.spec_from(INDEX_ROWS.spec_values(spec)) == spec
+    edited = EditedRows({"1": {"a": 1}}, AbsolutePath("/a"), AbsolutePath("/c"))
     for kind, each in (
         (FIND_ROWS, FindSpec(AbsolutePath("/a"), "x", AbsolutePath("/b"))),
-        (SAVE_ROWS, SaveRowsSpec(AbsolutePath("/a"), AbsolutePath("/b"), {"1": {"a": 1}}, AbsolutePath("/c"))),
+        (SAVE_ROWS, SaveRowsSpec(AbsolutePath("/b"), edited)),
     ):
         assert kind.spec_from(json.loads(json.dumps(kind.spec_values(each)))) == each

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tunesmith_core.datafmt import Row
 from tunesmith_core.datafmt.row_index import Position, RowIndex
-from tunesmith_core.operations.kinds.data import EditedRows
-from tunesmith_core.operations.kinds.rows import places_in
+from tunesmith_core.operations.kinds.rows import EditedRows, places_in
 
 
 class Edited:

@@ -23,8 +23,7 @@ from tunesmith_core.datafmt.row_index import RowIndex, holds, read_line
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.operations.kind import AbsolutePath
-from tunesmith_core.operations.kinds.data import EditedRows
-from tunesmith_core.operations.kinds.rows import COPY_ROWS, INDEX_ROWS, IndexSpec, SaveRowsSpec, new_folder
+from tunesmith_core.operations.kinds.rows import COPY_ROWS, INDEX_ROWS, EditedRows, IndexSpec, SaveRowsSpec, new_folder
 from tunesmith_core.protocol import Event
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.background import Job
@@ -313,15 +312,15 @@ class Rows(QObject):
 
     def save_spec(self, target: Path, left_out: NDArray[np.int64]) -> SaveRowsSpec:
         """What saves the rows with their changes as another file, some left out. Raises OSError."""
-        assert self.folder is not None
-        deleted = self._written(np.union1d(self.deleted.places(), left_out))
-        return SaveRowsSpec(AbsolutePath(str(self.folder)), AbsolutePath(str(target)), self._edits_by_place(), deleted)
+        return SaveRowsSpec(AbsolutePath(str(target)), self._edited(np.union1d(self.deleted.places(), left_out)))
 
     def edited_rows(self) -> EditedRows:
         """The changes as operations on data take them. Raises OSError."""
+        return self._edited(self.deleted.places())
+
+    def _edited(self, deleted: NDArray[np.int64]) -> EditedRows:
         assert self.folder is not None
-        deleted = self._written(self.deleted.places())
-        return EditedRows(self._edits_by_place(), AbsolutePath(str(self.folder)), deleted)
+        return EditedRows(self._edits_by_place(), AbsolutePath(str(self.folder)), self._written(deleted))
 
     def _edits_by_place(self) -> dict[str, Row]:
         """As JSON has them."""

@@ -16,8 +16,8 @@ from tunesmith_core.datafmt.row_index import index_lines
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import UserError
 from tunesmith_core.operations.kind import AbsolutePath
-from tunesmith_core.operations.kinds.data import EditedRows, SaveDataSpec
-from tunesmith_core.operations.kinds.rows import IndexSpec
+from tunesmith_core.operations.kinds.data import SaveDataSpec
+from tunesmith_core.operations.kinds.rows import EditedRows, IndexSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.operations import copy_rows, save_data

@@ -298,9 +298,9 @@ class TestProblems:
         assert checked.grid.pane.problems.words().endswith("What is done: Repair")
 
     def test_a_repaired_table_can_stay_one(
-        self, checked: DataPage, asked: list[Scripted], monkeypatch: pytest.MonkeyPatch
+        self, checked: DataPage, asked: list[Scripted], result: Answer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        asked[0].succeeded.emit(RESULT)
+        asked[0].succeeded.emit(result)
         proposed: list[bool] = []
         monkeypatch.setattr(problems, "ask_for_copy", lambda *_words, as_csv: proposed.append(as_csv))
         checked.problems.save.click()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from tunesmith_core.operations.kind import AbsolutePath, Kind
+from tunesmith_core.operations.kinds.rows import EditedRows
 from tunesmith_core.operations.limits import Limits
 from tunesmith_core.spec import RunSpec
 
@@ -37,21 +38,6 @@ class CheckDataSpec(_OfRun):
 
     run: RunSpec
     folder: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EditedRows:
-    """What a person has changed in the rows of the first source of a run.
-
-    Attributes:
-        edits: what stands in place of rows, by their places in the index.
-        folder: the index of the source, see `datafmt.row_index`; "" where nothing was changed.
-        deleted: a file with the places of rows that are left out, as FIND_ROWS writes it.
-    """
-
-    edits: dict[str, dict[str, Any]] = field(default_factory=dict)  # Any: JSON values
-    folder: AbsolutePath = AbsolutePath("")
-    deleted: AbsolutePath = AbsolutePath("")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ A process of its own does it, because a thread that reads a million rows would t
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import struct
 import time
@@ -64,18 +65,35 @@ class FindSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class SaveRowsSpec:
-    """Indexed rows, with changes, as a new JSONL file.
+class EditedRows:
+    """What a person has changed in the rows of the first source of a run.
 
     Attributes:
-        edits: what stands in place of rows, by their places.
-        deleted: a file with the places of rows that are left out, as FIND_ROWS writes it; "" for none.
+        edits: what stands in place of rows, by their places in the index.
+        folder: the index of the source, see `datafmt.row_index`; "" where nothing was changed.
+        deleted: a file with the places of rows that are left out, as FIND_ROWS writes it.
     """
 
-    folder: AbsolutePath
-    target: AbsolutePath
     edits: dict[str, Row] = field(default_factory=dict)
+    folder: AbsolutePath = AbsolutePath("")
     deleted: AbsolutePath = AbsolutePath("")
+
+
+@dataclass(frozen=True, slots=True)
+class SaveRowsSpec:
+    """Indexed rows, with changes, as a new JSONL file."""
+
+    target: AbsolutePath
+    edited: EditedRows
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the spec as JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> SaveRowsSpec:  # Any: JSON values
+        """Rebuild a spec from `to_dict`."""
+        return cls(values["target"], EditedRows(**values["edited"]))
 
 
 def new_folder() -> Path:
@@ -148,13 +166,14 @@ def find_rows(host: Host, spec: FindSpec) -> dict[str, Any]:  # Any: JSON values
 
 def save_rows(host: Host, spec: SaveRowsSpec) -> dict[str, Any]:  # Any: JSON values
     """Save a copy; return how many rows it has."""
-    index = RowIndex(Path(spec.folder))
-    edits = {int(place): row for place, row in spec.edits.items()}
+    edited = spec.edited
+    index = RowIndex(Path(edited.folder))
+    edits = {int(place): row for place, row in edited.edits.items()}
 
     def tell(done: int, _num_bytes: int) -> None:
         host.phase("saving", done, len(index), "rows")
 
-    deleted = frozenset(places_in(Path(spec.deleted)) if spec.deleted else ())
+    deleted = frozenset(places_in(Path(edited.deleted)) if edited.deleted else ())
     return {"num_rows": row_index.save(index, Path(spec.target), edits, deleted, tell)}
 
 
