@@ -37,13 +37,19 @@ SEVERITIES = {"error": Message("Error"), "warning": Message("Warning"), "note": 
 ACTIONS = {
     "skip": Message("These rows are left out."),
     "stop": Message("A run stops there."),
-    "repair": Message("A repaired copy replaces it."),
     "keep": Message("These rows are kept."),
     "truncate": Message("These rows are cut."),
     "split": Message("These rows are split."),
     "drop": Message("These rows are left out."),
 }
-"""What is done about a problem, as a check tells it."""
+"""What a run does about a problem, as a check tells it."""
+
+COPY_ACTIONS = {
+    "skip": Message("A run keeps these rows; a repaired copy leaves them out."),
+    "repair": Message("A run keeps it; a repaired copy replaces it."),
+    "keep": ACTIONS["keep"],
+}
+"""The same about what no run looks at."""
 
 LEFT_OUT_QUESTIONS = {
     "unread": Message("Passages whose reply could not be read: {number:,}"),
@@ -169,7 +175,7 @@ def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON value
             number=problem["count"],
         )
         terminal.say()
-        terminal.say(joined([title, ACTIONS[problem["action"]]]))
+        terminal.say(joined([title, what_is_done(problem)]))
         for row in problem["rows"][:num_rows]:
             place = ":".join(str(each) for each in (row["path"], row["line"], row["column"]) if each)
             terminal.say(Message("  {line}", line=_placed(row["path"], place, row["message"])))
@@ -185,6 +191,12 @@ def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON value
         terminal.say(Message("No problems found."))
     for note in found["notes"]:
         terminal.note(note)
+
+
+def what_is_done(problem: dict[str, Any]) -> Message:  # Any: JSON values
+    """Return what a run does about a problem of a check, or about what no run looks at, a copy."""
+    by_run = problem["severity"] == "error" or problem["rule"] == "over-long"
+    return (ACTIONS if by_run else COPY_ACTIONS)[problem["action"]]
 
 
 def _placed(path: str, place: str, words: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import files
+from tunesmith_core import datafmt, files
 from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.json_values import is_number, is_text, is_time
 from tunesmith_core.operations.kinds.chat import TUNED
@@ -168,8 +168,32 @@ def delete(run: Run, conversation: Conversation) -> None:
 
 
 def append_example(path: Path, example: dict[str, Any]) -> int:  # Any: JSON values
-    """Append a row to a JSONL file as `files.append_json_line`. Raises TunesmithError as `wrap`."""
+    """Append a row to a JSONL file, laid out as the rows that it has; return how many it has then.
+
+    Raises:
+        UserError: `usage` when its rows have no place for this conversation, or what `datafmt.sniff` says of the file.
+        TunesmithError: as `wrap`.
+    """
     try:
-        return files.append_json_line(path, example)
+        has_rows = path.exists() and path.stat().st_size > 0
+        return files.append_json_line(path, _laid_out_as(path, example) if has_rows else example)
     except OSError as error:
         raise wrap(error) from error
+
+
+def _laid_out_as(path: Path, example: dict[str, Any]) -> dict[str, Any]:  # Any: JSON values
+    """Return a conversation in the layout of a file's rows; one that differs would spoil the whole file."""
+    found = datafmt.sniff(path)
+    roles, messages = found.mapping, example["messages"]
+    if found.format == "messages":
+        return {roles["messages"]: messages}
+    is_one_question = [message["role"] for message in messages] == ["user", "assistant"]
+    if found.format == "prompt-completion" and is_one_question and len(found.columns) == len(roles):
+        return {roles["prompt"]: messages[0]["content"], roles["completion"]: messages[1]["content"]}
+    raise TunesmithError(
+        "usage",
+        "{path} holds rows of another kind ({columns}); this conversation can't stand among them.",
+        hint="Save the example under a new name. The file stays as it is.",
+        path=path,
+        columns=", ".join(found.columns),
+    )

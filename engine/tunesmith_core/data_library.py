@@ -133,6 +133,9 @@ def add(name: str, sources: Sequence[SourceSpec], *, overwrite: bool = False) ->
     """
     if not name.strip() or not sources:
         raise TunesmithError("usage", "A data set needs a name and at least one file.")
+    if any(sign in name for sign in "/\\"):
+        # Commands take files and names alike.
+        raise TunesmithError("usage", "The name of a data set can't hold / or \\: {name}", name=name)
     sources = [dataclasses.replace(each, path=str(Path(each.path).expanduser().absolute())) for each in sources]
     head = datafmt.sniff(Path(sources[0].path), encoding=sources[0].encoding)
     with _registry() as known:

@@ -185,7 +185,8 @@ def _repeated(measured: Measured) -> Verdict | None:
     if num < 2 or distinct >= REPEATED * num:
         return None
     sentence = Message(
-        "The model memorized a few rows: the {num_rows} training rows hold only {num_distinct} different ones.",
+        "The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different "
+        "ones.",
         num_rows=num,
         num_distinct=distinct,
     )

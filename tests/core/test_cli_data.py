@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tunesmith_core import cli, data_library, terminal
+from tunesmith_core.cli_data import what_is_done
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.data import CHECK_DATA, CheckDataSpec, MixDataSpec
 from tunesmith_core.protocol import Event
@@ -67,6 +68,20 @@ def test_a_check_names_each_place(fake_engine: Script, data_file: Path, said: Sa
     assert "Only some rows." in err
     _, out, _ = said("check", str(data_file), "--rows", "1")
     assert "rows.jsonl:4" not in out
+
+
+@pytest.mark.parametrize(
+    ("severity", "rule", "action", "words"),
+    [
+        ("warning", "exact-duplicate", "skip", "A run keeps these rows; a repaired copy leaves them out."),
+        ("warning", "secret", "repair", "A run keeps it; a repaired copy replaces it."),
+        ("warning", "over-long", "drop", "These rows are left out."),
+        ("error", "bad-json", "skip", "These rows are left out."),
+        ("note", "personal-data", "keep", "These rows are kept."),
+    ],
+)
+def test_what_only_a_copy_does_is_never_promised_of_a_run(severity: str, rule: str, action: str, words: str) -> None:
+    assert str(what_is_done({"severity": severity, "rule": rule, "action": action})) == words
 
 
 def test_a_path_is_said_once(fake_engine: Script, data_file: Path, said: Said) -> None:

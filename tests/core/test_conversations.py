@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,35 @@ def test_a_folder_that_cannot_be_written_is_named(run: Run, monkeypatch: pytest.
         with pytest.raises(TunesmithError) as refusal:
             attempt()
         assert refusal.value.code == "permission-or-antivirus"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, None),
+        ({"question": "a", "answer": "b"}, {"question": "Who?", "answer": "Me."}),
+    ],
+)
+def test_an_example_is_laid_out_as_the_rows_before_it(
+    before: dict[str, Any], after: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(before) + "\n", encoding="utf-8")
+    asked = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me."}]}
+    assert append_example(path, asked) == 2
+    assert json.loads(path.read_text(encoding="utf-8").splitlines()[1]) == (after or asked)
+
+
+@pytest.mark.parametrize(
+    "row", [{"text": "a"}, {"question": "a", "answer": "b", "score": 1}, {"conversations": [{"from": "human"}]}]
+)
+def test_an_example_is_never_put_among_rows_of_another_kind(row: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    before = path.read_bytes()
+    with pytest.raises(TunesmithError, match="rows of another kind"):
+        append_example(path, {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})
+    assert path.read_bytes() == before
 
 
 def test_an_answer_becomes_a_row_of_data(tmp_path: Path) -> None:

@@ -91,6 +91,12 @@ def test_a_set_needs_a_name_and_files_that_can_be_read(data_file: Path, tmp_path
     assert data_library.sets() == []
 
 
+@pytest.mark.parametrize("name", ["/data/plants.jsonl", "a\\b", "a/b"])
+def test_a_name_is_never_taken_for_a_path(name: str, data_file: Path) -> None:
+    with pytest.raises(UserError, match="can't hold"):
+        data_library.add(name, [source(data_file)])
+
+
 def test_sets_are_sorted_and_removed_without_their_files(data_file: Path) -> None:
     for name in ("b", "A", "c"):
         data_library.add(name, [source(data_file)])

@@ -261,7 +261,8 @@ def test_tokenizer_template_and_licence_come_along(tiny_model: Path, tmp_path: P
     assert (merged / "LICENSE").read_text() == "The terms."
     card = (merged / "README.md").read_text()
     assert "license: gemma\n" in card
-    assert str(folder) in card
+    assert f"base_model: {folder.name}\n" in card
+    assert str(folder.parent) not in card, "a card goes to others"
     assert not list(merged.glob("*.py"))
     assert "auto_map" not in (merged / "config.json").read_text()
 

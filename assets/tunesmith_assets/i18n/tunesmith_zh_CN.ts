@@ -2252,10 +2252,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>微批次中的 {what} 超出了固定大小的容量。</translation>
     </message>
     <message>
-        <source>A repaired copy replaces it.</source>
-        <translation>修复后的副本会替换这些内容。</translation>
-    </message>
-    <message>
         <source>A ring of {num_slots} slots can&apos;t be copied and computed on at once.</source>
         <translation>只有 {num_slots} 个槽位的环形缓冲区无法同时复制和计算。</translation>
     </message>
@@ -4263,6 +4259,14 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>--- {place}：{num_tokens} 个词元中有 {num_trained_tokens} 个参与训练</translation>
     </message>
     <message>
+        <source>A run keeps it; a repaired copy replaces it.</source>
+        <translation>运行会保留原样；修复后的副本会替换它。</translation>
+    </message>
+    <message>
+        <source>A run keeps these rows; a repaired copy leaves them out.</source>
+        <translation>运行会保留这些行；修复后的副本会去掉它们。</translation>
+    </message>
+    <message>
         <source>Accept the model&apos;s license on its page with this account, then try again. Some owners grant access by hand. A fine-grained token also needs the permission to read gated repositories.</source>
         <translation>请用此账号在模型页面上接受许可证，然后重试。有些作者会人工审批。细粒度令牌还需要读取受限仓库的权限。</translation>
     </message>
@@ -4967,6 +4971,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>样例</translation>
     </message>
     <message>
+        <source>Save the example under a new name. The file stays as it is.</source>
+        <translation>请将示例另存为新名称。原文件保持不变。</translation>
+    </message>
+    <message>
         <source>Saves {saved_bytes}: {changes}</source>
         <translation>可节省 {saved_bytes}：{changes}</translation>
     </message>
@@ -5113,6 +5121,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The loss is in nats per token and tells how unexpected the right tokens are: 0.7 less makes each of them twice as likely, on average.</source>
         <translation>损失的单位是每词元纳特，表示正确的词元有多出乎意料：减少 0.7，正确词元的概率平均就翻一倍。</translation>
+    </message>
+    <message>
+        <source>The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different ones.</source>
+        <translation>模型反复看到少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行各不相同。</translation>
     </message>
     <message>
         <source>The packages belong to another version of Tunesmith.</source>
@@ -5433,6 +5445,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path} holds questions or chats. Questions are written about documents.</source>
         <translation>{path} 里是问答或对话。只能根据文档生成问答。</translation>
+    </message>
+    <message>
+        <source>{path} holds rows of another kind ({columns}); this conversation can&apos;t stand among them.</source>
+        <translation>{path} 中的行属于另一种格式（{columns}）；这段对话不能放入其中。</translation>
     </message>
     <message>
         <source>{path} is a folder. Name a file.</source>
@@ -7397,12 +7413,12 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
     </message>
     <message>
-        <source>The model memorized a few rows: the {num_rows} training rows hold only {num_distinct} different ones.</source>
-        <translation>模型只是背下了少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行互不相同。</translation>
-    </message>
-    <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
         <translation>模型使用原生 PyTorch 训练，未使用快速内核。{reason}</translation>
+    </message>
+    <message>
+        <source>The name of a data set can&apos;t hold / or \: {name}</source>
+        <translation>数据集的名称不能包含 / 或 \：{name}</translation>
     </message>
     <message>
         <source>The name of {path} must end in .jsonl.</source>

@@ -401,14 +401,15 @@ class Check:
 
     def _told(self, name: str) -> dict[str, Any]:  # Any: JSON values
         rule, problems = RULES[name], self._problems
+        severity = problems.severities[name]
         data, order, overlong = self._run.data, list(self._specs), self._run.data.overlong
         if overlong == "split" and not {"text", "tokens"}.intersection(self._formats.values()):
             overlong = "truncate"  # as a run does with chats
         return {
             "rule": name,
-            "severity": problems.severities[name],
+            "severity": severity,
             "count": problems.counts[name],
-            "action": action_of(rule, skips_bad_rows=data.skip_bad_rows, overlong=overlong),
+            "action": action_of(rule, severity, skips_bad_rows=data.skip_bad_rows, overlong=overlong),
             "actions": list(rule.actions),
             "title": rule.title,
             "rows": [

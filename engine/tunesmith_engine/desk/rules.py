@@ -59,16 +59,19 @@ RULES = {rule.name: rule for rule in _ALL}
 """By name, in the order in which they are told."""
 
 
-def action_of(rule: Rule, *, skips_bad_rows: bool, overlong: str) -> str:
+def action_of(rule: Rule, severity: str, *, skips_bad_rows: bool, overlong: str) -> str:
     """Return what a run does about a rule as it is set up now, or what a copy would do by default.
 
     Args:
         rule: the rule.
+        severity: of what was found, which may be less than the rule's.
         skips_bad_rows: whether the run leaves out bad rows.
         overlong: what the run does with rows that are too long: "truncate", "split" or "skip".
     """
-    if rule.severity == ERROR:
+    if severity == ERROR:
         return SKIP if skips_bad_rows and SKIP in rule.actions else STOP
+    if rule.severity == ERROR:
+        return KEEP
     if rule.name == "over-long":
         return {"truncate": TRUNCATE, "split": SPLIT}.get(overlong, DROP)
     return rule.actions[0]

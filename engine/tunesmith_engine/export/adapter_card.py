@@ -21,6 +21,13 @@ def base_model_license(folder: Path) -> str:
     return UNKNOWN_LICENCE
 
 
+def base_model_name(spec: RunSpec) -> str:
+    """Return how a card calls the base model: by its id on the hub, or a folder by its name alone, since the card may
+    go to others."""
+    path = Path(spec.model.path)
+    return path.name if path.is_absolute() else str(spec.model.path)
+
+
 def adapter_card(
     spec: RunSpec,
     *,
@@ -36,7 +43,7 @@ def adapter_card(
     names = ", ".join(Path(source.path).name for source in spec.data.sources)
     kind = "LoRA" if spec.quantization.kind == "none" else "QLoRA"
     return f"""---
-base_model: {spec.model.path}
+base_model: {base_model_name(spec)}
 library_name: peft
 tags: [{kind.lower()}, tunesmith]
 ---
@@ -45,7 +52,7 @@ tags: [{kind.lower()}, tunesmith]
 
 A {kind} adapter, trained with Tunesmith for {step} steps.
 
-- Base model: {spec.model.path}{f" at {spec.model.revision}" if spec.model.revision else ""}
+- Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
 - Licence of the base model: {base_model_license(model_folder)}; it holds for the adapter too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
@@ -58,7 +65,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
-base = AutoModelForCausalLM.from_pretrained({str(spec.model.path)!r})
+base = AutoModelForCausalLM.from_pretrained({base_model_name(spec)!r})
 model = PeftModel.from_pretrained(base, "THIS_FOLDER")
 ```
 

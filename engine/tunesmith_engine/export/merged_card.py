@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tunesmith_core.export_proof import title
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_engine.export.adapter_card import base_model_license, losses_line, settings_table
+from tunesmith_engine.export.adapter_card import base_model_license, base_model_name, losses_line, settings_table
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.verifying import Proof
 
@@ -67,7 +67,7 @@ def _card(trained: Trained, base: Path, library: str, use: str) -> str:
     # The last loss of the run is not that of an earlier checkpoint.
     is_last = trained.step == status.step
     return f"""---
-{front}base_model: {spec.model.path}
+{front}base_model: {base_model_name(spec)}
 base_model_relation: finetune
 library_name: {library}
 tags: [tunesmith]
@@ -77,7 +77,7 @@ tags: [tunesmith]
 
 The base model with an adapter merged into its weights, trained with Tunesmith for {trained.step} steps.
 
-- Base model: {spec.model.path}{f" at {spec.model.revision}" if spec.model.revision else ""}
+- Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
 - Licence of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}

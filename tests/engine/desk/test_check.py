@@ -359,6 +359,7 @@ def test_rows_with_other_columns_than_most_are_noted(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [*pairs[:10], *odd, *pairs[10:], odd[1] | {"answer": "No"}])
     (problem,) = check(tmp_path, spec_of(path))["problems"]
     assert (problem["rule"], problem["severity"], problem["count"]) == ("mixed-schema", "note", 3)
+    assert problem["action"] == "keep", "a run doesn't stop at a note"
     assert [(row["line"], row["column"], row["message"]) for row in problem["rows"]] == [
         (11, 1, "columns that other rows don't have: note."),
         (12, 1, "columns that other rows have are missing: id."),
