@@ -87,6 +87,7 @@ OTHERS: dict[str, Callable[[Place], object]] = {
     "model.revision": lambda _: "main",
     "data.sources[0].path": lambda place: str(write_chats(place.folder / "others.jsonl", 12)),
     "data.sources[0].columns": lambda _: {"messages": "messages"},
+    "data.sources[0].most_rows": lambda _: 5,
     "data.system_prompt": lambda _: "Be kind.",
     "adapter.target_modules": lambda _: ["q_proj"],
     "evaluation.path": lambda place: str(write_chats(place.folder / "held.jsonl", 5)),

@@ -154,6 +154,7 @@ def test_too_few_steps(outcome: Told) -> None:
     assert "Train for more steps" in verdict.advice
 
 
+@pytest.mark.long
 def test_rows_known_by_heart(outcome: Told) -> None:
     # The lowest loss is met within a few steps: seldom measured, it is missed by more than the rise that tells.
     verdict = outcome(random_rows(8), random_rows(40)[20:], steps=400, evaluation={"every_steps": 5})
