@@ -74,6 +74,13 @@ def resolve_layout(
         # The rows will name the column that they lack; an unmapped role is looked for under its usual name.
         usual = {role.name: role.usual_names[0] for role in ROLES[format_name] if role.required}
         return Layout(format_name, usual | _mapping(ROLES[format_name], present, given))
+    return _unusual(rows, present, given, source)
+
+
+def _unusual(
+    rows: list[Mapping[str, Any]], present: list[str], given: Mapping[str, str], source: str
+) -> Layout:
+    """Return the layout of rows that no format fits by its usual names; raise what `resolve_layout` says."""
     if not given and (held := _held_messages(rows)):
         return held
     if is_data(present):
