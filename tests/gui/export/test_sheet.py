@@ -354,7 +354,7 @@ def test_a_run_with_nothing_says_so(
 ) -> None:
     del service
     sheet = opened(context, create_run(make_spec("empty")), window, qtbot)
-    assert "There is nothing to export yet" in texts(sheet)
+    assert "The run has not saved a model yet" in texts(sheet)
     sheet.reject()
 
 
