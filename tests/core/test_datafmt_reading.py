@@ -267,6 +267,7 @@ def test_endless_blank_lines_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(reading, "MAX_BLANK_ROWS", 50)
     monkeypatch.setattr(json_stream, "MAX_BLANK_CHARACTERS", 50)
     monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 7)
+    monkeypatch.setattr(json_stream, "MAX_FIRST_OBJECT", 7)
     content = {
         "a.jsonl": '{"a":1}\nBLANK{"a":2}',
         "first.jsonl": 'BLANK{"a":2}',
@@ -469,7 +470,27 @@ def test_lists_of_texts_by_column_are_named_over_many_lines_too(tmp_path: Path) 
         list(datafmt.read_rows(path))
 
 
-@pytest.mark.parametrize("above", ["# made by hand\n", "# made by hand\n\n# in 2026\n"])
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.parametrize("between", ["\n", "\n\n", ""])
+def test_objects_over_many_lines_are_rows(tmp_path: Path, name: str, between: str) -> None:
+    rows: list[dict[str, Any]] = [{"question": f"Who? {number}" * 400, "answer": "Me."} for number in range(90)]
+    rows.append({"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me."}]})
+    for written in (rows, rows[::-1]):
+        path = write(tmp_path, name, between.join(json.dumps(row, indent=2) for row in written))
+        assert list(datafmt.read_rows(path)) == list(enumerate(written, start=1))
+
+
+def test_a_fault_in_objects_over_many_lines_has_its_line(tmp_path: Path) -> None:
+    objects = [json.dumps({"question": "Who?", "answer": "Me."}, indent=2)] * 3
+    path = write(tmp_path, "a.json", "\n".join(objects)[:-4] + ",,\n}")
+    with pytest.raises(UserError, match=r"line 11, column 18"):
+        list(datafmt.read_rows(path))
+    path = write(tmp_path, "a.json", "\n".join(objects) + "\n[]")
+    with pytest.raises(UserError, match=r"line 13, column 1: more text follows"):
+        list(datafmt.read_rows(path))
+
+
+@pytest.mark.parametrize("above", ["# made by hand\n", "# made by hand\n\n# in 2026\n", "# a, b; c; d\n"])
 def test_comments_above_the_header_are_left_out(tmp_path: Path, above: str) -> None:
     path = write(tmp_path, "a.csv", above + "question;answer\nWho?;Me.\n")
     line = above.count("\n") + 2
@@ -477,5 +498,11 @@ def test_comments_above_the_header_are_left_out(tmp_path: Path, above: str) -> N
 
 
 def test_a_name_that_begins_like_a_comment_stays_one(tmp_path: Path) -> None:
-    for content, row in (("#,question\n1,Who?\n", {"#": "1", "question": "Who?"}), ("# text\na\n", {"# text": "a"})):
-        assert list(datafmt.read_rows(write(tmp_path, "a.csv", content))) == [(2, row)]
+    tables: dict[str, tuple[int, Any]] = {
+        "#,question\n1,Who?\n": (2, {"#": "1", "question": "Who?"}),
+        "# text\na\n": (2, {"# text": "a"}),
+        "# q;a\nWho?;Me.\n": (2, {"# q": "Who?", "a": "Me."}),
+        "# by hand\n#q;a\nWho?;Me.\n": (3, {"#q": "Who?", "a": "Me."}),
+    }
+    for content, row in tables.items():
+        assert list(datafmt.read_rows(write(tmp_path, "a.csv", content))) == [row]

@@ -10,6 +10,7 @@ import pytest
 
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt import Chat, PromptCompletion, Tokens
+from tunesmith_core.datafmt.formats import TURN_NAMES
 from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import SourceSpec
@@ -212,10 +213,39 @@ def test_questions_and_answers_are_known_by_their_names(asks: str, answers: str)
     assert read({asks: "Who?", answers: "Me.", **more}) == ("prompt-completion", PromptCompletion("Who?", "Me."))
 
 
+@pytest.mark.parametrize("names", TURN_NAMES)
+@pytest.mark.parametrize("column", ["conversation", "data"])
+def test_a_chat_of_questions_with_their_answers_is_read(names: tuple[str, str], column: str) -> None:
+    turns = [dict(zip(names, ("Who?", "Me."), strict=True)), dict(zip(names, ("Who?", "Me."), strict=True))]
+    assert read({"id": 1, column: turns}) == ("messages", Chat((USER, GOOD, USER, GOOD)))
+    turns[0]["system"] = "Be kind."
+    assert read({"id": 1, column: turns}) == ("messages", Chat((SYSTEM, USER, GOOD, USER, GOOD)))
+    assert "message 2 must have a text" in refusal({column: [{names[0]: "Who?", names[1]: None}]})
+
+
+@pytest.mark.parametrize("column", ["conversation", "data"])
+def test_texts_said_in_turn_are_a_chat(column: str) -> None:
+    asked = {"role": "user", "content": "Who is it?"}
+    assert read({"id": 1, column: ["Who is it?", "Me."]}) == ("messages", Chat((asked, GOOD)))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"tags": ["new", "old"]},
+        {"data": ["Who is it?", "Me.", "And you?"]},
+        {"id": 1, "data": ["Who is it?", "Me."], "sources": ["a page", "a book"]},
+        {"data": ["Who is it?", 7]},
+    ],
+)
+def test_other_lists_are_not_taken_for_a_chat(row: dict[str, Any]) -> None:
+    assert "unrecognized format" in refusal(row)
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"messages": [USER, GOOD]}, 'Chats: the column "messages" holds messages with "role" and "content".'),
+        ({"messages": [USER, GOOD]}, 'Chats: the column "messages" holds the messages of each.'),
         (
             {"conversations": sharegpt(("human", "a"), ("gpt", "b")), "tools": "[]"},
             'Chats: the column "conversations" holds messages with "from" and "value". '

@@ -152,6 +152,21 @@ RAW_TEXT = Sentence(
 MESSAGE_KEYS = ("role", "from", "content", "value")
 """Keys of a message that every template knows; the others are carried along."""
 
+MESSAGE_SPEAKERS = frozenset(("role", "from"))
+TURN_NAMES = (
+    ("human", "assistant"),
+    ("user", "assistant"),
+    ("input", "output"),
+    ("question", "answer"),
+    ("prompt", "response"),
+    ("prompt", "completion"),
+    ("instruction", "output"),
+    ("human", "gpt"),
+    ("user", "bot"),
+    ("human", "bot"),
+)
+"""How chats are written that hold a question and its answer in one object."""
+
 TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 DIALOGUE = re.compile(r"(?:^|\n\n)\s*(Human|Assistant):")
 """How a speaker begins in a dialogue that is one text."""
@@ -226,7 +241,7 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         messages = [*reader.history(), *messages]
     else:
         role = ROLES[layout.format][0].name
-        messages = reader.messages(role, reader.value(role))
+        messages = reader.messages(role, in_turn(message_list(reader.value(role))))
         reader.require_answer(role, messages)
     return _chat(reader, messages)
 
@@ -306,8 +321,32 @@ def message_list(value: Any) -> Any:  # Any: JSON values
         value = parsed if isinstance(parsed, list | dict) else value
     if isinstance(value, dict):
         inner = (value[name] for name in MESSAGE_COLUMNS if isinstance(value.get(name), list))
-        return next(inner, value)
-    return value
+        value = next(inner, value)
+    return _turns(value) if isinstance(value, list) and value else value
+
+
+def _turns(items: list[Any]) -> list[Any]:  # Any: JSON values
+    """Return messages for a list of questions with their answers; another list as it is."""
+    first = items[0]
+    if not isinstance(first, dict) or not MESSAGE_SPEAKERS.isdisjoint(first):
+        return items
+    names = next((names for names in TURN_NAMES if names[0] in first and names[1] in first), None)
+    if names is None or not all(isinstance(item, dict) for item in items):
+        return items
+    messages = []
+    for item in items:
+        if item.get("system"):
+            messages.append({"role": "system", "content": item["system"]})
+        said = zip(("user", "assistant"), names, strict=True)
+        messages += [{"role": role, "content": item.get(name)} for role, name in said]
+    return messages
+
+
+def in_turn(value: Any) -> Any:  # Any: JSON values
+    """Return messages for a list of texts, of which user and assistant say one after the other; another as it is."""
+    if not isinstance(value, list) or len(value) < 2 or not all(isinstance(text, str) for text in value):
+        return value
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(value)]
 
 
 def _prompt_completion(reader: _RowReader) -> Chat | PromptCompletion:

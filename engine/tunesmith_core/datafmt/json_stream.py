@@ -33,12 +33,19 @@ HELD_OUT = frozenset(
     ("test", "testing", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout", "held_out")
 )
 """Names of the lists of rows in a file that are not for training."""
+MAX_FIRST_OBJECT = 1 << 20
+"""A longer one is taken for a wrapper of rows."""
+
+
+def _are_rows(value: object) -> bool:
+    first = value[0] if isinstance(value, list) and value else None
+    return isinstance(first, dict) and "role" not in first and "from" not in first
 
 
 class ArrayScanner:
-    """Reads `[{...}, ...]`, or the first list of objects inside `{"data": [...], ...}`, chunk by chunk.
+    """Reads `[{...}, ...]`, the first list of objects inside `{"data": [...], ...}`, or `{...} {...}` over any lines.
 
-    A list whose name says that it is for evaluation is not read.
+    The file is read chunk by chunk. A list whose name says that it is for evaluation is not read.
 
     Args:
         path: named in errors.
@@ -75,14 +82,15 @@ class ArrayScanner:
         """
         number = 0
         found = begins_with = self._peek()
+        are_loose = found == "{" and self._objects_follow()
         # Lists that were put behind each other, as `cat` does, are read as one.
         while found:
             if found != begins_with:
                 raise self._error(Message("more text follows the list of rows."), self._position)
-            if found == "{":
+            if found == "{" and not are_loose:
                 self._enter_wrapper()
             columns: KeysView[str] | None = None
-            for value in self._items():
+            for value in self._loose_objects() if are_loose else self._items():
                 number += 1
                 if isinstance(value, dict) and len(value) <= MAX_COLUMNS:
                     columns = columns or value.keys()
@@ -91,9 +99,29 @@ class ArrayScanner:
                     no_object = Message("each item of the list must be an object such as {...}.")
                     problem = too_wide(value) if isinstance(value, dict) else no_object
                     bad(number, row_error(self._path, "json", number, problem))
-            if found == "{":
+            if found == "{" and not are_loose:
                 self._leave_wrapper(columns)
             found = self._peek()
+
+    def _objects_follow(self) -> bool:
+        """Return whether the object at the position is a row and another follows, as `jq` prints them."""
+        while True:
+            if self._may_exceed and json_values.excess(self._text, self._position):
+                return False
+            try:
+                first, end = self._decode(self._text, self._position)
+            except json.JSONDecodeError:
+                if len(self._text) < MAX_FIRST_OBJECT and self._fill():
+                    continue
+                return False
+            following = SPACES.match(self._text, end).end()  # type: ignore[union-attr] # matches "" too
+            if following == len(self._text) < MAX_FIRST_OBJECT and self._fill():
+                continue
+            return self._text[following : following + 1] == "{" and not any(map(_are_rows, first.values()))
+
+    def _loose_objects(self) -> Iterator[Any]:  # Any: JSON values
+        while self._peek() == "{":
+            yield self._value()
 
     def _items(self) -> Iterator[Any]:  # Any: JSON values
         """Yield the values of the list at the position, and go behind it."""

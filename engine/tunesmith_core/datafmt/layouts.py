@@ -14,6 +14,7 @@ from tunesmith_core.datafmt.formats import (
     Layout,
     Role,
     Unreadable,
+    in_turn,
     listed,
     message_list,
 )
@@ -155,11 +156,25 @@ def _held_messages(rows: list[Mapping[str, Any]]) -> Layout | None:
             names = (name for name, keys in MESSAGE_SHAPES.items() if isinstance(first, dict) and keys <= first.keys())
             if name := next(names, None):
                 found.setdefault(column, name)
-    if len(found) != 1:
+    if len(found) > 1 or not (found := found or _held_texts(rows)):
         return None
     column, name = next(iter(found.items()))
     present = list(dict.fromkeys(key for row in rows for key in row))
     return Layout(name, _mapping(ROLES[name], present, {ROLES[name][0].name: column}))
+
+
+def _held_texts(rows: list[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the one column whose lists are texts of two speakers in turn: as many answers as questions, all spoken."""
+    lists = {name for row in rows for name, value in row.items() if isinstance(value, list)}
+    columns = [name for name in lists if all(_is_spoken(row.get(name)) for row in rows)]
+    return {columns[0]: "messages"} if len(lists) == len(columns) == 1 else {}
+
+
+def _is_spoken(value: object) -> bool:
+    messages = in_turn(value)
+    if messages is value or len(messages) % 2:
+        return False
+    return all(len(message["content"].split()) > 1 for message in messages[::2])
 
 
 def _is_complete(layout: Layout) -> bool:
@@ -172,7 +187,7 @@ def _has_shape(layout: Layout, rows: list[Mapping[str, Any]]) -> bool:
     if key is None:
         return True
     column = layout.columns[ROLES[layout.format][0].name]
-    lists = (message_list(row.get(column)) for row in rows)
+    lists = (in_turn(message_list(row.get(column))) for row in rows)
     first = next((item for items in lists if isinstance(items, list) for item in items), None)
     if first is None:
         return any(isinstance(row.get(column), Unreadable) for row in rows)
@@ -196,7 +211,7 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
     if name == TOKENS:
         return Message("Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.", **columns)
     if name == "messages":
-        return Message('Chats: the column {messages} holds messages with "role" and "content".', **columns)
+        return Message("Chats: the column {messages} holds the messages of each.", **columns)
     if name == "sharegpt":
         return Message('Chats: the column {conversations} holds messages with "from" and "value".', **columns)
     if name == "alpaca":

@@ -76,6 +76,8 @@ KIND_OF_SUFFIX = {
 JSON_START = re.compile(r'\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$)')
 """How JSON begins in a file whose name says that it is text."""
 DELIMITERS = ",;\t|"
+MOST_COMMENTS = 100
+"""Lines above the names of the columns that say something about a table."""
 DELIMITER_LINE = re.compile(rf'"?sep=([{DELIMITERS}])"?\s*', re.IGNORECASE)
 """A first line that only says the delimiter, as spreadsheets have it."""
 MAX_DIGITS = 1000
@@ -375,30 +377,40 @@ def _is_no_number(token: str) -> bool:
         return False
 
 
-def csv_delimiter(path: Path, encoding: str) -> str:
-    """Return what stands between the fields of a CSV file. Raises UserError where it can't be read."""
+def table_head(path: Path, kind: str, encoding: str) -> tuple[str, int]:
+    """Return what separates the fields of a table, and how many lines stand above its column names.
+
+    Args:
+        path: the file.
+        kind: "csv" or "tsv".
+        encoding: of the source.
+
+    Returns:
+        The delimiter and the number of lines above, blank ones not counted.
+
+    Raises:
+        UserError: when the file can't be read.
+    """
     by_mark = text_encoding(path, read_head(path))
     with open_text(path, encoding if by_mark == "utf-8-sig" else by_mark) as file:
-        return _begin_table(path, file, "csv")[0]
+        return _begin_table(path, file, kind)
 
 
 def _begin_table(path: DataFile, file: TextIO, kind: str) -> tuple[str, int]:
-    """Return the delimiter of a table and how many lines stand above the names of its columns, without blank ones."""
     line = _next_line(path, file)
     if DELIMITER_LINE.fullmatch(line):
-        return delimiter_of(line, kind), 1
-    num_above = 0
-    first = line
-    while is_comment(line):
-        line, num_above = _next_line(path, file), num_above + 1
-    delimiter = delimiter_of(line, kind)
-    # In a table of one column a name may begin like a comment.
-    return (delimiter, num_above) if delimiter in line else (delimiter_of(first, kind), 0)
-
-
-def is_comment(line: str) -> bool:
-    """Return whether the first line of a table says something about it and names no columns."""
-    return line.startswith("#") and not any(map(line.__contains__, DELIMITERS))
+        return _delimiter_of(line, kind), 1
+    first, num_above = line, 0
+    while line.startswith("#") and num_above < MOST_COMMENTS:
+        following = _next_line(path, file)
+        delimiter = _delimiter_of(following, kind)
+        num_fields = line.count(delimiter)
+        # A name may begin like a comment: such a line has as many fields as the next one.
+        if num_fields == following.count(delimiter) and (num_fields or not following.startswith("#")):
+            break
+        line, num_above = following, num_above + 1
+    delimiter = _delimiter_of(line, kind)
+    return (delimiter, num_above) if delimiter in line else (_delimiter_of(first, kind), 0)
 
 
 def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[tuple[int, Row]]:
@@ -434,8 +446,7 @@ def _csv_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iterator[
             yield number, empty | dict(zip(header, values, strict=False))
 
 
-def delimiter_of(line: str, kind: str) -> str:
-    """Return what separates the fields of a table, by its first line that is not blank."""
+def _delimiter_of(line: str, kind: str) -> str:
     said = DELIMITER_LINE.fullmatch(line)
     return said[1] if said else "\t" if kind == "tsv" else max(DELIMITERS, key=line.count)
 

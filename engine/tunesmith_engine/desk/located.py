@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tunesmith_core import datafmt, json_values
 from tunesmith_core.datafmt.encoding import MAX_ROW_CHARACTERS, UTF_8, open_text, read_head, text_encoding
-from tunesmith_core.datafmt.reading import DELIMITER_LINE, delimiter_of, header_names, is_comment
+from tunesmith_core.datafmt.reading import header_names, table_head
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec_sections import SourceSpec
@@ -62,12 +62,12 @@ def _lines(path: Path, encoding: str, newline: str | None, last: int) -> Iterato
 
 def _locate_lines(path: Path, kind: str, encoding: str, by_line: ByLine) -> None:
     header: list[str] = []
-    delimiter = ""
+    delimiter, num_above = table_head(path, kind, encoding) if kind in TABLES else ("", 0)
     for number, line in _lines(path, encoding, "" if kind in TABLES else None, max(by_line)):
-        if kind in TABLES and not header and line.strip() and not is_comment(line):
-            delimiter = delimiter or delimiter_of(line, kind)
-            if not DELIMITER_LINE.fullmatch(line):
+        if kind in TABLES and not header and line.strip():
+            if not num_above:
                 header = header_names(line.rstrip("\r\n").replace('"', "").split(delimiter))
+            num_above -= 1
         for each in by_line.get(number, ()):
             if kind in TABLES:
                 if each.keys:

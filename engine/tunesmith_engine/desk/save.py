@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core.datafmt import Layout, Row
-from tunesmith_core.datafmt.reading import csv_delimiter
+from tunesmith_core.datafmt.reading import table_head
 from tunesmith_core.datafmt.row_index import Position
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import TunesmithError, UserError
@@ -104,7 +104,7 @@ class _Copy:
         path = Path(source.path)
         for row in (*head_rows(path, 1, encoding=source.encoding), *self._spec.edited.edits.values()):
             outline.add(row)
-        return RowsFile(target, outline, delimiter=csv_delimiter(path, source.encoding), encoding="utf-8-sig")
+        return RowsFile(target, outline, delimiter=table_head(path, "csv", source.encoding)[0], encoding="utf-8-sig")
 
     def _read_held_out(self, source: SourceSpec) -> None:
         for file in open_tolerantly(source, self._host.portions, lambda _path, _line, _error: None):
