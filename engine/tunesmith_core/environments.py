@@ -232,6 +232,16 @@ def proxy_variables(address: str) -> dict[str, str]:
     return dict.fromkeys(names, address) if address else {}
 
 
+NO_COMPILING = {
+    # Importing bitsandbytes would start a process for compiling that takes half a gigabyte and is never used.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TORCH_COMPILE_DISABLE": "1",
+    # Importing bitsandbytes asks for compiled functions; with this it does so without the compiler's 500 modules.
+    "TORCHDYNAMO_DISABLE": "1",
+}
+"""Variables of processes with PyTorch, none of which compiles by PyTorch's compiler."""
+
+
 def engine_environment(*, downloads: bool = False) -> dict[str, str]:
     """Return the variables of an engine process: named ones, with temporary files and caches where we want them.
 
@@ -264,8 +274,7 @@ def engine_environment(*, downloads: bool = False) -> dict[str, str]:
     environment |= {
         "TRITON_CACHE_DIR": str(cache / COMPILE_CACHES[0]),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / COMPILE_CACHES[1]),
-        # Importing bitsandbytes would start a process for compiling that takes half a gigabyte and is never used.
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        **NO_COMPILING,
         "HF_HOME": str(cache / "hf"),
         "MPLCONFIGDIR": str(cache / COMPILE_CACHES[2]),
         "HF_HUB_DISABLE_SYMLINKS_WARNING": "1",
@@ -273,7 +282,6 @@ def engine_environment(*, downloads: bool = False) -> dict[str, str]:
         # No process of ours forks itself. Beyond some threads a tokenizer waits for what Python makes of its tokens.
         "TOKENIZERS_PARALLELISM": "true",
         "RAYON_NUM_THREADS": str(min(os.cpu_count() or 1, MOST_TOKENIZER_THREADS)),
-        "TORCH_COMPILE_DISABLE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         paths.HOME_VARIABLE: str(paths.data_root()),
     }

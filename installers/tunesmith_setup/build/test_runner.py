@@ -149,7 +149,7 @@ def _prepare(interpreter: Interpreter, uv: Uv, progress: Progress) -> tuple[Path
 
 
 def _environment(uv: Uv, model: Path) -> dict[str, str]:
-    environment = environments.scrubbed_environment()
+    environment = environments.scrubbed_environment() | environments.NO_COMPILING
     environment["PATH"] = os.pathsep.join([str(uv.executable.parent), environment.get("PATH", "")])
     environment["PYTHONPATH"] = os.pathsep.join(SOURCE_ROOTS)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
