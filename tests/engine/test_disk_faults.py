@@ -31,7 +31,7 @@ FAULTS = {
     "failing": {"number": errno.EIO, "count": 3},
     "full in the middle of a line": {"number": errno.ENOSPC, "count": 9, "torn": True},
 }
-QUICK_PLACES = 3
+QUICK_PLACES = 2
 """In how many places of the run the quick tier tries each fault."""
 
 

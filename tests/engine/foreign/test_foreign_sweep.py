@@ -13,7 +13,7 @@ import pytest
 
 from tests.engine.foreign.sweep import prepare, sweep
 
-NUM_MODELS, NUM_SPECS = 16, 40
+NUM_MODELS, NUM_SPECS = 10, 20
 """Of the sample; most of its seconds go by while its processes import PyTorch."""
 
 
