@@ -597,7 +597,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Chat template"),
     QT_TRANSLATE_NOOP("Core", "Chats whose turns are out of order"),
     QT_TRANSLATE_NOOP("Core", "Chats: the column {conversations} holds messages with \"from\" and \"value\"."),
-    QT_TRANSLATE_NOOP("Core", "Chats: the column {messages} holds messages with \"role\" and \"content\"."),
+    QT_TRANSLATE_NOOP("Core", "Chats: the column {messages} holds the messages of each."),
     QT_TRANSLATE_NOOP("Core", "Check config.json and the weights of the base model, or set the number format to float32."),
     QT_TRANSLATE_NOOP("Core", "Check the numbers in config.json, choose float32 as number format, or download the model again."),
     QT_TRANSLATE_NOOP("Core", "Check this computer and the installed environments, and name the next step for every fault; changes nothing.\n\nEnds with exit code 3 when something must be repaired."),

@@ -4283,6 +4283,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>轮次顺序不对的对话</translation>
     </message>
     <message>
+        <source>Chats: the column {messages} holds the messages of each.</source>
+        <translation>对话：列 {messages} 保存每段对话的消息。</translation>
+    </message>
+    <message>
         <source>Choose JSONL, JSON, CSV, TSV, Excel, Parquet, Arrow, PDF, Word, HTML, text or Markdown, or a ZIP, gz or zst file of these.</source>
         <translation>请选择 JSONL、JSON、CSV、TSV、Excel、Parquet、Arrow、PDF、Word、HTML、文本或 Markdown 文件，或包含这些文件的 ZIP、gz、zst 文件。</translation>
     </message>
@@ -6699,10 +6703,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Chats: the column {conversations} holds messages with &quot;from&quot; and &quot;value&quot;.</source>
         <translation>对话：列 {conversations} 包含带有“from”和“value”的消息。</translation>
-    </message>
-    <message>
-        <source>Chats: the column {messages} holds messages with &quot;role&quot; and &quot;content&quot;.</source>
-        <translation>对话：列 {messages} 包含带有“role”和“content”的消息。</translation>
     </message>
     <message>
         <source>Check config.json and the weights of the base model, or set the number format to float32.</source>
