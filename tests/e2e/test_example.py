@@ -61,6 +61,7 @@ def plain_answers(model: Path, adapter: Path, questions: list[str], out: Path) -
     return answers
 
 
+@pytest.mark.timeout(1800)
 def test_example_is_learned_and_plain_peft_answers(training_home: Path, example_model: Path, tmp_path: Path) -> None:
     assert training_home.is_dir()
     run = train_example(example_model, seed=42)

@@ -6,12 +6,17 @@ import pytest
 
 from tests.windows.conftest import RunTests
 
-MEETING_WINDOWS = """
-    bounded claims cli cli_operations data_library data_roots datafmt_members datafmt_reading downloads environments
-    exports files folder_switch launch limits locks_and_identity memory_limits model_import operations paths placement
-    private row_index runs settings start stop_under_way store supervisor supervisor_disk trash
+CORE_MEETING_WINDOWS = """
+    bounded claims cli data_roots datafmt_reading environments exports files folder_switch launch limits
+    locks_and_identity memory_limits paths private row_index runs settings start stop_under_way supervisor
+    supervisor_disk trash
 """.split()
 """Files of tests/core about what another system can change: files, names, locks, processes, memory, encodings."""
+SETUP_MEETING_WINDOWS = """
+    attached downloads envs example_model first_start install interpreters interruption inventory program repair
+    rollback scratch snapshots uninstall uvtool
+""".split()
+"""Files of tests/setup that make, move and remove files and start programs."""
 
 
 def run_room(run_tests: RunTests, *rooms: str) -> None:
@@ -20,7 +25,7 @@ def run_room(run_tests: RunTests, *rooms: str) -> None:
 
 @pytest.mark.timeout(1600)
 def test_the_core_meets_windows(run_tests: RunTests) -> None:
-    run_room(run_tests, *(f"tests/core/test_{name}.py" for name in MEETING_WINDOWS))
+    run_room(run_tests, *(f"tests/core/test_{name}.py" for name in CORE_MEETING_WINDOWS))
 
 
 @pytest.mark.long
@@ -29,6 +34,12 @@ def test_the_whole_core_passes_on_windows(run_tests: RunTests) -> None:
     run_room(run_tests, "tests/core")
 
 
+@pytest.mark.timeout(1600)
+def test_the_installer_meets_windows(run_tests: RunTests) -> None:
+    run_room(run_tests, *(f"tests/setup/test_{name}.py" for name in SETUP_MEETING_WINDOWS))
+
+
+@pytest.mark.long
 @pytest.mark.timeout(1600)
 def test_the_installer_passes_on_windows(run_tests: RunTests) -> None:
     run_room(run_tests, "tests/setup")

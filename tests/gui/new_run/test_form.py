@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tunesmith_assets import samples
 from tunesmith_core import presets
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.new_run.form import LISTED, SETTINGS, Missing, NewRunForm
+from tunesmith_gui.new_run.form import LISTED, MAPPING, SETTINGS, Missing, NewRunForm
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ class TestPresets:
                 form.set_text(path, text)
         form.reset_all()
         assert form.changed_paths() == []
-        assert form.problems().keys() <= {"data.sources[0].columns", "data.sources[0].format"}
+        assert form.problems().keys() <= set(MAPPING)
 
 
 class TestGoals:
