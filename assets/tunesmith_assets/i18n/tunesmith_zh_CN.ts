@@ -7169,6 +7169,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>问答：列 {prompt} 为提问，{completion} 为回答。</translation>
     </message>
     <message>
+        <source>Questions that another row answers differently</source>
+        <translation>另一行给出了不同回答的问题</translation>
+    </message>
+    <message>
         <source>Questions that were asked before and were left out: {number:,}</source>
         <translation>因重复而略过的问题：{number:,}</translation>
     </message>
@@ -8971,6 +8975,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>the safetensors header is malformed at the tensor {name}</source>
         <translation>safetensors 文件头在张量 {name} 处格式有误</translation>
+    </message>
+    <message>
+        <source>the same question as {place}, with another answer.</source>
+        <translation>与 {place} 的问题相同，但回答不同。</translation>
     </message>
     <message>
         <source>the same seed gives the same answer</source>

@@ -21,7 +21,7 @@ from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.desk.answers import answer_problem
-from tunesmith_engine.desk.copies import MOST_ROWS, Copies, copies, leaked
+from tunesmith_engine.desk.copies import MOST_ROWS, Copies, answered_otherwise, copies, leaked
 from tunesmith_engine.desk.languages import MOST_CHARACTERS as MOST_LANGUAGE_BYTES
 from tunesmith_engine.desk.languages import LanguageSample, other_languages
 from tunesmith_engine.desk.lengths import Lengths, too_long_message
@@ -77,6 +77,7 @@ class _Batch:
         lines: where they stand.
         rows: as they were read.
         texts: what is trained on of each, as UTF-8.
+        questions: hashes of what is answered, 0 for none.
         answers: of each, "" for none.
     """
 
@@ -84,7 +85,14 @@ class _Batch:
     lines: list[int] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     texts: list[bytes] = field(default_factory=list)
+    questions: list[int] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
+
+
+def _question(texts: list[str], answer: str) -> int:
+    if len(texts) == 2 and texts[1] is answer:
+        return hash(texts[0])
+    return hash(tuple(text for text in texts if text is not answer)) if answer and len(texts) > 1 else 0
 
 
 class Check:
@@ -102,9 +110,10 @@ class Check:
         self._meter = Meter(host, total_bytes(self._sources))
         self._problems = Problems()
         # Of each row that could be read 1 byte for whether a rule named it; of the first MOST_ROWS also 8 for the text,
-        # 8 for the answer and 4 for the line. Behind them only rows that dearer rules look at have a line.
+        # 8 for the question, 8 for the answer and 4 for the line. Behind them only rows that dearer rules look at have a line.
         self._num_rows = 0
-        self._hashes, self._answers, self._lines, self._named = array("q"), array("q"), array("I"), bytearray()
+        self._hashes, self._questions, self._answers = array("q"), array("q"), array("q")
+        self._lines, self._named = array("I"), bytearray()
         self._later_lines: dict[int, int] = {}
         # The number of the first row of each file, the file, and what it belongs to.
         self._starts: list[int] = []
@@ -195,6 +204,7 @@ class Check:
             batch.lines.append(line)
             batch.rows.append(row)
             batch.texts.append(text)
+            batch.questions.append(_question(texts, answer))
             batch.answers.append(answer)
             if num_bytes > BATCH_BYTES or len(batch.lines) >= BATCH_ROWS:
                 self._look(batch, shape, schemas, file)
@@ -237,6 +247,7 @@ class Check:
         if len(self._lines) < MOST_ROWS:
             self._lines.extend(batch.lines)
             self._hashes.extend(map(hash, batch.texts))
+            self._questions.extend(batch.questions)
             # Of no text it is 0.
             self._answers.extend(map(hash, batch.answers))
         sieve = Sieve(batch.texts)
@@ -291,6 +302,7 @@ class Check:
             self._add_copies("exact-duplicate", copies(self._hashes, num_train, num_rows))
             self._add_copies("leakage", leaked(self._hashes, num_train))
         self._conclude_near(num_train)
+        self._conclude_questions(num_train)
         self._conclude_answers(num_train)
         self._conclude_languages()
         self._conclude_lengths()
@@ -336,6 +348,13 @@ class Check:
             self._notes.append(
                 Message("Only the first {number:,} rows were searched for near duplicates.", number=MOST_NEAR_ROWS)
             )
+
+    def _conclude_questions(self, num_train: int) -> None:
+        found = answered_otherwise(self._questions, self._answers, num_train)
+        for row, first in zip(found.rows[:MOST_SHOWN].tolist(), found.firsts[:MOST_SHOWN].tolist(), strict=True):
+            words = Message("the same question as {place}, with another answer.", place=self._place(first))
+            self._problems.add("other-answer", self._found(row, words))
+        self._problems.count_more("other-answer", max(0, len(found.rows) - MOST_SHOWN))
 
     def _conclude_answers(self, num_train: int) -> None:
         problem = answer_problem(self._answers[:num_train])

@@ -1,4 +1,4 @@
-"""Rows that occur more than once, by hashes of 8 bytes a row."""
+"""Rows that occur more than once, and questions that do, by hashes of 8 bytes a row."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ def copies(hashes: array[int], start: int, end: int) -> Copies:
     rows = order[places]
     by_row = np.argsort(rows)
     return Copies(rows[by_row] + start, firsts[by_row] + start)
+
+
+def answered_otherwise(questions: array[int], answers: array[int], num_rows: int) -> Copies:
+    """Return which of the first rows ask what one before them asks, with another answer than the first such row.
+
+    Args:
+        questions: hashes, 0 for a row without one.
+        answers: hashes of their answers.
+        num_rows: rows that are compared.
+    """
+    found = copies(questions, 0, num_rows)
+    asked, answered = (np.frombuffer(hashes, np.int64) for hashes in (questions, answers))
+    differs = (asked[found.rows] != 0) & (answered[found.rows] != answered[found.firsts])
+    return Copies(found.rows[differs], found.firsts[differs])
 
 
 def leaked(hashes: array[int], num_train: int) -> Copies:

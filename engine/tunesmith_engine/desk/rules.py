@@ -43,6 +43,7 @@ _ALL = (
     Rule("equal-pair", WARNING, Message("Preference pairs with equal answers"), (SKIP, KEEP)),
     Rule("over-long", WARNING, Message("Rows longer than the context length"), (TRUNCATE, SPLIT, DROP)),
     Rule("exact-duplicate", WARNING, Message("Rows that occur more than once"), (SKIP, KEEP)),
+    Rule("other-answer", NOTE, Message("Questions that another row answers differently"), (KEEP,)),
     Rule("near-duplicate", NOTE, Message("Rows that are nearly the same as another"), (KEEP, SKIP)),
     Rule("leakage", WARNING, Message("Training rows that are also evaluation rows"), (SKIP, KEEP)),
     Rule("secret", WARNING, Message("Probable passwords and keys"), (REPAIR, SKIP, KEEP)),

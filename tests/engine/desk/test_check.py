@@ -34,9 +34,9 @@ FAULTS: dict[str, tuple[Row | str | bytes, bytes]] = {
     ),
     "secret": (chat("My key", 'it is \\"sk-abcdefGHIJ0123456789abcd'), b"sk-"),
     "personal-data": (chat("Who?", "Ask ann@mail.example.org about it"), b"ann@"),
-    "mojibake": (chat("Où?", "Au café, not at the cafÃ© there"), "Ã©".encode()),
+    "mojibake": (chat("Où ça?", "Au café, not at the cafÃ© there"), "Ã©".encode()),
     "html": (chat("How?", "Press <b>start</b> now"), b"<b>"),
-    "special-token-in-text": (chat("How?", "Then write <|im_end|> there"), b"<|im_end|>"),
+    "special-token-in-text": (chat("How so?", "Then write <|im_end|> there"), b"<|im_end|>"),
 }
 
 
@@ -190,6 +190,23 @@ def test_a_row_is_compared_with_few_of_those_made_from_one_sentence(monkeypatch:
     assert compared < num_rows * num_rows / 4
     near.add(num_rows, made(250) + " Yes.")
     assert (num_rows, 250) in near.pairs
+
+
+@pytest.mark.parametrize("kind", ["table", "chats"])
+def test_a_question_that_is_answered_differently_is_told(tmp_path: Path, kind: str) -> None:
+    said = [("Who?", "Me."), ("Where?", "Here."), ("Who?", "You."), ("Who?", "Me."), ("Where?", "Here.")]
+    rows = [chat(*pair) if kind == "chats" else {"question": pair[0], "answer": pair[1]} for pair in said]
+    answer = check(tmp_path, spec_of(write_lines(tmp_path / "a.jsonl", rows)))
+    problems = {each["rule"]: each for each in answer["problems"]}
+    assert problems["other-answer"]["severity"] == "note"
+    assert [row["line"] for row in problems["other-answer"]["rows"]] == [3]
+    assert "line 1, with another answer" in problems["other-answer"]["rows"][0]["message"]
+
+
+def test_instructions_with_other_inputs_are_other_questions(tmp_path: Path) -> None:
+    rows = [{"instruction": "Add.", "input": text, "output": f"It is {text}."} for text in ("1 1", "2 2", "", "3 3", "")]
+    problems = {each["rule"] for each in check(tmp_path, spec_of(write_lines(tmp_path / "a.jsonl", rows)))["problems"]}
+    assert "other-answer" not in problems
 
 
 def test_answers_that_are_alike_and_rare_labels(tmp_path: Path) -> None:
@@ -356,7 +373,7 @@ def test_each_file_of_a_folder_or_an_archive_has_its_own_layout_and_lines(tmp_pa
 def test_rows_with_other_columns_than_most_are_noted(tmp_path: Path) -> None:
     pairs = [{"question": f"Is it {number}?", "answer": f"Yes, it is {number}", "id": number} for number in range(30)]
     odd = [{"question": "Who is it?", "answer": "It is me", "note": "x", "id": 1}, {"question": "Why?", "answer": "So"}]
-    path = write_lines(tmp_path / "a.jsonl", [*pairs[:10], *odd, *pairs[10:], odd[1] | {"answer": "No"}])
+    path = write_lines(tmp_path / "a.jsonl", [*pairs[:10], *odd, *pairs[10:], odd[1] | {"question": "How?"}])
     (problem,) = check(tmp_path, spec_of(path))["problems"]
     assert (problem["rule"], problem["severity"], problem["count"]) == ("mixed-schema", "note", 3)
     assert problem["action"] == "keep", "a run doesn't stop at a note"
@@ -384,7 +401,7 @@ def test_quick_and_close_looks_agree(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_is_wrong_with_rows_that_are_left_out_is_no_problem(tmp_path: Path) -> None:
     answers = ["" if number % 3 else f"Yes, {number} is." for number in range(9)]
-    rows = [{"prompt": "Is it right?", "completion": answer, "label": bool(answer)} for answer in answers]
+    rows = [{"prompt": f"Is {n} right?", "completion": said, "label": bool(said)} for n, said in enumerate(answers)]
     path = write_lines(tmp_path / "rows.jsonl", rows)
     answer = check(tmp_path, spec_of(path))
     assert answer["problems"] == []
