@@ -325,13 +325,19 @@ def message_list(value: Any) -> Any:  # Any: JSON values
     return _turns(value) if isinstance(value, list) and value else value
 
 
+def turn_names(items: list[Any]) -> tuple[str, str] | None:  # Any: JSON values
+    """Return under which names the items of a list hold a question and its answer, None where they don't."""
+    first = items[0] if items else None
+    if not isinstance(first, dict) or not MESSAGE_SPEAKERS.isdisjoint(first):
+        return None
+    names = next((names for names in TURN_NAMES if names[0] in first and names[1] in first), None)
+    return names if all(isinstance(item, dict) for item in items) else None
+
+
 def _turns(items: list[Any]) -> list[Any]:  # Any: JSON values
     """Return messages for a list of questions with their answers; another list as it is."""
-    first = items[0]
-    if not isinstance(first, dict) or not MESSAGE_SPEAKERS.isdisjoint(first):
-        return items
-    names = next((names for names in TURN_NAMES if names[0] in first and names[1] in first), None)
-    if names is None or not all(isinstance(item, dict) for item in items):
+    names = turn_names(items)
+    if names is None:
         return items
     messages = []
     for item in items:

@@ -110,7 +110,8 @@ class Check:
         self._meter = Meter(host, total_bytes(self._sources))
         self._problems = Problems()
         # Of each row that could be read 1 byte for whether a rule named it; of the first MOST_ROWS also 8 for the text,
-        # 8 for the question, 8 for the answer and 4 for the line. Behind them only rows that dearer rules look at have a line.
+        # 8 for the question, 8 for the answer and 4 for the line. Behind them only rows that dearer rules look at have
+        # a line.
         self._num_rows = 0
         self._hashes, self._questions, self._answers = array("q"), array("q"), array("q")
         self._lines, self._named = array("I"), bytearray()

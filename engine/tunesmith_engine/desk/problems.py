@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core.datafmt import Row
-from tunesmith_core.datafmt.formats import Unreadable
+from tunesmith_core.datafmt.formats import Unreadable, turn_names
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_engine.desk.places import Keys
@@ -115,6 +115,11 @@ def _keys_of(error: TunesmithError, problem: object, row: Row) -> Keys:
     messages = row[column]
     if not isinstance(number, int) or not isinstance(messages, list):
         return (column,)
+    if turns := turn_names(messages):
+        place, half = divmod(number - 1, 2)
+        # A system message of its own moves the others: then only the column is sure.
+        is_plain = not any(message.get("system") for message in messages)
+        return (column, place, turns[half]) if is_plain and turns[half] in messages[place] else (column,)
     is_role = isinstance(problem, Message) and "shown" in problem.values
     message, names = messages[number - 1], ("role", "from") if is_role else ("content", "value")
     name = next((name for name in names if isinstance(message, dict) and name in message), None)

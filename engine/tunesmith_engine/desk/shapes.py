@@ -137,9 +137,10 @@ class Shape:
 
     def _remember(self, messages: Any) -> None:  # Any: JSON values
         if self._names and isinstance(messages, list):
-            roles = tuple(message.get(self._names[0]) for message in messages)
-            if all(isinstance(role, str) for role in roles):
-                self._orders.add(roles)
+            roles = [message.get(self._names[0]) for message in messages if isinstance(message, dict)]
+            named = tuple(role for role in roles if isinstance(role, str))
+            if len(named) == len(messages):
+                self._orders.add(named)
 
     def answer(self, row: Row) -> str:
         """Return the answer of a row, "" where there is none or it is no text."""

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.datafmt import Layout, Row, to_messages
+from tunesmith_core.datafmt.formats import in_turn, turn_names
 from tunesmith_core.datafmt.sniffing import TEMPLATE_TOKENS
 from tunesmith_core.errors import UserError
 from tunesmith_core.operations.limits import Portions
@@ -87,6 +88,10 @@ def _role(message: Any) -> str:  # Any: JSON values
 
 def _turns(messages: list[Any]) -> list[list[Any]]:  # Any: JSON values
     """Return messages in groups that each begin with a question."""
+    if turn_names(messages):
+        return [[pair] for pair in messages]
+    if in_turn(messages) is not messages:
+        return [messages[place : place + 2] for place in range(0, len(messages), 2)]
     turns: list[list[Any]] = []
     for message in messages:
         if not turns or _role(message) in ("user", "human"):

@@ -203,8 +203,36 @@ def test_a_question_that_is_answered_differently_is_told(tmp_path: Path, kind: s
     assert "line 1, with another answer" in problems["other-answer"]["rows"][0]["message"]
 
 
+def test_chats_of_questions_with_answers_and_of_texts_in_turn_are_checked(tmp_path: Path) -> None:
+    pairs = [{"conversation": [{"human": f"Who is {n}?", "assistant": f"It is {n}."}] * 2} for n in range(9)]
+    texts = [{"id": n, "data": [f"Who is {n}?", "ask ann@mail.example.org"]} for n in range(9)]
+    answer = check(tmp_path, spec_of(write_lines(tmp_path / "a.jsonl", pairs)))
+    assert (answer["problems"], answer["num_good_rows"]) == ([], 9)
+    answer = check(tmp_path, spec_of(write_lines(tmp_path / "b.jsonl", texts)))
+    assert {each["rule"]: each["count"] for each in answer["problems"]} == {"personal-data": 9}
+    assert answer["problems"][0]["rows"][0]["column"] == 38
+
+
+@pytest.mark.parametrize(
+    ("turns", "keys"),
+    [
+        ([{"human": "Who?", "assistant": "Me."}, {"human": "Why?", "assistant": " "}], b'" "'),
+        ([{"human": None, "assistant": "Me."}], b"null"),
+        ([{"human": "Why?", "assistant": " ", "system": "Be kind."}], b"[{"),
+        ([{"human": "Who?", "assistant": "Me."}, {"human": "Why?"}], b"[{"),
+        (["Who is it?", " "], b'" "'),
+    ],
+)
+def test_a_fault_in_a_chat_of_turns_is_found_where_it_stands(tmp_path: Path, turns: list[Any], keys: bytes) -> None:
+    sound = [{"conversation": [{"human": f"Who is {n}?", "assistant": f"It is {n}."}]} for n in range(9)]
+    path = write_lines(tmp_path / "a.jsonl", [*sound, {"conversation": turns}])
+    (places,) = problems_of(check(tmp_path, spec_of(path))).values()
+    assert places == [(10, column_of(as_line({"conversation": turns}), keys))]
+
+
 def test_instructions_with_other_inputs_are_other_questions(tmp_path: Path) -> None:
-    rows = [{"instruction": "Add.", "input": text, "output": f"It is {text}."} for text in ("1 1", "2 2", "", "3 3", "")]
+    inputs = ("1 1", "2 2", "", "3 3", "")
+    rows = [{"instruction": "Add.", "input": text, "output": f"It is {text}."} for text in inputs]
     problems = {each["rule"] for each in check(tmp_path, spec_of(write_lines(tmp_path / "a.jsonl", rows)))["problems"]}
     assert "other-answer" not in problems
 

@@ -203,6 +203,19 @@ def test_long_rows_are_split_or_dropped(tmp_path: Path, tiny_model: Path) -> Non
     assert problems_of(check(tmp_path, spec_of(tmp_path / "copy.jsonl", context_length=200), str(tiny_model))) == {}
 
 
+def test_long_chats_of_turns_are_split_between_them(tmp_path: Path, tiny_model: Path) -> None:
+    texts = [message["content"] for number in range(4) for message in good(number)["messages"]]
+    pairs = [{"human": texts[place], "assistant": texts[place + 1]} for place in range(0, len(texts), 2)]
+    for name, turns in (("pairs", pairs), ("texts", texts)):
+        path = write_lines(tmp_path / f"{name}.jsonl", [{"conversation": turns}])
+        run = spec_of(path, context_length=380)
+        _, rows = save(tmp_path, run, {"over-long": "split"}, model=str(tiny_model))
+        assert len(rows) > 1
+        assert [turn for row in rows for turn in row["conversation"]] == turns
+        copy = spec_of(tmp_path / "copy.jsonl", context_length=380)
+        assert "over-long" not in problems_of(check(tmp_path, copy, str(tiny_model)))
+
+
 def test_a_pair_of_equal_answers_is_left_out(tmp_path: Path) -> None:
     pairs = [{"prompt": f"Is {n} even or is it odd?", "chosen": "Even.", "rejected": "Odd."} for n in range(3)]
     pairs[1]["rejected"] = "Even."
