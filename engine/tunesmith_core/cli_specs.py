@@ -47,7 +47,7 @@ def plan(arguments: Namespace) -> int:
         )
         for source in spec.data.sources
     ]
-    preflight.check_groups(spec)
+    preflight.check_rows(spec)
     estimate = planner.plan(
         spec,
         hardware_of(spec),

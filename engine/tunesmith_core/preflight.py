@@ -59,8 +59,8 @@ def check_model(spec: RunSpec) -> ModelFolder:
 
 def check_data(spec: RunSpec, model: ModelFolder) -> None:
     """Check the head of the data files and that chats can be rendered. Raises UserError with file and line."""
+    check_rows(spec)
     for source in spec.all_sources():
-        datafmt.check_head(source, spec.data.skip_bad_rows)
         if not _renders_chats(spec, model) and _holds_chats(source):
             raise TunesmithError(
                 "dataset-chat-template-missing",
@@ -68,10 +68,16 @@ def check_data(spec: RunSpec, model: ModelFolder) -> None:
                 path=model.path,
                 data_path=source.path,
             )
-    check_groups(spec)
 
 
-def check_groups(spec: RunSpec) -> None:
+def check_rows(spec: RunSpec) -> None:
+    """Check what the heads of the data files tell without the model. Raises UserError with file and line."""
+    for source in spec.all_sources():
+        datafmt.check_head(source, spec.data.skip_bad_rows)
+    _check_groups(spec)
+
+
+def _check_groups(spec: RunSpec) -> None:
     """Check that the files have the column whose groups stay whole, as far as their heads tell.
 
     Raises:

@@ -54,6 +54,16 @@ def test_plan_refuses_a_group_column_that_is_not_there(
     assert 'there is no column "nosuch"' in capsys.readouterr().err
 
 
+def test_plan_refuses_what_a_run_refuses_in_the_rows(make_spec: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = make_spec("run")
+    path = Path(spec.data.sources[0].path)
+    path.write_text('{"messages": [{"role": "robot", "content": "x"}]}\n', encoding="utf-8")
+    place = path.with_name("spec.json")
+    place.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
+    assert cli.main(["plan", str(place)]) == 2
+    assert "line 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("warmup", "is_told"), [(0, False), (9, False), (10, True), (11, True)])
 def test_plan_warns_of_a_warm_up_that_never_ends(
     make_spec: Make,
