@@ -12,7 +12,8 @@ import pytest
 from tunesmith_core import cli, data_library, terminal
 from tunesmith_core.cli_data import what_is_done
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.operations.kinds.data import CHECK_DATA, CheckDataSpec, MixDataSpec
+from tunesmith_core.operations.kind import AbsolutePath
+from tunesmith_core.operations.kinds.data import CHECK_DATA, CheckDataSpec, EditedRows, MixDataSpec, SaveDataSpec
 from tunesmith_core.protocol import Event
 from tunesmith_core.spec import RunSpec
 
@@ -287,3 +288,8 @@ def test_progress_tells_rows_and_time(capsys: Capture) -> None:
     progress.close()
     said = ["2,000 rows  1,500 rows/s  3 s left", "2,000 rows  1,500 rows/s", "12,000 rows  800 rows/s"]
     assert capsys.readouterr().out.splitlines() == said
+
+
+def test_a_copy_is_asked_for_with_what_a_person_changed(make_spec: Callable[..., RunSpec], tmp_path: Path) -> None:
+    spec = SaveDataSpec(make_spec(), "", AbsolutePath(str(tmp_path / "copy.jsonl")), {"html": "repair"}, EditedRows())
+    assert SaveDataSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec

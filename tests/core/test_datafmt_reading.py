@@ -480,6 +480,25 @@ def test_objects_over_many_lines_are_rows(tmp_path: Path, name: str, between: st
         assert list(datafmt.read_rows(path)) == list(enumerate(written, start=1))
 
 
+def test_objects_are_known_wherever_a_chunk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"question": "Who?", "answer": "Me."}, {"question": "Why?", "answer": "So."}]
+    path = write(tmp_path, "a.json", "\n".join(json.dumps(row, indent=2) for row in rows))
+    for num_characters in range(1, 60):
+        monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", num_characters)
+        assert [row for _, row in datafmt.read_rows(path)] == rows
+
+
+def test_a_first_object_that_is_too_deep_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.json", '{\n"data": [{"a": ' + "[" * 5000 + "]" * 5000 + "}]}")
+    assert "line 2" in failure(path).message
+
+
+def test_the_head_of_a_table_is_told(tmp_path: Path) -> None:
+    heads = {"a;b\n1;2\n": (";", 0), "# by hand\n\na,b\n1,2\n": (",", 1), "sep=|\na|b\n": ("|", 1)}
+    for content, head in heads.items():
+        assert reading.table_head(write(tmp_path, "a.csv", content), "csv", "utf-8") == head
+
+
 def test_a_fault_in_objects_over_many_lines_has_its_line(tmp_path: Path) -> None:
     objects = [json.dumps({"question": "Who?", "answer": "Me."}, indent=2)] * 3
     path = write(tmp_path, "a.json", "\n".join(objects)[:-4] + ",,\n}")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.run_adapter import make_adapter
 from tunesmith_core import exports, gguf_types, other_programs
+from tunesmith_core.errors import UserError
 from tunesmith_core.exports import Saved, Size
 from tunesmith_core.gguf_types import FILE_TYPES, HEADER_BYTES, about_bytes, recommended_type
 from tunesmith_core.operations.command import command_of
@@ -71,6 +72,19 @@ def test_a_run_without_its_adapter_has_its_checkpoints(run: Run) -> None:
     end(run, 10, status="failed")
     (run.checkpoints_path / "step-000010" / exports.CHECKPOINT_WEIGHTS).unlink()
     assert exports.saved_weights(run) == [Saved(10, 10, None, False, 0)]
+
+
+def test_weights_are_chosen_by_their_step(run: Run, make_spec: Make) -> None:
+    end(run, 10, 20)
+    saved = exports.saved_steps(run)
+    assert exports.chosen_weights(run, 0) == (30, run.adapter_path)
+    assert exports.chosen_weights(run, 10) == (10, saved[10])
+    with pytest.raises(UserError, match=r"no checkpoint of step 77. It has: 10, 20\."):
+        exports.chosen_weights(run, 77)
+    (run.adapter_path / "adapter_model.safetensors").unlink()
+    assert exports.chosen_weights(run, 0) == (20, saved[20])
+    with pytest.raises(UserError, match="no adapter and no checkpoint"):
+        exports.chosen_weights(create_run(make_spec("empty")), 0)
 
 
 def test_a_run_without_anything_trained_has_nothing(run: Run) -> None:

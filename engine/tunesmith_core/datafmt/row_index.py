@@ -13,7 +13,6 @@ import struct
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -205,17 +204,18 @@ class RowIndex:
         """Yield where each row is read, in their order; a million take a second."""
         begins, files_of_parts = iter([*self._begins[1:], self._num_rows]), iter(self._files)
         end, file, before, num_before = 0, "", 0, 0
-        for place, number in enumerate(islice(self._numbers(), self._num_rows)):
+        for place, number in enumerate(self._numbers(self._num_rows)):
             if place == end:
                 end, file, before = next(begins), next(files_of_parts), 0
             num_before = num_before + 1 if number == before else 0
             before = number
             yield file, number, num_before
 
-    def _numbers(self) -> Iterator[int]:
+    def _numbers(self, num_rows: int) -> Iterator[int]:
         self._index.seek(0)
-        while piece := self._index.read(_ENTRY.size * ENTRIES_TOGETHER):
-            yield from (number for _, _, number in _ENTRY.iter_unpack(piece[: len(piece) // _ENTRY.size * _ENTRY.size]))
+        for start in range(0, num_rows, ENTRIES_TOGETHER):
+            piece = self._index.read(_ENTRY.size * min(ENTRIES_TOGETHER, num_rows - start))
+            yield from (number for _, _, number in _ENTRY.iter_unpack(piece))
 
     def places_of(self, file: str, number: int) -> range:
         """Return the places of the rows of a file with a number: one, or several where a page has several."""
