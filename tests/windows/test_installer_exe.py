@@ -260,7 +260,10 @@ while os.path.exists(os.environ["FOLDER"]) and time.monotonic() < deadline:
 
 
 def remove(rig: Rig, target: Path, arguments: str, data: dict[str, str]) -> None:
-    """Run the uninstaller as Windows does; it goes on in a copy of itself, which the rig would end with its starter."""
+    """Run the uninstaller and wait until it is done.
+
+    It starts a copy of itself and exits. The rig would kill that copy when the first process exits.
+    """
     folder = rig.windows_path(target)
     variables = {"LINE": f'"{folder}\\Uninstall.exe" /S {arguments}', "FOLDER": folder}
     rig.python("-c", REMOVE, timeout_s=3 * TIMEOUT_S, **variables, **data)

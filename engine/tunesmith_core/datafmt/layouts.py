@@ -7,6 +7,7 @@ from typing import Any
 
 from tunesmith_core.datafmt.encoding import BY_COLUMNS, MAX_NAME
 from tunesmith_core.datafmt.formats import (
+    MESSAGE_SPEAKERS,
     PREFERENCE,
     RAW,
     ROLES,
@@ -18,7 +19,7 @@ from tunesmith_core.datafmt.formats import (
     listed,
     message_list,
 )
-from tunesmith_core.datafmt.guessing import is_data, speaking_columns
+from tunesmith_core.datafmt.guessing import WORDS_OF_SENTENCE, is_data, speaking_columns
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, joined
 
@@ -159,8 +160,22 @@ def _held_messages(rows: list[Mapping[str, Any]]) -> Layout | None:
     if len(found) > 1 or not (found := found or _held_texts(rows)):
         return None
     column, name = next(iter(found.items()))
+    # A passage that the questions are about would be left out in silence.
+    if any(_is_of_turns(row.get(column)) and _says_more(row, column) for row in rows):
+        return None
     present = list(dict.fromkeys(key for row in rows for key in row))
     return Layout(name, _mapping(ROLES[name], present, {ROLES[name][0].name: column}))
+
+
+def _is_of_turns(value: object) -> bool:
+    """Return whether a list holds questions with answers, or texts, and no messages that name who speaks."""
+    first = value[0] if isinstance(value, list) and value else None
+    return isinstance(first, str) or (isinstance(first, dict) and MESSAGE_SPEAKERS.isdisjoint(first))
+
+
+def _says_more(row: Mapping[str, Any], column: str) -> bool:
+    texts = (value for name, value in row.items() if name != column and isinstance(value, str))
+    return any(len(text.split()) >= WORDS_OF_SENTENCE for text in texts)
 
 
 def _held_texts(rows: list[Mapping[str, Any]]) -> dict[str, str]:
