@@ -64,15 +64,22 @@ def make_parser() -> Parser:
     parser.set_defaults(command=open_window)
     commands = parser.add_subparsers(metavar="COMMAND")
 
-    def add(name: str, command: Command, help_text: str, *, json: bool = False) -> Parser:
-        sub = commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text)
+    def add(name: str, command: Command, help_text: str, *, json: bool = False, epilog: str = "") -> Parser:
+        sub = commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, epilog=epilog)
         sub.set_defaults(command=command)
         if json:
             sub.add_argument("--json", action="store_true", help="print JSON for programs")
         return sub
 
     def add_for_spec(name: str, command: Command, help_text: str) -> Parser:
-        sub = add(name, command, help_text, json=True)
+        sub = add(
+            name,
+            command,
+            help_text,
+            json=True,
+            epilog='The smallest SPEC.json: {"model": {"path": "FOLDER"}, "data": {"sources": [{"path": "FILE"}]}}\n'
+            "Whatever a spec leaves out has its default. The Train page of the window saves whole specs.",
+        )
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
         return sub
 

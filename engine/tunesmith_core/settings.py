@@ -75,7 +75,7 @@ class Settings:
     language: str = declared(
         "system",
         label="Language",
-        meaning="The window switches at once.",
+        meaning="Of the window, the commands and what they write.",
         choices=("system", "en", "zh_CN"),
     )
     theme: str = declared(

@@ -237,6 +237,7 @@ def test_texts_said_in_turn_are_a_chat(column: str) -> None:
         {"id": 1, "data": ["Who is it?", "Me."], "sources": ["a page", "a book"]},
         {"data": ["Who is it?", 7]},
         {"passage": "It is me who was there.", "qas": [{"question": "Who is it?", "answer": "Me."}]},
+        {"passage": "It is me who was there.", "qas": '[{"question": "Who is it?", "answer": "Me."}]'},
         {"passage": "It is me who was there.", "said": ["Who is it?", "Me."]},
     ],
 )

@@ -95,7 +95,7 @@ def test_the_page_tells_what_happened(run: Run, capsys: pytest.CaptureFixture[st
         "Operations without a GPU kernel: 1. It crashed here.</td>",
         "before it",
         hashlib.sha256(b"weights").hexdigest(),
-        "<h2>Settings</h2>",
+        "<h2>Settings</h2>", "by epochs",
         "Over 5 held-out rows the loss fell by 1.50 (95% interval: 1.20 to 1.80).",
         "<h3>2 + 2?</h3><table><tr><td class=soft>Before training</td><td class=text>Nothing</td></tr>"
         "<tr><td class=soft>Step 20</td><td class=text>Four!</td></tr>"

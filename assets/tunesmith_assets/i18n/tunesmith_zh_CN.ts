@@ -7485,6 +7485,12 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
     <message>
+        <source>The smallest SPEC.json: {&quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最小的 SPEC.json：{&quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+未写出的设置使用默认值。窗口的训练页面可以保存完整的设置文件。</translation>
+    </message>
+    <message>
         <source>The system ended the training process because memory ran out.</source>
         <translation>内存耗尽，系统结束了训练进程。</translation>
     </message>
@@ -10797,10 +10803,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>语言</translation>
     </message>
     <message>
-        <source>The window switches at once.</source>
-        <translation>窗口会立即切换。</translation>
-    </message>
-    <message>
         <source>Light, dark or high contrast, or whatever your desktop uses.</source>
         <translation>浅色、深色或高对比度，也可以跟随桌面。</translation>
     </message>
@@ -10879,6 +10881,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>all cores</source>
         <translation>全部核心</translation>
+    </message>
+    <message>
+        <source>Of the window, the commands and what they write.</source>
+        <translation>窗口、命令以及它们写出的内容所用的语言。</translation>
     </message>
     <message>
         <source>en</source>
@@ -11755,8 +11761,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>PDF 文件 (*.pdf)</translation>
     </message>
     <message>
-        <source>No browser opened. The report is saved.</source>
-        <translation>没有打开浏览器。报告已保存。</translation>
+        <source>The report is saved and opens in your browser.</source>
+        <translation>报告已保存，并会在浏览器中打开。</translation>
     </message>
     <message>
         <source>Open folder</source>
@@ -16144,8 +16150,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>系统提示词</translation>
     </message>
     <message>
-        <source>Said to the model before every conversation. Empty for none.</source>
-        <translation>每次对话开始前告诉模型的内容，可留空。</translation>
+        <source>Said to the model before every conversation. Leave it empty to say nothing.</source>
+        <translation>在每次对话之前告诉模型的话。留空则不说。</translation>
     </message>
     <message>
         <source>Reset sampling</source>

@@ -316,13 +316,19 @@ def _spoken(value: Any) -> Any:  # Any: JSON values
 
 def message_list(value: Any) -> Any:  # Any: JSON values
     """Return the messages that a value holds, also as JSON text or inside of an object; another value as it is."""
+    items = held_list(value)
+    return _turns(items) if isinstance(items, list) and items else items
+
+
+def held_list(value: Any) -> Any:  # Any: JSON values
+    """Return the list that a value holds, also as JSON text or inside of an object; another value as it is."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         parsed = _parsed(value)
         value = parsed if isinstance(parsed, list | dict) else value
     if isinstance(value, dict):
         inner = (value[name] for name in MESSAGE_COLUMNS if isinstance(value.get(name), list))
         value = next(inner, value)
-    return _turns(value) if isinstance(value, list) and value else value
+    return value
 
 
 def turn_names(items: list[Any]) -> tuple[str, str] | None:  # Any: JSON values

@@ -15,6 +15,7 @@ from tunesmith_core.datafmt.formats import (
     Layout,
     Role,
     Unreadable,
+    held_list,
     in_turn,
     listed,
     message_list,
@@ -161,7 +162,7 @@ def _held_messages(rows: list[Mapping[str, Any]]) -> Layout | None:
         return None
     column, name = next(iter(found.items()))
     # A passage that the questions are about would be left out in silence.
-    if any(_is_of_turns(row.get(column)) and _says_more(row, column) for row in rows):
+    if any(_is_of_turns(held_list(row.get(column))) and _says_more(row, column) for row in rows):
         return None
     present = list(dict.fromkeys(key for row in rows for key in row))
     return Layout(name, _mapping(ROLES[name], present, {ROLES[name][0].name: column}))

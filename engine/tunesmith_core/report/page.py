@@ -241,15 +241,17 @@ def _sources(setup: dict[str, Any]) -> list[tuple[str, object]]:  # Any: JSON va
 
 def _settings(spec: RunSpec) -> list[tuple[str, object]]:
     return [
-        (setting.declaration.label, _shown(setting.get(spec)))
+        (setting.declaration.label, _shown(setting.get(spec), setting.declaration.zero))
         for setting in iter_settings()
         if setting.section in TOLD_SECTIONS
     ]
 
 
-def _shown(value: object) -> object:
+def _shown(value: object, zero: str) -> object:
     if isinstance(value, bool):
         return Message("yes") if value else Message("no")
+    if zero and value == 0:
+        return Message(zero)
     if isinstance(value, str):
         return CHOICE_WORDS.get(value, value)
     return joined(value, LISTED) if isinstance(value, list) else value

@@ -148,10 +148,12 @@ class DashboardActions(QObject):
             self._copy(str(folder / page.model.status.artifacts.get("adapter", "")))
 
     def _show_report(self, path: Path, run: Run) -> None:
+        """Open a report and say where it is: a browser that fails to start can't always be told from one that opens."""
         page = self._page
-        if not QDesktopServices.openUrl(QUrl.fromLocalFile(str(path))) and page.run is run:
+        QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
+        if page.run is run:
             page.show_notice(
-                self.tr("No browser opened. The report is saved."),
+                self.tr("The report is saved and opens in your browser."),
                 str(path),
                 (
                     (self.tr("Open folder"), lambda: page.open_folder(path.parent)),

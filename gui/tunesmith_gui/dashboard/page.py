@@ -442,7 +442,7 @@ class DashboardPage(Page):
     def show_notice(self, title: str, text: str, actions: tuple[BannerAction, ...]) -> None:
         """Say something with its next steps until it is dismissed or another run is shown."""
         self._drop_notice()
-        self._notice = Banner("warn", title, text, actions=actions, dismissable=True, parent=self)
+        self._notice = Banner("ok", title, text, actions=actions, dismissable=True, parent=self)
         self._notice_place.addWidget(self._notice)
 
     def _drop_notice(self) -> None:
