@@ -73,7 +73,7 @@ def test_other_trainings_are_told_apart(tmp_path: Path) -> None:
             judge(train_ours(other), theirs, variants)
 
 
-@pytest.mark.parametrize("family", ["llama3", "gemma2"])
+@pytest.mark.parametrize("family", ["llama3", pytest.param("gemma2", marks=pytest.mark.long)])
 def test_bfloat16_is_no_farther_from_float32_than_theirs(family: str, tmp_path: Path) -> None:
     exact = Case(family, 0, num_steps=20)
     rounded = dataclasses.replace(exact, dtype=torch.bfloat16)

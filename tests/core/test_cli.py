@@ -63,6 +63,14 @@ def test_train_tells_a_person(
     assert err == f"run c-01 in {home / 'runs' / 'c-01'}\n"
 
 
+def test_the_help_shows_a_spec_that_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.make_parser().parse_args(["train", "--help"])
+    shown = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("The smallest"))
+    (tmp_path / "spec.json").write_text(shown[shown.index("{") :])
+    assert Path(RunSpec.load(tmp_path / "spec.json").data.sources[0].path).name == "FILE"
+
+
 def test_train_tells_a_program(spec_file: str, capsys: pytest.CaptureFixture[str], home: Path) -> None:
     assert cli.main(["train", spec_file, "--json"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -21,11 +21,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.timeout(1800)
 def test_kernels_in_interpreter() -> None:
     files = [f"tests/engine/kernels/{file}" for file in FILES]
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *files]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=900, check=False
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=1700, check=False
     )
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]

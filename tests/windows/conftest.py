@@ -13,6 +13,9 @@ from tests.windows import rig as rigs
 from tests.windows.rig import Rig
 from tunesmith_setup.packages.uvtool import Uv
 
+PATIENCE_S = 1500
+"""How long a program may take under Wine: only one that hangs takes so long, however busy the computer is."""
+
 summaries: list[str] = []
 """What the test runs under Wine said at their end; told once more at the end of this one."""
 
@@ -59,10 +62,10 @@ RunTests = Callable[..., None]
 def run_tests(rig: Rig, windows_tmp: Path) -> RunTests:
     """Return a function that runs pytest inside and fails with its report unless all passed."""
 
-    def run(*arguments: str, timeout_s: float, python: str = rigs.PYTHON) -> None:
+    def run(*arguments: str, python: str = rigs.PYTHON) -> None:
         base = rig.windows_path(windows_tmp / "p")
-        options = ["-q", "--tb=short", "--no-header", "-p", "no:cacheprovider", "--basetemp", base, "--timeout", "180"]
-        code, output = rig.python("-m", "pytest", *options, *arguments, timeout_s=timeout_s, python=python)
+        options = ["-q", "--tb=short", "--no-header", "-p", "no:cacheprovider", "--basetemp", base, "--timeout", "900"]
+        code, output = rig.python("-m", "pytest", *options, *arguments, timeout_s=PATIENCE_S, python=python)
         assert code == 0, output[-30000:]
         summaries.append(f"Windows under Wine, {' '.join(arguments)}: {output.strip().splitlines()[-1]}")
 

@@ -21,6 +21,7 @@ REASONS = {
     "tests/core/test_one_home.py": SOURCES,
     "tests/core/test_placement.py::test_linux_has_no_such_rule": LINUX,
     "tests/core/test_hostile_output.py": "gives files and folders the names of Linux",
+    "tests/core/test_private.py::test_no_secret_is_written_said_or_passed_on": "watches processes as Linux shows them",
     "tests/core/test_run_sweep.py": FIFOS,
     "tests/core/test_wsl.py": BASH,
     "tests/core/test_wsl_relay.py": BASH,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.tiny_model import build_tiny_model, write_chats
+from tests.windows.conftest import PATIENCE_S
 from tests.windows.rig import Rig
 from tunesmith_core import files, launch, protocol
 from tunesmith_core.operations.folder import Operation
@@ -18,7 +19,6 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_setup.packages.uvtool import Uv
 
 NUM_STEPS = 80
-TIMEOUT_S = 240
 LOCK = "cpu-win-py311.txt"
 
 DRIVE = r"""
@@ -89,7 +89,7 @@ def test_a_run_is_stopped_resumed_and_learns_as_on_linux(
         roots,
         f"{place}\\spec.json",
         str(NUM_STEPS),
-        timeout_s=TIMEOUT_S,
+        timeout_s=PATIENCE_S,
         TUNESMITH_HOME=place,
         TUNESMITH_WORK=place,
         KMP_AFFINITY="disabled",
@@ -116,7 +116,7 @@ def test_the_proof_of_an_environment_holds(rig: Rig, python: str, windows_tmp: P
     files.atomic_write_json(operation.spec_path, {"device": "cpu"})
     words = ["tunesmith_engine", "operation", rig.windows_path(operation.path)]
     code, output = rig.python(
-        "-I", "-X", "utf8", start, *words, python=python, timeout_s=TIMEOUT_S, KMP_AFFINITY="disabled"
+        "-I", "-X", "utf8", start, *words, python=python, timeout_s=PATIENCE_S, KMP_AFFINITY="disabled"
     )
     assert code == 0, output[-5000:]
     proof = read_journal(operation.journal_path)[-1].data["answer"]

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from PySide6.QtGui import QImage
 
-from tests.windows.conftest import RunTests
+from tests.windows.conftest import PATIENCE_S, RunTests
 from tests.windows.rig import REPOSITORY, Rig
 from tunesmith_setup.packages.uvtool import Uv
 
 LOCK = "launcher-win-py311.txt"
-TIMEOUT_S = 120
 MIN_NUM_COLOURS = 50
 SCREENSHOT = "window.png"
 """Stays in the rig's folder, to be looked at."""
@@ -53,7 +52,7 @@ def test_the_window_opens_and_looks_right(rig: Rig, python: str, windows_tmp: Pa
     place = rig.windows_path(windows_tmp)
     variables = {"TUNESMITH_HOME": place, "TUNESMITH_WORK": place}
     script, picture = f"{place}\\show.py", f"{place}\\{SCREENSHOT}"
-    code, output = rig.python(script, picture, *roots, python=python, timeout_s=TIMEOUT_S, **variables)
+    code, output = rig.python(script, picture, *roots, python=python, timeout_s=PATIENCE_S, **variables)
     log = windows_tmp / "logs" / "window.log"
     assert code == 0, output[-5000:] + (log.read_text(errors="replace")[-5000:] if log.is_file() else "")
     assert "windows " in output, output  # the platform plugin of Qt
@@ -64,15 +63,13 @@ def test_the_window_opens_and_looks_right(rig: Rig, python: str, windows_tmp: Pa
     assert " ERROR " not in log.read_text(errors="replace")
 
 
-@pytest.mark.timeout(1600)
 def test_the_window_works(run_tests: RunTests, python: str) -> None:
     """The rooms that meet the operating system: files, processes, fonts, the desktop around the window."""
     rooms = [f"tests/gui/{room}" for room in ("environment", "services", "shell")]
     files = [f"tests/gui/test_{name}.py" for name in ("app", "background", "early", "hub_settings", "hub_token")]
-    run_tests(*rooms, *files, "-m", "not long", timeout_s=1500, python=python)
+    run_tests(*rooms, *files, "-m", "not long", python=python)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1600)
 def test_every_page_works(run_tests: RunTests, python: str) -> None:
-    run_tests("tests/gui", "-m", "not long", timeout_s=1500, python=python)
+    run_tests("tests/gui", "-m", "not long", python=python)

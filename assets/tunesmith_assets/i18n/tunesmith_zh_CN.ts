@@ -5183,6 +5183,12 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
     </message>
     <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+未写出的设置使用默认值。窗口的训练页面可以保存完整的设置文件。</translation>
+    </message>
+    <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
         <translation>子系统的 Linux 内核过旧或缺失。</translation>
     </message>
@@ -7483,12 +7489,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
-    </message>
-    <message>
-        <source>The smallest SPEC.json: {&quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最小的 SPEC.json：{&quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-未写出的设置使用默认值。窗口的训练页面可以保存完整的设置文件。</translation>
     </message>
     <message>
         <source>The system ended the training process because memory ran out.</source>
