@@ -25,6 +25,11 @@ def test_a_heading_begins_a_piece_and_code_holds_none() -> None:
     assert len(cut(MARKDOWN)) == 1
 
 
+def test_a_heading_without_a_text_stays_with_what_follows() -> None:
+    found = cut("# Book\n\n## One\n\nText\n\n## Two\n## Three\nMore\n\n# End\n", "md")
+    assert found == [(1, "# Book\n\n## One\n\nText"), (7, "## Two\n## Three\nMore"), (11, "# End")]
+
+
 def test_a_long_document_is_cut_between_paragraphs() -> None:
     paragraphs = [f"Paragraph {number}. " + "word " * 100 for number in range(30)]
     found = cut("\n\n" + "\n\n".join(paragraphs))

@@ -19,14 +19,16 @@ FENCE = re.compile(r" {0,3}(?:```|~~~)")
 def pieces(file: TextIO, kind: str) -> Iterator[tuple[int, str]]:
     """Yield (line where it begins, text) of the pieces of a document, in order and without a gap.
 
-    A heading of Markdown begins a piece, and so does a paragraph that would make one too long.
+    A heading of Markdown begins a piece, and so does a paragraph that would make one too long. Headings with nothing
+    between them stay with what they are about.
     """
-    begins, piece = 1, ""
+    begins, piece, is_bare = 1, "", False
     for number, paragraph in _paragraphs(file, kind):
         is_section = kind == MARKDOWN and HEADING.match(paragraph) is not None
-        if piece and (is_section or len(piece) + len(paragraph) > MAX_PIECE):
+        if piece and ((is_section and not is_bare) or len(piece) + len(paragraph) > MAX_PIECE):
             yield begins, piece.strip()
             piece = ""
+        is_bare = is_section and "\n" not in paragraph.strip() and (is_bare or not piece)
         begins = begins if piece else number
         piece += paragraph
     if piece:
