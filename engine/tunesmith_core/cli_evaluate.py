@@ -38,5 +38,6 @@ def _say(found: evaluations.Values) -> None:
     rows = [(said(evaluations.METRICS.get(name, name)), *values) for name, *values in evaluations.figures(found)]
     terminal.say(terminal.table(list(map(said, evaluations.HEADER)), rows))
     terminal.say(evaluations.conclusion(found))
-    terminal.say(evaluations.LOSS_HELP)
+    for note in evaluations.notes(found):
+        terminal.say(note)
     terminal.say(Message("evaluation: {path}", path=found["path"]))

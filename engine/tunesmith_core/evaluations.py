@@ -46,6 +46,15 @@ LOSS_HELP = Message(
     "likely, on average."
 )
 
+GENERAL_HELP = Message(
+    "General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers "
+    "are right than before, training made the model forget."
+)
+UNSURE = Message(
+    "{names}: the interval leaves out 0, but chance alone gives as much more often than once in 20 times (p). More "
+    "rows would tell."
+)
+
 FEWEST_ROWS = 6
 """With fewer nobody can tell a difference from chance: even where all rows became better, chance alone makes all of
 them better or all of them worse twice in 2 to the power of their number, 6 % for five and 3 % for six. MOST_CHANCE lies
@@ -110,6 +119,18 @@ def conclusion(values: Values) -> Message:
         return Message("There are too few rows to tell a difference from chance.")
     sentence = CONCLUSIONS[bool(better), bool(worse)]
     return Message(sentence.template, better=joined(better, LISTED), worse=joined(worse, LISTED))
+
+
+def notes(values: Values) -> list[Message]:
+    """Return what a person needs to know to read the figures of an evaluation."""
+    gains = [(name, each["gain"], each["p"]) for name, each in _measured(values) if each["gain"]]
+    unsure = [name for name, gain, p in gains if p >= MOST_CHANCE and not gain["low"] <= 0 <= gain["high"]]
+    found = [LOSS_HELP]
+    if unsure:
+        found.append(Message(UNSURE.template, names=joined([METRICS.get(name, name) for name in unsure], LISTED)))
+    if values.get("general"):
+        found.append(GENERAL_HELP)
+    return found
 
 
 def shown(name: str, value: float) -> str:

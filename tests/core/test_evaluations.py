@@ -78,6 +78,21 @@ def test_one_sentence_says_what_became_better(
     assert ", " not in said(conclusion, "zh_CN")
 
 
+@pytest.mark.parametrize(
+    ("low", "p", "is_unsure"), [(0.1, 0.059, True), (0.1, 0.05, True), (0.1, 0.049, False), (-0.1, 0.2, False)]
+)
+def test_an_interval_that_is_surer_than_the_test_is_explained(low: float, p: float, is_unsure: bool) -> None:
+    choice = FOUND["metrics"][0] | {"p": p, "gain": {"low": low, "mean": 0.25, "high": 0.6, "rows": 20}}
+    notes = evaluations.notes(FOUND | {"metrics": [choice]})
+    assert [note for note in notes if "leaves out 0" in note] == [note for note in notes[1:2] if is_unsure]
+    assert not is_unsure or notes[1].startswith("right choice: the interval")
+
+
+def test_general_questions_are_explained_where_they_were_asked() -> None:
+    assert evaluations.notes(FOUND) == [evaluations.LOSS_HELP, evaluations.GENERAL_HELP]
+    assert evaluations.notes(FOUND | {"general": None}) == [evaluations.LOSS_HELP]
+
+
 def test_so_few_rows_can_not_tell_better_from_chance() -> None:
     losses = {"before": 2.0, "after": 1.0, "p": 0.5, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 2}}
     general = FOUND["general"] | {"gain": {"low": -0.1, "mean": 0.0, "high": 0.1, "rows": 30}}

@@ -6875,6 +6875,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>其他有权重的文件：{num:,} 个。</translation>
     </message>
     <message>
+        <source>General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers are right than before, training made the model forget.</source>
+        <translation>常识问题是 Tunesmith 自带的简单问题，例如法国的首都是哪里。如果答对的比以前少，说明训练使模型遗忘了原有知识。</translation>
+    </message>
+    <message>
         <source>German</source>
         <translation>德语</translation>
     </message>
@@ -9481,6 +9485,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{names}: no answer in time</source>
         <translation>{names}：没有及时响应</translation>
+    </message>
+    <message>
+        <source>{names}: the interval leaves out 0, but chance alone gives as much more often than once in 20 times (p). More rows would tell.</source>
+        <translation>{names}：区间虽不包含 0，但仅凭偶然出现这样大的差异，概率也超过二十分之一（p）。需要更多的行才能确定。</translation>
     </message>
     <message>
         <source>{name} (default)</source>

@@ -147,8 +147,10 @@ def _evaluation(found: evaluations.Values) -> str:
         f"<p class=soft>{_text(Message('{name}: {reason}', name=_metric(each['name']), reason=each['reason']))}</p>"
         for each in found["metrics"]
     )
+    # What the loss is stands beside its curve.
+    notes = "".join(f"<p class=soft>{_text(note)}</p>" for note in evaluations.notes(found)[1:])
     step = f"<p class=soft>{_label(Message('step {step}', step=found['step']))}</p>"
-    return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{reasons}"
+    return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{notes}{reasons}"
 
 
 def _metric(name: str) -> str:

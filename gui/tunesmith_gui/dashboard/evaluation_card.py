@@ -40,6 +40,8 @@ class EvaluationCard(Card):
         self.body.addWidget(self.conclusion)
         self._table = QWidget(self)
         self.body.addWidget(self._table)
+        self.notes = SafeLabel(tone="muted", wrap=True, selectable=True, parent=self)
+        self.body.addWidget(self.notes)
         self._folder: Path | None = None
         self._task: OperationTask | None = None
         self._show_task()
@@ -78,6 +80,8 @@ class EvaluationCard(Card):
         fresh.setVisible(bool(rows))
         self.conclusion.setText(core_text(evaluations.conclusion(found)) if found else "")
         self.conclusion.setVisible(bool(found))
+        self.notes.setText("\n".join(map(core_text, evaluations.notes(found))) if found else "")
+        self.notes.setVisible(bool(found))
         if not found:
             self._say(self.tr("Answers the held-out rows with and without the adapter, and compares them."))
         elif self._task is None:
