@@ -10120,7 +10120,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>{text} Models above 0.5 B parameters won&apos;t load.</source>
-        <translation>{text}超过 0.5 B 参数的模型无法加载。</translation>
+        <translation>{text}超过 5 亿参数的模型无法加载。</translation>
     </message>
     <message>
         <source>{text} Triton needs 14.42 or newer.</source>
@@ -14425,11 +14425,11 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <name>ModelWords</name>
     <message>
         <source>%1 B parameters</source>
-        <translation>%1 B 参数</translation>
+        <translation>%1B 参数</translation>
     </message>
     <message>
         <source>%1 M parameters</source>
-        <translation>%1 M 参数</translation>
+        <translation>%1M 参数</translation>
     </message>
     <message>
         <source>Fits</source>
