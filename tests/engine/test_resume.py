@@ -65,7 +65,7 @@ def whole(request: pytest.FixtureRequest, tiny_spec: MakeSpec, new_run: NewRun) 
 
 
 @pytest.mark.parametrize("whole", ["fused", "unfused parts", "plain"], indirect=True)
-@pytest.mark.parametrize("stop_at", [1, 3, 4, 9])
+@pytest.mark.parametrize("stop_at", [3, 9, *(pytest.param(step, marks=pytest.mark.long) for step in (1, 4))])
 def test_stopped_and_resumed_run_is_bit_exact(new_run: NewRun, whole: Run, stop_at: int) -> None:
     run = new_run(whole.load_spec())
     assert train(run, lambda host: after_step(host, stop_at, host.on_signal)) == 5

@@ -158,7 +158,7 @@ def test_close_to_the_best_of_all_assignments(seed: int) -> None:
     assert predicted_s(chosen, COSTS, kept, rates) <= 1.05 * best_s
 
 
-@pytest.mark.parametrize("copy_s", [0.2, 1.0, 3.0, None])
+@pytest.mark.parametrize("copy_s", [1.0, *(pytest.param(s, marks=pytest.mark.long) for s in (0.2, 3.0, None))])
 def test_more_memory_is_never_slower(copy_s: float | None) -> None:
     buffers = _buffers(16)
     kept, rates = _kept_bytes(buffers), _rates(copy_s) if copy_s else None
