@@ -77,7 +77,8 @@ def make_parser() -> Parser:
             command,
             help_text,
             json=True,
-            epilog='The smallest SPEC.json: {"version": 2, "model": {"path": "FOLDER"}, "data": {"sources": [{"path": "FILE"}]}}\n'
+            epilog="The smallest SPEC.json: "
+            '{"version": 2, "model": {"path": "FOLDER"}, "data": {"sources": [{"path": "FILE"}]}}\n'
             "Whatever a spec leaves out has its default. The Train page of the window saves whole specs.",
         )
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
