@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from tunesmith_core.datafmt import Chat, Layout, Row, is_wanted, to_messages
@@ -92,14 +93,14 @@ class Shape:
             return None
 
     def _quick_chat(self, column: str, role: str, content: str) -> QuickTexts:
-        orders = self._orders
+        orders, role_of, text_of = self._orders, itemgetter(role), itemgetter(content)
 
         def texts_of(row: Row) -> list[str] | None:
             try:
                 messages = row[column]
-                texts = [message[content] for message in messages]
+                texts = list(map(text_of, messages))
                 is_sound = (
-                    tuple([message[role] for message in messages]) in orders
+                    tuple(map(role_of, messages)) in orders
                     and sum(map(len, messages)) == 2 * len(messages)
                     and all(map(str.strip, texts))
                 )
