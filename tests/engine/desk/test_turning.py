@@ -78,7 +78,7 @@ def test_a_split_leaves_documents_whole(tmp_path: Path) -> None:
     folder = tmp_path / "documents"
     folder.mkdir()
     for letter in "abcde":
-        pieces = "\n\n".join(f"# {letter}{number}" for number in range(4))
+        pieces = "\n\n".join(f"# {letter}{number}\nText." for number in range(4))
         (folder / f"{letter}.md").write_text(pieces)
     train, held_out = split(tmp_path, folder, percent=20.0)
     assert len({row["text"][2] for row in held_out}) == 1
