@@ -6,7 +6,8 @@ import contextlib
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,9 @@ BATCH_ROWS, BATCH_BYTES = 256, 1 << 20
 MOST_FINDINGS = 100
 """In one text, whose kinds are told."""
 
+_Looked = tuple[int, Row, bytes, list[str], str]
+"""Line, row, all texts of it as UTF-8, these texts, and which of them is the answer, "" for none."""
+
 
 def check_data(host: Host, spec: CheckDataSpec) -> dict[str, Any]:  # Any: JSON values
     """Return what is wrong with the data of a run, and where.
@@ -68,9 +72,9 @@ def check_data(host: Host, spec: CheckDataSpec) -> dict[str, Any]:  # Any: JSON 
     return {**answer, "hash": data_library.content_hash([Path(source.path) for source in sources])}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Batch:
-    """Rows of one file that are looked at together; lists as long as each other.
+    """Rows of one file that are looked at together; as many of each.
 
     Attributes:
         first: number of the first row.
@@ -82,16 +86,23 @@ class _Batch:
     """
 
     first: int
-    lines: list[int] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    texts: list[bytes] = field(default_factory=list)
-    questions: list[int] = field(default_factory=list)
-    answers: list[str] = field(default_factory=list)
+    lines: Sequence[int]
+    rows: Sequence[Row]
+    texts: Sequence[bytes]
+    questions: Sequence[int]
+    answers: Sequence[str]
+
+
+def _batch(first: int, looked: list[_Looked]) -> _Batch:
+    lines, rows, texts, parts, answers = zip(*looked, strict=True) if looked else ((),) * 5
+    questions = [
+        hash(each[0]) if len(each) == 2 and each[1] is answer else _question(each, answer)
+        for each, answer in zip(parts, answers, strict=True)
+    ]
+    return _Batch(first, lines, rows, texts, questions, answers)
 
 
 def _question(texts: list[str], answer: str) -> int:
-    if len(texts) == 2 and texts[1] is answer:
-        return hash(texts[0])
     return hash(tuple(text for text in texts if text is not answer)) if answer and len(texts) > 1 else 0
 
 
@@ -189,33 +200,39 @@ class Check:
             self._reasons[file.path] = recognition(file.layout)
 
     def _read_rows(self, file: Opened, shape: Shape, schemas: Schemas) -> None:
-        batch, num_bytes = _Batch(self._num_rows), 0
+        looked: list[_Looked] = []
+        num_bytes = 0
         # What is done for each of millions of rows is worth short ways.
         quick_texts, place = shape.quick_texts, shape.answer_place
         for line, row in file.rows:
             texts = quick_texts(row)
             if texts is not None:
                 answer = "" if place is None else texts[place]
-            elif (looked := self._closely(line, row, shape, file, batch)) is not None:
-                texts, answer = looked, shape.answer(row)
+            elif (found := self._closely(line, row, shape, file, self._num_rows + len(looked))) is not None:
+                texts, answer = found, shape.answer(row)
             else:
                 continue
             text = "\n".join(texts).encode("utf-8", "surrogatepass")
             num_bytes += len(text)
-            batch.lines.append(line)
-            batch.rows.append(row)
-            batch.texts.append(text)
-            batch.questions.append(_question(texts, answer))
-            batch.answers.append(answer)
-            if num_bytes > BATCH_BYTES or len(batch.lines) >= BATCH_ROWS:
-                self._look(batch, shape, schemas, file)
-                batch, num_bytes = _Batch(self._num_rows), 0
+            looked.append((line, row, text, texts, answer))
+            if num_bytes > BATCH_BYTES or len(looked) >= BATCH_ROWS:
+                self._look(_batch(self._num_rows, looked), shape, schemas, file)
+                looked.clear()
+                num_bytes = 0
                 file.announce(line)
                 self._meter.read(file, self._num_rows - self._starts[-1])
-        self._look(batch, shape, schemas, file)
+        self._look(_batch(self._num_rows, looked), shape, schemas, file)
 
-    def _closely(self, line: int, row: Row, shape: Shape, file: Opened, batch: _Batch) -> list[str] | None:
-        """Return the texts of a row after a close look, None when it can't be trained on or is left out."""
+    def _closely(self, line: int, row: Row, shape: Shape, file: Opened, number: int) -> list[str] | None:
+        """Return the texts of a row after a close look, None when it can't be trained on or is left out.
+
+        Args:
+            line: where it stands.
+            row: as it was read.
+            shape: of the rows of its file.
+            file: its file.
+            number: what it gets when it is kept.
+        """
         if file.layout is not None and not is_wanted(row, file.layout):
             self._num_left_out += 1
             return None
@@ -228,11 +245,11 @@ class Check:
         if problem:
             keys, words = problem
             self._problems.add("role-order", Found(file.path, line, words, keys=keys, row=row))
-            self._name(batch.first + len(batch.lines))
+            self._name(number)
         if shape.has_equal_answers(row):
             words = Message("the chosen and the rejected answer are equal.")
             self._problems.add("equal-pair", Found(file.path, line, words, keys=(), row=row))
-            self._name(batch.first + len(batch.lines))
+            self._name(number)
         return [text for _, text in shape.leaves(row)]
 
     def _name(self, number: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -36,7 +36,7 @@ class Schemas:
         self._schemas: dict[tuple[str, ...], _Schema] = {}
         self.num_more = 0
 
-    def add(self, lines: list[int], rows: list[Row]) -> None:
+    def add(self, lines: Sequence[int], rows: Sequence[Row]) -> None:
         """Count the columns of rows."""
         keys = list(map(tuple, rows))
         for key, number in Counter(keys).items():
