@@ -16158,8 +16158,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>系统提示词</translation>
     </message>
     <message>
-        <source>Said to the model before every conversation. Leave it empty to say nothing.</source>
-        <translation>在每次对话之前告诉模型的话。留空则不说。</translation>
+        <source>Said to the model before every conversation. When empty, its chat template may say something of its own.</source>
+        <translation>在每次对话之前告诉模型的话。留空时，模型的对话模板可能会加入自带的内容。</translation>
     </message>
     <message>
         <source>Reset sampling</source>
