@@ -47,7 +47,10 @@ class SettingsDrawer(QScrollArea):
             Field(
                 self.tr("System prompt"),
                 self.system,
-                help_text=self.tr("Said to the model before every conversation. When empty, its chat template may say something of its own."),
+                help_text=self.tr(
+                    "Said to the model before every conversation. When empty, its chat template may say something of "
+                    "its own."
+                ),
                 parent=holder,
             )
         )
