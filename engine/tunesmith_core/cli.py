@@ -207,8 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_STOPPED
     except Exception as error:
         if terminal.reader_has_left(error):
-            # The reader of our output, such as head: nobody wants the rest, not even Python's last flush.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            terminal.forget_reader()
             return EXIT_DONE
         problem = wrap(error)
         if isinstance(problem, BugError):

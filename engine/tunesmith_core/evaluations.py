@@ -48,8 +48,12 @@ LOSS_HELP = Message(
 
 GENERAL_HELP = Message(
     "General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers "
-    "are right than before, training made the model forget."
+    "are right than before, and chance alone hardly gives as much (p below 0.05), training made the model forget."
 )
+RIGHT_OR_WRONG = ("number_match", "json_equal", "choice")
+"""Figures under which an answer is right however it is worded, or wrong."""
+
+NONE_RIGHT = Message("{names}: no answer is right after training, however far the loss fell.")
 UNSURE = Message(
     "{names}: the interval leaves out 0, but chance alone gives as much more often than once in 20 times (p). More "
     "rows would tell."
@@ -125,7 +129,10 @@ def notes(values: Values) -> list[Message]:
     """Return what a person needs to know to read the figures of an evaluation."""
     gains = [(name, each["gain"], each["p"]) for name, each in _measured(values) if each["gain"]]
     unsure = [name for name, gain, p in gains if p >= MOST_CHANCE and not gain["low"] <= 0 <= gain["high"]]
+    wrong = [each["name"] for each in values["metrics"] if each["name"] in RIGHT_OR_WRONG and not each["after"]]
     found = [LOSS_HELP]
+    if wrong:
+        found.append(Message(NONE_RIGHT.template, names=joined([METRICS[name] for name in wrong], LISTED)))
     if unsure:
         found.append(Message(UNSURE.template, names=joined([METRICS.get(name, name) for name in unsure], LISTED)))
     if values.get("general"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -42,6 +43,11 @@ def reader_has_left(error: Exception) -> bool:
     """Return whether an error says that nobody reads our output any more; Windows calls that an invalid argument."""
     invalid = isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
     return isinstance(error, BrokenPipeError) or (sys.platform == "win32" and invalid)
+
+
+def forget_reader() -> None:
+    """Let the rest of our output go nowhere, also Python's last flush: its reader, such as head, wants no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(text: str = "") -> None:

@@ -80,9 +80,14 @@ def main(argv: list[str] | None = None) -> int:
         terminal.note(interrupted)
         code = EXIT_STOPPED
     except Exception as error:
-        failure = wrap(error)
-        progress.chosen(arguments).error(failure)
-        code = failure.exit_code
+        if terminal.reader_has_left(error):
+            # What changes something may not have come to its end.
+            terminal.forget_reader()
+            code = EXIT_STOPPED
+        else:
+            failure = wrap(error)
+            progress.chosen(arguments).error(failure)
+            code = failure.exit_code
     progress.chosen(arguments).result(code)
     return code
 

@@ -88,6 +88,14 @@ def test_an_interval_that_is_surer_than_the_test_is_explained(low: float, p: flo
     assert not is_unsure or notes[1].startswith("right choice: the interval")
 
 
+@pytest.mark.parametrize(
+    ("name", "after", "is_told"), [("choice", 0.0, True), ("choice", 0.1, False), ("chrf", 0.0, False)]
+)
+def test_it_is_told_when_no_answer_is_right(name: str, after: float, is_told: bool) -> None:
+    notes = evaluations.notes(FOUND | {"metrics": [FOUND["metrics"][0] | {"name": name, "after": after}]})
+    assert ("right choice: no answer is right after training" in notes[1]) == is_told
+
+
 def test_general_questions_are_explained_where_they_were_asked() -> None:
     assert evaluations.notes(FOUND) == [evaluations.LOSS_HELP, evaluations.GENERAL_HELP]
     assert evaluations.notes(FOUND | {"general": None}) == [evaluations.LOSS_HELP]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.errors import EXIT_STOPPED, EnvironmentProblem, UserError
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_setup import __main__ as command_line
 from tunesmith_setup.build import test_runner
@@ -173,3 +173,16 @@ def test_the_window_reads_how_a_command_ended(monkeypatch: pytest.MonkeyPatch, t
     error, result = events_of("bad", 1)
     assert (error.type, error.data["code"]) == ("error", "bug")
     assert (result.data["status"], result.data["exit_code"]) == ("failed", 1)
+
+
+def test_a_reader_that_leaves_is_no_bug(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_arguments: argparse.Namespace) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("tunesmith_setup.commands.settings.run", broken)
+    with (tmp_path / "out").open("w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        assert command_line.main(["settings"]) == EXIT_STOPPED
+    assert capfd.readouterr().err == ""

@@ -4331,6 +4331,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>GPU {number}</translation>
     </message>
     <message>
+        <source>General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers are right than before, and chance alone hardly gives as much (p below 0.05), training made the model forget.</source>
+        <translation>常识问题是 Tunesmith 自带的简单问题，例如法国的首都是哪里。如果答对的比以前少，而且这很难仅凭偶然出现（p 小于 0.05），说明训练使模型遗忘了原有知识。</translation>
+    </message>
+    <message>
         <source>HTML ({word})</source>
         <translation>HTML（{word}）</translation>
     </message>
@@ -6873,10 +6877,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Further files with a weight: {num:,}.</source>
         <translation>其他有权重的文件：{num:,} 个。</translation>
-    </message>
-    <message>
-        <source>General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers are right than before, training made the model forget.</source>
-        <translation>常识问题是 Tunesmith 自带的简单问题，例如法国的首都是哪里。如果答对的比以前少，说明训练使模型遗忘了原有知识。</translation>
     </message>
     <message>
         <source>German</source>
@@ -9487,6 +9487,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{names}：没有及时响应</translation>
     </message>
     <message>
+        <source>{names}: no answer is right after training, however far the loss fell.</source>
+        <translation>{names}：无论损失下降多少，训练后没有一个回答正确。</translation>
+    </message>
+    <message>
         <source>{names}: the interval leaves out 0, but chance alone gives as much more often than once in 20 times (p). More rows would tell.</source>
         <translation>{names}：区间虽不包含 0，但仅凭偶然出现这样大的差异，概率也超过二十分之一（p）。需要更多的行才能确定。</translation>
     </message>
@@ -11769,8 +11773,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>PDF 文件 (*.pdf)</translation>
     </message>
     <message>
-        <source>The report is saved and opens in your browser.</source>
-        <translation>报告已保存，并会在浏览器中打开。</translation>
+        <source>The report is saved.</source>
+        <translation>报告已保存。</translation>
+    </message>
+    <message>
+        <source>No browser opened. The report is saved.</source>
+        <translation>未能打开浏览器。报告已保存。</translation>
     </message>
     <message>
         <source>Open folder</source>

@@ -20,7 +20,7 @@ def pieces(file: TextIO, kind: str) -> Iterator[tuple[int, str]]:
     """Yield (line where it begins, text) of the pieces of a document, in order and without a gap.
 
     A heading of Markdown begins a piece, and so does a paragraph that would make one too long. Headings with nothing
-    between them stay with what they are about.
+    between them stay with what they are about, where that is short enough.
     """
     begins, piece, is_bare = 1, "", False
     for number, paragraph in _paragraphs(file, kind):

@@ -148,12 +148,13 @@ class DashboardActions(QObject):
             self._copy(str(folder / page.model.status.artifacts.get("adapter", "")))
 
     def _show_report(self, path: Path, run: Run) -> None:
-        """Open a report and say where it is: a browser that fails to start can't always be told from one that opens."""
+        """Open a report and say where it is: not every browser that fails to start can be told from one that opens."""
         page = self._page
-        QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
+        opens = QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
         if page.run is run:
             page.show_notice(
-                self.tr("The report is saved and opens in your browser."),
+                "ok" if opens else "warn",
+                self.tr("The report is saved.") if opens else self.tr("No browser opened. The report is saved."),
                 str(path),
                 (
                     (self.tr("Open folder"), lambda: page.open_folder(path.parent)),

@@ -34,7 +34,7 @@ from tunesmith_gui.services.journal_tail import Follow
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.announcer import Announcer
-from tunesmith_gui.widgets.banner import Banner, BannerAction
+from tunesmith_gui.widgets.banner import Banner, BannerAction, Tone
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 if TYPE_CHECKING:
@@ -439,10 +439,10 @@ class DashboardPage(Page):
         self._kept = True
         self._drop_banner()
 
-    def show_notice(self, title: str, text: str, actions: tuple[BannerAction, ...]) -> None:
+    def show_notice(self, tone: Tone, title: str, text: str, actions: tuple[BannerAction, ...]) -> None:
         """Say something with its next steps until it is dismissed or another run is shown."""
         self._drop_notice()
-        self._notice = Banner("ok", title, text, actions=actions, dismissable=True, parent=self)
+        self._notice = Banner(tone, title, text, actions=actions, dismissable=True, parent=self)
         self._notice_place.addWidget(self._notice)
 
     def _drop_notice(self) -> None:

@@ -88,7 +88,7 @@ def test_a_report_that_no_browser_opens_can_be_found(
     run = make_run("done", "happy")
     page = open_dashboard(run)
     page.ask("report")
-    qtbot.waitUntil(lambda: "The report is saved" in texts(page), timeout=5000)
+    qtbot.waitUntil(lambda: "No browser opened" in texts(page), timeout=5000)
     assert str(run.report_path) in texts(page)
     find, copy = page._notice.buttons
     copy.click()
@@ -98,10 +98,10 @@ def test_a_report_that_no_browser_opens_can_be_found(
     find.click()
     qtbot.waitUntil(lambda: revealed == [run.report_path.parent], timeout=5000)
     page.ask("report")
-    qtbot.waitUntil(lambda: texts(page).count("The report is saved") == 1, timeout=5000)
+    qtbot.waitUntil(lambda: texts(page).count("No browser opened") == 1, timeout=5000)
     assert clipped(page) == []
     page.on_shown(make_run("other", "happy").id)
-    assert "The report is saved" not in texts(page)
+    assert "No browser opened" not in texts(page)
 
 
 def test_what_came_of_a_run_is_told_with_the_next_step(tmp_path: Path) -> None:
