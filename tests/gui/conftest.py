@@ -13,7 +13,7 @@ import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from PySide6.QtCore import QCoreApplication, QEvent, QThreadPool, QTimer
+from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, QThreadPool, QTimer
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
@@ -30,6 +30,7 @@ from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.theme import Scheme, theme
 
 PATIENCE_S = 5.0
+LEAST_TURNS, MOST_TURNS = 2, 20
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -94,11 +95,18 @@ def window(qtbot: QtBot, context: Context) -> Iterator[MainWindow]:
 
 
 def settle() -> None:
-    """Lets worker threads finish, events arrive and deleted widgets go."""
-    QThreadPool.globalInstance().waitForDone(round(PATIENCE_S * 1000))
-    for _ in range(3):
-        QCoreApplication.processEvents()
+    """Lets worker threads finish, events arrive and deleted widgets go.
+
+    What a worker found can start another one or give labels other words, and layouts ask for room in turns: it goes on
+    until nothing happens any more, as far as a blinking cursor lets it.
+    """
+    events = QEventLoop()
+    for turn in range(MOST_TURNS):
+        QThreadPool.globalInstance().waitForDone(round(PATIENCE_S * 1000))
+        has_worked = events.processEvents()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+        if not has_worked and turn >= LEAST_TURNS:
+            break
     gc.collect()
 
 

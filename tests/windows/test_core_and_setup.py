@@ -7,12 +7,11 @@ import pytest
 from tests.windows.conftest import RunTests
 
 CORE_MEETING_WINDOWS = """
-    bounded claims environments files folder_switch launch locks_and_identity memory_limits paths private row_index
-    start supervisor trash
+    claims files folder_switch launch locks_and_identity paths private start supervisor trash
 """.split()
-"""Files of tests/core about what another system can change: files, names, locks, processes, memory."""
+"""Files of tests/core about what another system can change: files, names, locks, processes."""
 SETUP_MEETING_WINDOWS = """
-    attached envs first_start install interruption inventory program repair scratch snapshots uninstall uvtool
+    envs first_start install interruption program scratch uninstall
 """.split()
 """Files of tests/setup that make, move and remove files and start programs."""
 

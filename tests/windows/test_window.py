@@ -64,8 +64,8 @@ def test_the_window_opens_and_looks_right(rig: Rig, python: str, windows_tmp: Pa
 
 
 def test_the_window_works(run_tests: RunTests, python: str) -> None:
-    """The rooms that meet the operating system: files, processes, fonts, the desktop around the window."""
-    rooms = [f"tests/gui/{room}" for room in ("environment", "services", "shell")]
+    """What meets the operating system: files, processes, fonts, the desktop around the window."""
+    rooms = [f"tests/gui/{room}" for room in ("services", "shell")]
     files = [f"tests/gui/test_{name}.py" for name in ("app", "background", "early", "hub_settings", "hub_token")]
     run_tests(*rooms, *files, "-m", "not long", python=python)
 
