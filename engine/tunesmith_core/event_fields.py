@@ -37,7 +37,12 @@ def _are_counts(value: object) -> bool:
 
 
 def _are_answers(value: object) -> bool:
-    return isinstance(value, list) and all(map(are_named_texts, value))
+    """Return whether a JSON value lists questions and answers as texts, with or without a word on what is right."""
+    return isinstance(value, list) and all(isinstance(each, dict) and _is_answer(**each) for each in value)
+
+
+def _is_answer(right: object = False, **texts: object) -> bool:
+    return isinstance(right, bool) and are_named_texts(texts)
 
 
 def _are_sources(value: object) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tunesmith_core.answered import Answered, RightAnswers, right_answers
 from tunesmith_core.evaluations import FEWEST_ROWS
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.next_steps import NextStep
 
 RISEN = 0.02
@@ -36,6 +37,9 @@ BY_HEART, GAP, STILL_WRONG = 0.1, 5.0, 0.5
 MANY_EPOCHS, FEW_ROWS = 5, 200
 """So many times over fewer rows than these, and a model knows them by heart."""
 
+LEAST_ASKED = 3
+"""When none of so many questions is answered rightly, a lower loss is no success."""
+
 FALLING = 0.03
 """Share by which the last fifth of the training losses lies under the one before it while there is more to learn."""
 
@@ -54,6 +58,7 @@ class Outcome(enum.StrEnum):
     REPEATED = "repeated"
     LEAKED = "leaked"
     INDEPENDENT = "independent"
+    STILL_WRONG = "still-wrong"
 
 
 DISAPPOINTING = frozenset(Outcome) - {Outcome.MUCH, Outcome.LITTLE, Outcome.UNMEASURED, Outcome.TOO_FEW}
@@ -88,12 +93,14 @@ class Measured:
         training: losses of the steps.
         setup: fields of the last event `setup`.
         comparison: fields of the last event `comparison`.
+        answers: to questions of held-out rows.
     """
 
     held_out: Mapping[int, float]
     training: Mapping[int, float] = field(default_factory=dict)
     setup: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
     comparison: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
+    answers: Sequence[Answered] = ()
 
     @property
     def num_rows(self) -> int:
@@ -129,6 +136,11 @@ class Measured:
     def dependence(self) -> Interval | None:
         """By how much an answer is likelier under its own question than under another one."""
         return Interval.of(self.comparison.get("dependence"))
+
+    @property
+    def right(self) -> RightAnswers | None:
+        """How many answers were right before and after, None where nobody can tell."""
+        return right_answers(self.answers)
 
     def parts_of_training(self) -> list[float]:
         """Return the mean training losses of five stretches of the run; [] for one of fewer than five steps."""
@@ -266,7 +278,8 @@ def _by_losses(measured: Measured) -> Verdict:
     share = (before - last) / before if before > 0 else 0.0
     if share <= NOTHING:
         return found.nothing()
-    return found.independent() or found.by_chance() or found.by_heart(last) or found.improved(share > LITTLE)
+    rules = (found.independent, found.by_chance, found.by_heart, found.still_wrong)
+    return next(filter(None, (rule() for rule in rules)), None) or found.improved(share > LITTLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,14 +291,24 @@ class _Finding:
     values: dict[str, object]
 
     def _verdict(self, outcome: Outcome, sentence: Message, advice: Message, *steps: NextStep) -> Verdict:
-        improvement = self.measured.improvement
-        evidence: str = ""
-        if improvement:
-            evidence = Message(
-                "Over {rows} held-out rows the loss fell by {mean} (95% interval: {low} to {high}).",
-                **improvement.values(),
+        evidence = []
+        if improvement := self.measured.improvement:
+            evidence.append(
+                Message(
+                    "Over {rows} held-out rows the loss fell by {mean} (95% interval: {low} to {high}).",
+                    **improvement.values(),
+                )
             )
-        return Verdict(outcome, sentence, advice, self.best_step, evidence, steps)
+        if right := self.measured.right:
+            evidence.append(
+                Message(
+                    "Right answers to {asked} held-out questions: {before} before, {now} after.",
+                    asked=right.asked,
+                    before=right.before,
+                    now=right.now,
+                )
+            )
+        return Verdict(outcome, sentence, advice, self.best_step, joined(evidence) if evidence else "", steps)
 
     def worse(self) -> Verdict:
         return self._verdict(
@@ -351,8 +374,28 @@ class _Finding:
         advice = Message("Train for more steps, and hold out more rows to measure it.")
         return self._verdict(Outcome.NOTHING, sentence, advice, NextStep("more-steps"), NextStep("hold-out"))
 
-    def by_heart(self, last: float) -> Verdict | None:
-        parts = self.measured.parts_of_training()
+    def still_wrong(self) -> Verdict | None:
+        right = self.measured.right
+        if right is None or right.now or right.asked < LEAST_ASKED:
+            return None
+        sentence = Message(
+            "No answer is right yet: the held-out loss fell from {before} to {after}, but none of {asked} held-out "
+            "questions was answered rightly.",
+            asked=right.asked,
+            **self.values,
+        )
+        if self._still_falls():
+            advice = Message("The training loss was still falling at the end. Train for more steps.")
+        else:
+            advice = Message(
+                "It has learned what answers look like, not what they say. What follows from no training row can't be "
+                "learned from them: look at the rows, add more of them, or train a larger model."
+            )
+        steps = (NextStep("more-steps"), NextStep("look-at-rows"))
+        return self._verdict(Outcome.STILL_WRONG, sentence, advice, *steps)
+
+    def by_heart(self) -> Verdict | None:
+        parts, last = self.measured.parts_of_training(), self.measured.held_out[max(self.measured.held_out)]
         is_known = bool(parts) and parts[-1] < BY_HEART
         if not is_known or last < STILL_WRONG or last < GAP * parts[-1]:
             return None

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tunesmith_core.answered import Answered
 from tunesmith_core.evaluations import FEWEST_ROWS, MOST_CHANCE
 from tunesmith_core.next_steps import NextStep
 from tunesmith_core.spec import RunSpec
@@ -187,3 +188,34 @@ def test_a_next_step_changes_settings(step: NextStep, changes: dict[str, Any], l
     assert step.changes(spec, 30) == changes
     assert step.label == label
     with_changes(spec, changes)
+
+
+def answered(*marks: tuple[bool, bool]) -> list[Answered]:
+    """Return answers before training and after step 20, right or wrong."""
+    return [
+        Answered(f"{place}?", "yes", {0: "no", 20: "yes"}, {0: before, 20: after})
+        for place, (before, after) in enumerate(marks)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("marks", "outcome", "words"),
+    [
+        ([(False, False)] * 3, Outcome.STILL_WRONG, "3 held-out questions: 0 before, 0 after"),
+        ([(True, False)] * 6, Outcome.STILL_WRONG, "6 held-out questions: 6 before, 0 after"),
+        ([(False, False)] * 2, Outcome.MUCH, "2 held-out questions: 0 before, 0 after"),
+        ([(False, True), *[(False, False)] * 5], Outcome.MUCH, "6 held-out questions: 0 before, 1 after"),
+    ],
+)
+def test_a_fallen_loss_is_no_success_while_no_answer_is_right(
+    marks: list[tuple[bool, bool]], outcome: Outcome, words: str
+) -> None:
+    verdict = judge(Measured(GOOD, answers=answered(*marks)))
+    assert (verdict.outcome, verdict.outcome in DISAPPOINTING) == (outcome, outcome is Outcome.STILL_WRONG)
+    assert words in verdict.evidence
+
+
+def test_answers_whose_wording_is_free_say_nothing() -> None:
+    free = [Answered("What is new?", "Much", {0: "Nothing", 20: "This and that"}) for _ in range(6)]
+    verdict = judge(Measured(GOOD, answers=free))
+    assert (verdict.outcome, verdict.evidence) == (Outcome.MUCH, "")

@@ -73,6 +73,10 @@ def test_the_way_to_compare_follows_the_data(expected: list[str], names: list[st
         (metrics.json_valid, "[" * 100_000, "", 0.0),
         (metrics.json_equal, '{"b":2, "a":1}', '{"a": 1, "b": 2}', 1.0),
         (metrics.json_equal, "no", "{}", 0.0),
+        (metrics.holds, "It is the Rio Grande, I think", "Rio Grande", 1.0),
+        (metrics.holds, "Rio de Grande", "Rio Grande", 0.0),
+        (metrics.holds, "nobody", "no", 0.0),
+        (metrics.holds, "anything", "", 0.0),
         (metrics.chosen, "Yes, of course", "yes", 1.0),
         (metrics.chosen, "yesterday", "yes", 0.0),
         (metrics.chosen, "no yes", "yes", 0.0),
@@ -83,6 +87,25 @@ def test_answers_are_compared(
     score: Callable[[str, str], float], answer: str, expected: str, value: float
 ) -> None:
     assert score(answer, expected) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer", "is_right"),
+    [
+        (["12", "13 km"], "It is 12", True),
+        (["12", "13 km"], "It is 14", False),
+        (['{"a": 1}'], '{"a":1}', True),
+        (["Paris", "Rio Grande"], "Paris.", True),
+        (["Paris", "Rio Grande"], "Rome.", False),
+        (["Paris", "a sentence that can be worded in another way"], "Paris", None),
+        ([], "Paris", None),
+    ],
+)
+def test_an_answer_is_right_or_wrong_where_wording_does_not_matter(
+    expected: list[str], answer: str, is_right: bool | None
+) -> None:
+    score = metrics.right_or_wrong(expected)
+    assert (None if score is None else bool(score(answer, expected[0]))) is is_right
 
 
 @pytest.mark.parametrize(

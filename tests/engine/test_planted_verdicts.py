@@ -154,6 +154,19 @@ def test_too_few_steps(outcome: Told) -> None:
     assert "Train for more steps" in verdict.advice
 
 
+def test_a_lower_loss_with_wrong_answers_only_is_no_success(outcome: Told) -> None:
+    # Which letter an answer begins with is soon learned, the rest is anybody's guess.
+    draw = random.Random(9)
+    rows = []
+    for _ in range(160):
+        first = draw.choice("abcd")
+        rows.append((f"{draw.randrange(10**6)} {first}?", first * 6 + "".join(draw.choices("efgh", k=6))))
+    verdict = outcome(rows)
+    assert (verdict.outcome, steps_of(verdict)) == (Outcome.STILL_WRONG, ["more-steps", "look-at-rows"])
+    assert "No answer is right yet" in verdict.sentence
+    assert "Right answers to 8 held-out questions: 0 before, 0 after." in verdict.evidence
+
+
 @pytest.mark.long
 def test_rows_known_by_heart(outcome: Told) -> None:
     # The lowest loss is met within a few steps: seldom measured, it is missed by more than the rise that tells.

@@ -6931,6 +6931,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>指令：列 {instruction} 为提问，{output} 为回答。</translation>
     </message>
     <message>
+        <source>It has learned what answers look like, not what they say. What follows from no training row can&apos;t be learned from them: look at the rows, add more of them, or train a larger model.</source>
+        <translation>模型学会了回答的样子，没有学会回答的内容。训练数据里推不出来的东西无法从中学到：请查看数据、增加数据，或训练更大的模型。</translation>
+    </message>
+    <message>
         <source>It is stored in {keyring}.</source>
         <translation>已保存在 {keyring} 中。</translation>
     </message>
@@ -7013,6 +7017,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Name the encoding of the file with --encoding.</source>
         <translation>请用 --encoding 指定文件的编码。</translation>
+    </message>
+    <message>
+        <source>No answer is right yet: the held-out loss fell from {before} to {after}, but none of {asked} held-out questions was answered rightly.</source>
+        <translation>还没有一个回答是对的：留出损失从 {before} 降到 {after}，但 {asked} 个留出的问题一个也没有答对。</translation>
     </message>
     <message>
         <source>No row has an answer that could match {pattern}.</source>
@@ -7217,6 +7225,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Review them on the Data page before you train on them. A model can be wrong.</source>
         <translation>训练前请在“数据”页审核。模型可能出错。</translation>
+    </message>
+    <message>
+        <source>Right answers to {asked} held-out questions: {before} before, {now} after.</source>
+        <translation>{asked} 个留出的问题中答对的：训练前 {before} 个，训练后 {now} 个。</translation>
     </message>
     <message>
         <source>Romanian</source>
@@ -9445,6 +9457,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{kind}: {path} disappeared in the meantime.</source>
         <translation>{kind}：{path} 在此期间消失了。</translation>
+    </message>
+    <message>
+        <source>{label}: right</source>
+        <translation>{label}：对</translation>
+    </message>
+    <message>
+        <source>{label}: wrong</source>
+        <translation>{label}：错</translation>
     </message>
     <message>
         <source>{language} {share:.0%}</source>
@@ -13084,6 +13104,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Save as PDF…</source>
         <translation>另存为 PDF…</translation>
+    </message>
+    <message>
+        <source>%1: right</source>
+        <translation>%1：对</translation>
+    </message>
+    <message>
+        <source>%1: wrong</source>
+        <translation>%1：错</translation>
     </message>
     <message>
         <source>After step %1</source>

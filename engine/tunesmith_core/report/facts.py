@@ -5,70 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tunesmith_core.answered import Answered, forget_answers, take_answers, upto
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunStatus
 from tunesmith_core.verdict import Measured, Verdict, judge
 
 Series = dict[int, float]
 """Values by step; what was measured again after a resume replaces what was measured before."""
-
-
-@dataclass(slots=True)
-class Answered:
-    """A question of a held-out row, what is expected, and what the model answered by step."""
-
-    prompt: str
-    expected: str
-    texts: dict[int, str] = field(default_factory=dict)
-
-    @property
-    def before(self) -> str | None:
-        """What the base model answered, None where it was not asked."""
-        return self.texts.get(0)
-
-    @property
-    def last_step(self) -> int:
-        """Step of the newest answer."""
-        return max(self.texts, default=0)
-
-    @property
-    def now(self) -> str | None:
-        """The newest answer of the trained model, None before there is one."""
-        return self.texts[self.last_step] if self.last_step else None
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
-        """Return question and answers as JSON values."""
-        return {
-            "prompt": self.prompt,
-            "expected": self.expected,
-            "before": self.before,
-            "now": self.now,
-            "step": self.last_step,
-        }
-
-
-def take_answers(answered: list[Answered], event: Event) -> None:
-    """Add the answers of an event to what was answered before."""
-    step = event.data.get("step")
-    if not isinstance(step, int):
-        return
-    for told in event.data.get("answers") or ():
-        prompt, expected, answer = (told.get(name, "") for name in ("prompt", "expected", "answer"))
-        known = next((each for each in answered if (each.prompt, each.expected) == (prompt, expected)), None)
-        if known is None:
-            answered.append(known := Answered(prompt, expected))
-        known.texts[step] = answer
-
-
-def forget_answers(answered: list[Answered], step: int) -> list[Answered]:
-    """Return what was answered up to a step."""
-    kept = [Answered(each.prompt, each.expected, upto(each.texts, step)) for each in answered]
-    return [each for each in kept if each.texts]
-
-
-def upto(texts: dict[int, str], step: int) -> dict[int, str]:
-    """Return the texts up to a step."""
-    return {each: text for each, text in texts.items() if each <= step}
 
 
 @dataclass(slots=True)
@@ -140,7 +83,7 @@ def _put(series: Series, data: dict[str, Any]) -> None:  # Any: JSON values
 
 def verdict_on(facts: Facts) -> Verdict:
     """Return what came of a run by what it has measured."""
-    return judge(Measured(facts.held_out, facts.training, facts.setup, facts.comparison))
+    return judge(Measured(facts.held_out, facts.training, facts.setup, facts.comparison, facts.answers))
 
 
 def read(run: Run) -> Facts:

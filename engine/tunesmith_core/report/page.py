@@ -180,7 +180,11 @@ def _answers(facts: Facts) -> str:
     parts = []
     for asked in facts.answers:
         now = Message("step {step}", step=asked.last_step)
-        labels = (Message("before training"), now if asked.last_step else None, Message("expected"))
+        labels = (
+            _judged(Message("before training"), asked.right.get(0)),
+            _judged(now, asked.right.get(asked.last_step)) if asked.last_step else None,
+            Message("expected"),
+        )
         texts = (asked.before, asked.now, asked.expected)
         rows = "".join(
             f"<tr><td class=soft>{_label(label)}</td><td class=text>{_text(text)}</td></tr>"
@@ -189,6 +193,12 @@ def _answers(facts: Facts) -> str:
         )
         parts.append(f"<h3>{_text(asked.prompt)}</h3><table>{rows}</table>")
     return "".join(parts)
+
+
+def _judged(label: Message, is_right: bool | None) -> Message:
+    if is_right is None:
+        return label
+    return Message("{label}: right", label=label) if is_right else Message("{label}: wrong", label=label)
 
 
 def _samples(facts: Facts) -> str:

@@ -19,9 +19,10 @@ from functools import cache
 from typing import Any
 from unicodedata import category
 
+from tunesmith_core.evaluations import RIGHT_OR_WRONG
 from tunesmith_core.messages import Message
 
-SHORT_TOKENS = 12
+SHORT_TOKENS, NAME_TOKENS = 12, 4
 MOST_CHOICES, ROWS_PER_CHOICE, MOST_CHOICE_TOKENS = 10, 3, 6
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -146,6 +147,13 @@ def chosen(answer: str, expected: str) -> float:
     return float(bool(wanted) and given[: len(wanted)] == wanted)
 
 
+def holds(answer: str, expected: str) -> float:
+    """Return 1 where the expected words stand in an answer, one after the other."""
+    given, wanted = tokens(answer), tokens(expected)
+    places = range(len(given) - len(wanted) + 1)
+    return float(bool(wanted) and any(given[place : place + len(wanted)] == wanted for place in places))
+
+
 def metrics_for(expected: Sequence[str]) -> list[Metric]:
     """Return the ways to compare that suit what is expected, the best first."""
     if all(_is_json_record(text) for text in expected):
@@ -162,6 +170,16 @@ def metrics_for(expected: Sequence[str]) -> list[Metric]:
         reason = Message("the expected answers are {count} choices", count=len(choices))
         return [Metric("choice", reason, chosen), *texts]
     return texts
+
+
+def right_or_wrong(expected: Sequence[str]) -> Callable[[str, str], float] | None:
+    """Return what gives 1 for a right answer and 0 for a wrong one, None where that is a matter of wording."""
+    if not expected:
+        return None
+    best = metrics_for(expected)[0]
+    if best.name in RIGHT_OR_WRONG:
+        return best.score
+    return holds if max(len(tokens(text)) for text in expected) <= NAME_TOKENS else None
 
 
 def _for_texts(expected: Sequence[str], are_short: bool) -> list[Metric]:

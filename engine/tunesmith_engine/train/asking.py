@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.messages import Message
-from tunesmith_engine.data.asked import Asked, choose
+from tunesmith_engine.data.asked import Asked, choose, question_in
+from tunesmith_engine.evaluation.metrics import right_or_wrong
 from tunesmith_engine.failures import MAX_MESSAGE_CHARS
 from tunesmith_engine.host import Host
 
@@ -39,7 +40,12 @@ class Asking:
     ) -> None:
         self.last_step: int | None = None
         self._host, self._answer, self._tokenizer = host, answer, parts.tokenizer
-        self._asked = choose(parts.data.eval, parts.data.questions)
+        data = parts.data
+        self._asked = choose(data.eval, data.questions)
+        rows = [question_in(data.eval[place], text) for place, text in data.questions.items()]
+        # By all rows that may be asked: the few that are say less about what is expected.
+        expected = [self._text(row.expected) for row in rows if row and row.question]
+        self._is_right = right_or_wrong(expected)
         self._began_s, self._spent_s, self._round_s = time.monotonic(), 0.0, 0.0
 
     @property
@@ -82,13 +88,13 @@ class Asking:
         if answers:
             self._host.event("answers", step=step, answers=answers, seconds=round(self._round_s, 3))
 
-    def _told(self, asked: Asked, text: str) -> dict[str, str]:
-        texts = {
-            "prompt": asked.question or self._text(asked.prompt),
-            "expected": self._text(asked.expected),
-            "answer": text,
-        }
-        return {name: value[:MAX_TEXT_CHARACTERS] for name, value in texts.items()}
+    def _told(self, asked: Asked, text: str) -> dict[str, Any]:  # Any: JSON values
+        expected = self._text(asked.expected)
+        texts = {"prompt": asked.question or self._text(asked.prompt), "expected": expected, "answer": text}
+        told: dict[str, Any] = {name: value[:MAX_TEXT_CHARACTERS] for name, value in texts.items()}
+        if self._is_right and asked.question:
+            told["right"] = bool(self._is_right(text, expected))
+        return told
 
     def _text(self, tokens: tuple[int, ...]) -> str:
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
-from tunesmith_core.report.facts import Answered
+from tunesmith_core.answered import Answered
 from tunesmith_core.runs import RunState
 from tunesmith_core.verdict import Verdict
 from tunesmith_gui.dashboard.banners import next_actions
@@ -50,7 +50,7 @@ class EvaluationPane(QWidget):
     def show_model(self, model: DashboardModel) -> None:
         """Bring sentence, buttons and answers up to date."""
         verdict = model.verdict() if model.status.state in _ENDED else None
-        answers = [(each.prompt, each.expected, each.before, each.now, each.last_step) for each in model.answers]
+        answers = [each.to_dict() for each in model.answers]
         shown = (verdict, answers, model.status.state.live)
         if shown == self._shown:
             return
@@ -97,6 +97,11 @@ class EvaluationPane(QWidget):
         card.body.addWidget(FlowRow([button(words, act, parent=card) for words, act in actions], card))
         return card
 
+    def _judged(self, title: str, is_right: bool | None) -> str:
+        if is_right is None:
+            return title
+        return fill(self.tr("%1: right") if is_right else self.tr("%1: wrong"), title)
+
     def _answers_card(self, asked: Answered, parent: QWidget) -> Card:
         card = Card(parent=parent)
         card.setAccessibleName(asked.prompt[:_LETTERS])
@@ -106,7 +111,11 @@ class EvaluationPane(QWidget):
         grid.setHorizontalSpacing(SPACE * 2)
         grid.setVerticalSpacing(SPACE // 2)
         now = fill(self.tr("After step %1"), number(asked.last_step)) if asked.last_step else self.tr("After training")
-        texts = ((self.tr("Before"), asked.before), (now, asked.now), (self.tr("Expected"), asked.expected))
+        texts = (
+            (self._judged(self.tr("Before"), asked.right.get(0)), asked.before),
+            (self._judged(now, asked.right.get(asked.last_step) if asked.last_step else None), asked.now),
+            (self.tr("Expected"), asked.expected),
+        )
         for place, (title, text) in enumerate(texts):
             grid.setColumnStretch(place, 1)
             grid.addWidget(SafeLabel(title, tone="muted", parent=card), 0, place)

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.protocol import Event
-from tunesmith_core.report.facts import Answered, forget_answers, take_answers
 from tunesmith_core.runs import FIRST_SAVED_STEP, PAUSED_PHASE, RunState, RunStatus
 from tunesmith_core.verdict import Measured, Verdict, judge
 from tunesmith_gui.models.log_lines import LogLine, LogLines
@@ -380,7 +380,7 @@ class DashboardModel:
             for series, names in ((self.evals, ("step", "loss")), (self.steps, ("step", "loss")))
         )
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
-        return judge(Measured(finite, training, self.setup, self.comparison))
+        return judge(Measured(finite, training, self.setup, self.comparison, self.answers))
 
     @property
     def can_answer(self) -> bool:
