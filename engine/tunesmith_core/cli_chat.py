@@ -102,7 +102,7 @@ class _Talk:
     def __init__(self, spec: AskSpec, show: Callable[[Event], None]) -> None:
         self._spec, self._show = spec, show
         self._run = Run(Path(spec.run))
-        system = spec.system or self._run.load_spec().data.system_prompt
+        system = spec.system or conversations.system_prompt_of(self._run)
         self._kept = Conversation(system=system, compares=spec.both, sampling=spec.sampling())
         self._process = ChatProcess(spec.chat())
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tunesmith_core import terminal, votes
 from tunesmith_core.chat_process import ChatProcess, read_line, tell_end
+from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.errors import EXIT_DONE, TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.kind import RunFolder
@@ -52,7 +53,7 @@ def _take_votes(run: Run, arguments: Namespace) -> None:
     contenders = (Contender(checkpoint=arguments.checkpoint), against)
     if contenders[0] == contenders[1]:
         raise TunesmithError("usage", "--checkpoint and --against name the same weights.")
-    system = run.load_spec().data.system_prompt
+    system = system_prompt_of(run)
     questions = iter(votes.held_out_questions(run)) if arguments.held_out else _typed()
     terminal.note("Loading the model…")
     process = ChatProcess(ChatSpec(RunFolder(str(run.path)), arguments.checkpoint, arguments.device))

@@ -14,11 +14,26 @@ from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.json_values import is_number, is_text, is_time
 from tunesmith_core.operations.kinds.chat import TUNED
 from tunesmith_core.plain_text import one_line, shortened
+from tunesmith_core.protocol import JournalReader
 from tunesmith_core.runs import Run
 from tunesmith_core.sampling import Sampling
 
 VERSION = 1
 TITLE_COLUMNS = 60
+
+
+def system_prompt_of(run: Run) -> str:
+    """Return the system prompt that most training rows of a run begin with, or that its settings name; "" for none.
+
+    Raises:
+        TunesmithError: for settings or a journal that can't be read.
+    """
+    journal = JournalReader(run.journal_path)
+    found: list[str | None] = []
+    # It stands near the beginning of a long journal.
+    while not found and (events := journal.read()):
+        found = [event.data["system_prompt"] for event in events if "system_prompt" in event.data]
+    return (found and found[0]) or run.load_spec().data.system_prompt
 
 
 @dataclass(slots=True)

@@ -167,7 +167,8 @@ def prepare(host: Host, spec: PrepareSpec) -> Answer:
             places = candidates(len(held_out))
             questions = read_questions(host.folder, [held_out[place] for place in places])
             split["questions"] = {place: questions[held_out[place]] for place in places}
-        return {**prepared, "prompts": sample_prompt_ids(spec.run, tokenizer, portions)}
+        prompts = sample_prompt_ids(spec.run, tokenizer, prepared["system_prompt"], portions)
+        return {**prepared, "prompts": prompts}
 
 
 def _row_counter(host: Host, run: RunSpec) -> Callable[[int], None]:

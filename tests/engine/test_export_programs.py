@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ def _tokenizer(folder: Path, template: str, begins: bool = False) -> Any:
     return tokenizer
 
 
+def _modelfile(tokenizer: Any, stops: Sequence[int] = ()) -> str:
+    found = modelfile("a.gguf", tokenizer, stops)
+    assert found
+    assert not found.lacks_system_prompt
+    return found.text
+
+
 def _by_ollama(text: str, chat: list[dict[str, str]]) -> str:
     """Render the template of a Modelfile, of whose language only what we write is understood here."""
     template = re.search(r'TEMPLATE """(.*?)"""', text, re.DOTALL)
@@ -78,8 +86,7 @@ def _by_ollama(text: str, chat: list[dict[str, str]]) -> str:
 @pytest.mark.parametrize("name", list(TEMPLATES))
 def test_ollama_renders_a_chat_as_the_template_does(name: str, begins: bool, tmp_path: Path) -> None:
     tokenizer = _tokenizer(tmp_path, TEMPLATES[name], begins)
-    text = modelfile("a.gguf", tokenizer, [])
-    assert text
+    text = _modelfile(tokenizer)
     assert text.startswith("FROM ./a.gguf\n")
     system = [] if name == "no system" else [{"role": "system", "content": "Be brief."}]
     talk = [("user", "Hi"), ("assistant", "Yes?"), ("user", "What is 1 + 1?"), ("assistant", "2"), ("user", "Thanks")]
@@ -93,9 +100,25 @@ def test_ollama_renders_a_chat_as_the_template_does(name: str, begins: bool, tmp
 
 def test_stop_tokens_are_named(tmp_path: Path) -> None:
     tokenizer = _tokenizer(tmp_path, DEFAULT_SYSTEM.replace("<|over|>", "<|im_end|>"))
-    text = modelfile("a.gguf", tokenizer, [tokenizer.convert_tokens_to_ids("<|im_start|>")])
-    assert text
+    text = _modelfile(tokenizer, [tokenizer.convert_tokens_to_ids("<|im_start|>")])
     assert re.findall(r'PARAMETER stop "(.*)"', text) == ["<|endoftext|>", "<|im_end|>", "<|im_start|>"]
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt", "is_told"),
+    [
+        (DEFAULT_SYSTEM, "Answer as a\nsailor.", True),
+        (DEFAULT_SYSTEM, 'Say "ahoy"', False),
+        (DEFAULT_SYSTEM, 'Use """ for code.', False),
+        (TEMPLATES["no system"], "Answer as a sailor.", False),
+        ("", "Answer as a sailor.", False),
+    ],
+)
+def test_the_system_prompt_of_the_rows_is_told(template: str, prompt: str, is_told: bool, tmp_path: Path) -> None:
+    found = modelfile("a.gguf", _tokenizer(tmp_path, template), [], prompt)
+    assert found
+    assert (f'SYSTEM """{prompt}"""\n' in found.text, found.lacks_system_prompt) == (is_told, not is_told)
+    assert ("SYSTEM" in found.text) == is_told
 
 
 @pytest.mark.parametrize(
@@ -106,8 +129,7 @@ def test_a_template_that_ollama_can_not_say_has_no_modelfile(template: str, tmp_
 
 
 def test_a_model_without_a_template_gets_the_text_alone(tmp_path: Path) -> None:
-    text = modelfile("a.gguf", _tokenizer(tmp_path, ""), [])
-    assert text
+    text = _modelfile(_tokenizer(tmp_path, ""))
     assert 'TEMPLATE """{{ .Prompt }}"""' in text
 
 

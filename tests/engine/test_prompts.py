@@ -76,13 +76,11 @@ def test_a_template_may_write_a_million_characters_and_four_for_each_of_the_prom
 def test_prompts_that_can_not_be_asked_are_left_out(
     tokenizer: PreTrainedTokenizerBase, tiny_spec: Callable[..., RunSpec]
 ) -> None:
-    spec = tiny_spec(
-        evaluation={"percent": 0, "sample_prompts": ["Who?", "no", "Why?"]}, data={"system_prompt": "Be brief."}
-    )
+    spec = tiny_spec(evaluation={"percent": 0, "sample_prompts": ["Who?", "no", "Why?"]})
     refusing = "{% if messages[1].content == 'no' %}{{ raise_exception('no') }}{% endif %}"
     tokenizer.chat_template = refusing + str(tokenizer.chat_template)
     portions = Portions()
-    found = sample_prompt_ids(spec, tokenizer, portions)
+    found = sample_prompt_ids(spec, tokenizer, "Be brief.", portions)
     assert found == {prompt: prompt_ids(tokenizer, prompt, "Be brief.", Portions()) for prompt in ("Who?", "Why?")}
     assert (portions.now.number, portions.now.work) == (3, "prompt"), "each has a time of its own"
 

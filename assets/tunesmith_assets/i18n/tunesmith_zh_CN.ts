@@ -7339,6 +7339,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>这不是偶然：{winner}的回答更好。</translation>
     </message>
     <message>
+        <source>The Modelfile can&apos;t hold the system prompt of the training rows. Begin each conversation with it; it stands in {card}.</source>
+        <translation>Modelfile 无法容纳训练数据的系统提示词。请在每次对话开头给出它；它写在 {card} 中。</translation>
+    </message>
+    <message>
         <source>The adapter changes {name}, for which the base model has no file.</source>
         <translation>适配器改动了 {name}，但基础模型的文件中没有它。</translation>
     </message>
@@ -8813,6 +8817,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>stopping ...</source>
         <translation>正在停止 ...</translation>
+    </message>
+    <message>
+        <source>system prompt</source>
+        <translation>系统提示词</translation>
     </message>
     <message>
         <source>system prompt; without it, that of the run</source>

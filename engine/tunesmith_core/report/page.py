@@ -223,6 +223,7 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
         (Message("training rows"), setup.get("num_train_rows")),
         (Message("held-out rows"), setup.get("num_eval_rows")),
         (Message("skipped rows"), setup.get("num_skipped_rows")),
+        (Message("system prompt"), setup.get("system_prompt") or None),
         *_sources(setup),
         (Message("state"), said(Message(status.state.value))),
         (Message("steps"), f"{status.step} / {status.total_steps}"),

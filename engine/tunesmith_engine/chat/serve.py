@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.answering import check_room
+from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.devices import Device, device_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import chosen_weights
@@ -46,7 +47,7 @@ def ask(host: Host, spec: AskSpec) -> Answer:
     """Answer one question; return the answer of each side."""
     sampling = spec.sampling()
     run_spec = spec.answering()
-    system = spec.system or run_spec.data.system_prompt
+    system = spec.system or system_prompt_of(Run(Path(spec.run)))
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": spec.question})
     with _Chat(host, spec.chat(), run_spec) as chat:

@@ -73,6 +73,7 @@ class Prepared:
         notes: what a person should know about how rows became tokens: codes and sentences.
         pairs: what became of prompts and completions: "chat" or "text".
         sources: what each data file gives to an epoch.
+        system_prompt: that most rows begin with, "" where there is none.
         earlier: the same as long as copies of a row could be on both sides; None where the same rows were held out.
     """
 
@@ -82,6 +83,7 @@ class Prepared:
     notes: dict[str, str] = field(default_factory=dict)
     pairs: str = "text"
     sources: list[SourceShare] = field(default_factory=list)
+    system_prompt: str = ""
     earlier: Prepared | None = None
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
@@ -92,6 +94,7 @@ class Prepared:
             "notes": self.notes,
             "pairs": self.pairs,
             "sources": [asdict(source) for source in self.sources],
+            "system_prompt": self.system_prompt,
             "earlier": self.earlier.to_dict() if self.earlier else None,
         }
 
@@ -106,6 +109,7 @@ class PreparedData:
         prompts: the tokens of the sample prompts that could be rendered.
         questions: what is asked in some of the held-out examples, by their places among them.
         sources: what each data file gives to an epoch; none where every example is taken once.
+        system_prompt: that most rows begin with, "" where there is none.
         earlier: the same rows as an earlier version split them, see `Prepared`.
     """
 
@@ -117,6 +121,7 @@ class PreparedData:
     prompts: dict[str, list[int]] = field(default_factory=dict)
     questions: dict[int, str] = field(default_factory=dict)
     sources: list[SourceShare] = field(default_factory=list)
+    system_prompt: str = ""
     earlier: PreparedData | None = None
 
     @staticmethod
@@ -132,6 +137,7 @@ class PreparedData:
             values["prompts"],
             {int(place): text for place, text in values.get("questions", {}).items()},
             [SourceShare(**source) for source in values["sources"]],
+            values["system_prompt"],
             PreparedData.from_rows(rows, values | earlier) if earlier else None,
         )
 
@@ -213,7 +219,8 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
         shares = shares_of(spec, [file.num_rows for file in files], held_out)
         stats = _stats(files, cuts, rows, train)
         more = mixture_notes(spec, shares) | few_trained(stats.num_trained_tokens, stats.num_tokens)
-        return Prepared(train, held_out, stats, notes | more, pairs, shares, earlier)
+        system_prompt = renderer.system_prompt.text
+        return Prepared(train, held_out, stats, notes | more, pairs, shares, system_prompt, earlier)
 
     return split(train, held_out, split(*earlier) if earlier and earlier[1] != held_out else None)
 

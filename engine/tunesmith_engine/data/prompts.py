@@ -15,14 +15,14 @@ THINKING = "<think>"
 
 
 def sample_prompt_ids(
-    spec: RunSpec, tokenizer: Any, portions: Portions
+    spec: RunSpec, tokenizer: Any, system_prompt: str, portions: Portions
 ) -> dict[str, list[int]]:  # Any: a transformers tokenizer
-    """Return the tokens of the sample prompts of a run; one that the template refuses is left out."""
+    """Return the tokens of the sample prompts of a run under a system prompt; what the template refuses is left out."""
     found: dict[str, list[int]] = {}
     for prompt in spec.evaluation.sample_prompts:
         portions.begin("prompt")
         try:
-            found[prompt] = prompt_ids(tokenizer, prompt, spec.data.system_prompt, portions)
+            found[prompt] = prompt_ids(tokenizer, prompt, system_prompt, portions)
         except TunesmithError:
             continue
     return found

@@ -18,6 +18,7 @@ from tunesmith_core.spec_sections import DataSpec
 from tunesmith_engine.data.answers import GENERATION_MARK, ChatRenderer
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.literals import Literals
+from tunesmith_engine.data.system_prompt import CommonSystemPrompt
 from tunesmith_engine.data.tokenising import CHARACTERS_PER_S, Rendered, Tokenised, Tokeniser, batches_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Renderer:
     Attributes:
         notes: what a person should know about the rows rendered so far: codes and sentences.
         makes_chats: whether a prompt and its completion became a chat.
+        system_prompt: of the rows rendered so far.
 
     Raises:
         EnvironmentProblem: `tokenizer-missing-dep` when the tokenizer can't tell which token stands where.
@@ -58,6 +60,7 @@ class Renderer:
         self.portions = portions or Portions()
         self.notes: dict[str, str] = {}
         self.makes_chats = False
+        self.system_prompt = CommonSystemPrompt()
         alone = tokenizer("")["input_ids"]
         self._leading_ids = alone[:-1] if alone and alone[-1] == tokenizer.eos_token_id else alone
         self._tokeniser = Tokeniser(tokenizer, self._leading_ids, self._literals, self.portions)
@@ -86,6 +89,7 @@ class Renderer:
             more_cpu_s = num_characters / CHARACTERS_PER_S + len(conversation.messages) / MESSAGES_PER_S
             self.portions.begin("template", more_cpu_s=more_cpu_s + self._tokeniser.ahead_cpu_s)
             return self._render_chat(conversation, place, max_characters(num_characters))
+        self.system_prompt.take()
         prompt = conversation.prompt if isinstance(conversation, PromptCompletion) else ""
         text = conversation.completion if isinstance(conversation, PromptCompletion) else conversation.text
         end = self._tokenizer.eos_token or ""
@@ -137,6 +141,7 @@ class Renderer:
             system = {"role": "system", "content": self._data.system_prompt}
             first_trained = chat.first_trained + 1 if chat.first_trained else 0
             chat = replace(chat, messages=(system, *chat.messages), first_trained=first_trained)
+        self.system_prompt.take(chat.messages)
         as_text, question = self._data.special_tokens == "text", _last_question(chat)
         hidden = self._literals.hidden(chat)
         chat = self._chats.fitted(hidden if as_text else chat)

@@ -35,6 +35,7 @@ def adapter_card(
     data_hash: str,
     num_train_rows: int,
     num_eval_rows: int,
+    system_prompt: str,
     step: int,
     eval_loss_before: float | None,
     eval_loss_after: float | None,
@@ -58,7 +59,7 @@ A {kind} adapter, trained with Tunesmith for {step} steps.
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
 
 {losses_line(eval_loss_before, eval_loss_after)}
-## Use
+{system_prompt_part(system_prompt)}## Use
 
 ```python
 from peft import PeftModel
@@ -72,6 +73,24 @@ model = PeftModel.from_pretrained(base, "THIS_FOLDER")
 ## Settings
 
 {settings_table(spec)}
+"""
+
+
+def system_prompt_part(text: str) -> str:
+    """Return the part of a card about the system prompt of the training rows, "" where they have none in common."""
+    if not text:
+        return ""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"""## System prompt
+
+The training rows begin with this system prompt. Without it the model is asked otherwise than it learned.
+
+{fence}
+{text}
+{fence}
+
 """
 
 

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from tunesmith_core import files
 from tunesmith_core.chat_templates import OWN
 from tunesmith_core.checkpoint_manifest import read_manifest
+from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.exports import export_folder
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
@@ -156,6 +157,7 @@ def _adapter_card(trained: Trained, folder: Path) -> str:
         data_hash=str(read_manifest(trained.folder).fingerprint.get("data", "unknown")),
         num_train_rows=rows.get("num_train_rows") or 0,
         num_eval_rows=rows.get("num_eval_rows") or 0,
+        system_prompt=system_prompt_of(trained.run),
         step=trained.step,
         eval_loss_before=None,
         eval_loss_after=None,

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.export_proof import title
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_engine.export.adapter_card import base_model_license, base_model_name, losses_line, settings_table
+from tunesmith_engine.export.adapter_card import (
+    base_model_license,
+    base_model_name,
+    losses_line,
+    settings_table,
+    system_prompt_part,
+)
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.verifying import Proof
 
@@ -83,7 +90,7 @@ The base model with an adapter merged into its weights, trained with Tunesmith f
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
 
 {losses_line(status.first_eval_loss, status.eval_loss if is_last else None)}
-## Use
+{system_prompt_part(system_prompt_of(trained.run))}## Use
 
 {use}
 

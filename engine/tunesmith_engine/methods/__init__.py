@@ -75,6 +75,7 @@ class Method(ABC):
             "num_leaked_rows": num_leaked(parts.data.train, parts.data.eval),
             "sources": [asdict(source) for source in parts.data.sources],
             "row_format": stats.row_format,
+            "system_prompt": parts.data.system_prompt,
             "num_skipped_rows": stats.num_skipped_rows,
             "num_truncated_rows": stats.num_truncated_rows,
             "num_trained_tokens": stats.num_trained_tokens,

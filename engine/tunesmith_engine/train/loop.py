@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -152,8 +153,10 @@ class Loop:
     def prompt_tokens(self, prompt: str, should_stop: Callable[[], bool]) -> list[int] | None:
         """Return the tokens of a prompt, or None when stopped on the way."""
         parts = self.parts
-        known = parts.data.prompts.get(prompt)
-        return known or prompt_tokens(parts.spec, parts.folder, prompt, should_stop)
+        if known := parts.data.prompts.get(prompt):
+            return known
+        spec = replace(parts.spec, data=replace(parts.spec.data, system_prompt=parts.data.system_prompt))
+        return prompt_tokens(spec, parts.folder, prompt, should_stop)
 
     def answer(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> str | None:
         """Return the model's answer to the tokens of a prompt, or None when memory is short."""

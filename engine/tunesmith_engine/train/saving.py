@@ -68,6 +68,7 @@ class Saving:
             data_hash=data_hash,
             num_train_rows=len(parts.data.train),
             num_eval_rows=len(parts.data.eval),
+            system_prompt=parts.data.system_prompt,
             step=progress.step,
             eval_loss_before=progress.eval_loss_before,
             eval_loss_after=progress.eval_loss,

@@ -61,6 +61,7 @@ class _Found:
     Attributes:
         name: what the run is called.
         spec: its settings.
+        system: the system prompt that conversations begin with.
         weights: which can answer.
         talks: its conversations.
     """
@@ -68,6 +69,7 @@ class _Found:
     run: Run
     name: str
     spec: RunSpec
+    system: str
     weights: Weights
     talks: list[Conversation]
 
@@ -78,7 +80,7 @@ class ChatPage(ModelPage):
     def __init__(self, context: Context, parent: QWidget | None = None) -> None:
         super().__init__(context, parent)
         self.model = ChatModel()
-        self._spec = RunSpec()
+        self._system = ""
         self._banner: Banner | None = None
         self._views: list[TurnView] = []
         self._saving = False
@@ -190,9 +192,9 @@ class ChatPage(ModelPage):
     def _take_found(self, found: _Found) -> None:
         if found.run is not self.run:
             return
-        self._name, self._spec = found.name, found.spec
+        self._name, self._system = found.name, found.system
         self.weights.show_weights(found.weights, self.context.chat.checkpoint)
-        self.model.show(found.talks, found.spec.data.system_prompt)
+        self.model.show(found.talks, found.system)
         self._rebuild()
         self.title_changed.emit()
         if not self.model.current.turns:
@@ -388,7 +390,7 @@ class ChatPage(ModelPage):
             danger=True,
         )
         if dialog.exec() and run is not None:
-            self.model.forget(talk, self._spec.data.system_prompt)
+            self.model.forget(talk, self._system)
             self._rebuild()
             self._erase(run, talk)
 
@@ -514,4 +516,5 @@ class ChatPage(ModelPage):
 
 
 def _look(run: Run) -> _Found:
-    return _Found(run, display_name(run), run.load_spec(), find_weights(run), conversations.load(run))
+    system = conversations.system_prompt_of(run)
+    return _Found(run, display_name(run), run.load_spec(), system, find_weights(run), conversations.load(run))

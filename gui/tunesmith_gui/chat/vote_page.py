@@ -10,6 +10,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core import votes
+from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.plain_text import one_line, shortened
 from tunesmith_core.protocol import Event
@@ -356,6 +357,6 @@ class VotePage(ModelPage):
 
 
 def _look(run: Run) -> _Found:
-    system = run.load_spec().data.system_prompt
+    system = system_prompt_of(run)
     questions = tuple(votes.held_out_questions(run))
     return _Found(run, display_name(run), system, find_weights(run), questions, votes.load(run))

@@ -11,6 +11,7 @@ import torch
 from gguf import GGMLQuantizationType
 
 from tunesmith_core import files
+from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.gguf_types import FILE_TYPES, HEADER_BYTES
@@ -21,7 +22,7 @@ from tunesmith_core.runs import display_name, slug
 from tunesmith_engine.export.adapter_card import base_model_license
 from tunesmith_engine.export.gguf import types
 from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
-from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, modelfile
+from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, Modelfile, modelfile
 from tunesmith_engine.export.gguf.proof import ask_file, plain_token
 from tunesmith_engine.export.gguf.tokenizer import is_blind_to_marks
 from tunesmith_engine.export.gguf.writing import GgufFile, Weights
@@ -84,12 +85,24 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
         )
         host.warning("export-differs", message)
         use += f"\n\n{message}"
-    if text := modelfile(name, tokenizer, stops_of(folder)):
-        files.atomic_write_text(staging.folder / MODELFILE_NAME, text)
-        use += f"\n\n```\nollama create NAME -f {MODELFILE_NAME}\n```"
-    else:
-        host.warning("chat-template-unclear", Message("Ollama can't use this chat template, so there is no Modelfile."))
+    use += _for_ollama(host, staging, modelfile(name, tokenizer, stops_of(folder), system_prompt_of(trained.run)))
     files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
+
+
+def _for_ollama(host: Host, staging: Staging, text: Modelfile | None) -> str:
+    """Write a Modelfile and return what a card says of it; "" without one."""
+    if text is None:
+        host.warning("chat-template-unclear", Message("Ollama can't use this chat template, so there is no Modelfile."))
+        return ""
+    if text.lacks_system_prompt:
+        words = Message(
+            "The Modelfile can't hold the system prompt of the training rows. Begin each conversation with it; it "
+            "stands in {card}.",
+            card=CARD_NAME,
+        )
+        host.warning("export-differs", words)
+    files.atomic_write_text(staging.folder / MODELFILE_NAME, text.text)
+    return f"\n\n```\nollama create NAME -f {MODELFILE_NAME}\n```"
 
 
 def _way(path: Path, formats: Mapping[str, GGMLQuantizationType], type_name: str, context: int) -> Way:

@@ -23,6 +23,14 @@ _QUOTES = '"""'
 
 
 @dataclass(frozen=True, slots=True)
+class Modelfile:
+    """A Modelfile's text, and whether a system prompt could not be told in it."""
+
+    text: str
+    lacks_system_prompt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """What a chat template puts around messages.
 
@@ -50,25 +58,30 @@ class Frame:
         return text + self.answer
 
 
-def modelfile(file_name: str, tokenizer: Tokenizer, stops: Sequence[int]) -> str | None:
-    """Return the text of a Modelfile; None for a chat template that Ollama's own language can't say.
+def modelfile(file_name: str, tokenizer: Tokenizer, stops: Sequence[int], system_prompt: str = "") -> Modelfile | None:
+    """Return a Modelfile; None for a chat template that Ollama's own language can't say.
 
     Args:
         file_name: of the GGUF file beside it.
         tokenizer: of the model.
         stops: numbers of the tokens that end an answer by generation_config.json.
+        system_prompt: that the model was trained with, "" for none.
     """
-    template = "{{ .Prompt }}"
+    template, takes_system = "{{ .Prompt }}", False
     if tokenizer.chat_template:
         frame = frame_of(tokenizer)
         if frame is None or _QUOTES in repr(frame):
             return None
-        template = _template(frame)
+        template, takes_system = _template(frame), frame.system is not None
     ends = [tokenizer.eos_token_id, *template_stops(tokenizer), *stops]
     names = dict.fromkeys(tokenizer.convert_ids_to_tokens([end for end in ends if end is not None]))
     lines = [f"FROM ./{file_name}", f"TEMPLATE {_QUOTES}{template}{_QUOTES}"]
     lines += [f'PARAMETER stop "{name}"' for name in names]
-    return "\n".join(lines) + "\n"
+    # Ollama ends a text at the first three quotes.
+    lacks = bool(system_prompt) and (not takes_system or _QUOTES in system_prompt or system_prompt.endswith('"'))
+    if system_prompt and not lacks:
+        lines.append(f"SYSTEM {_QUOTES}{system_prompt}{_QUOTES}")
+    return Modelfile("\n".join(lines) + "\n", lacks)
 
 
 def frame_of(tokenizer: Tokenizer) -> Frame | None:
