@@ -68,3 +68,10 @@ def test_where_the_token_of_the_hub_is(
     shown = capsys.readouterr().out
     assert "Access token of the model hub: It is in the variable HF_TOKEN." in shown
     assert "secret" not in shown
+
+
+def test_a_changed_language_is_spoken_at_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings", "language=zh_CN"]) == 0
+    assert "访问令牌" in capsys.readouterr().out
+    assert main(["settings", "language=en"]) == 0
+    assert "Access token of the model hub" in capsys.readouterr().out

@@ -12,9 +12,9 @@ import sys
 
 from tunesmith_core import hub_token, terminal
 from tunesmith_core.errors import EXIT_DONE, UserError
-from tunesmith_core.messages import Message, said
+from tunesmith_core.messages import Message, said, use_language
 from tunesmith_core.redact import redact
-from tunesmith_core.settings import SettingsFile, iter_settings
+from tunesmith_core.settings import SettingsFile, iter_settings, language_in_force
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.changes:
         file.change(**dict(change(text) for text in arguments.changes))
         file.save()
+        # What is said of it is said in the language that was asked for.
+        use_language(language_in_force())
     for name, _type, default, declaration in iter_settings():
         value = getattr(file.values, name)
         shown = terminal.cell(redact(value)) if isinstance(value, str) else json.dumps(value)
