@@ -107,11 +107,10 @@ class Conversation:
                 found += [_message("user", turn.question), _message("assistant", turn.answers[side].text)]
         return [*found, _message("user", self.turns[-1].question)]
 
-    def example(self, number: int, side: str = TUNED) -> dict[str, Any]:  # Any: JSON values
-        """Return the conversation up to the answer of a turn as a row of training data."""
+    def example(self, number: int, side: str, answer: str) -> dict[str, Any]:  # Any: JSON values
+        """Return the conversation up to a turn, with an answer to it, as a row of training data."""
         upto = dataclasses.replace(self, turns=self.turns[: number + 1])
-        answer = self.turns[number].answers[side]
-        return {"messages": [*upto.messages(side), _message("assistant", answer.text)]}
+        return {"messages": [*upto.messages(side), _message("assistant", answer)]}
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return the conversation as JSON values."""

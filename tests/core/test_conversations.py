@@ -141,10 +141,10 @@ def test_an_example_is_never_put_among_rows_of_another_kind(row: dict[str, Any],
 def test_an_answer_becomes_a_row_of_data(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     asked = talk("Wer? 谁?")
-    assert append_example(path, asked.example(0)) == 1
-    assert append_example(path, asked.example(0, "base")) == 2
+    assert append_example(path, asked.example(0, "tuned", "Me.")) == 1
+    assert append_example(path, asked.example(0, "base", "You.")) == 2
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    assert append_example(path, asked.example(1)) == 3
+    assert append_example(path, asked.example(1, "tuned", "Yes.")) == 3
     rows = [json.loads(line)["messages"] for line in path.read_text(encoding="utf-8").splitlines()]
     assert [row[-1] for row in rows] == [{"role": "assistant", "content": each} for each in ("Me.", "You.", "Yes.")]
     assert [len(row) for row in rows] == [3, 3, 5]

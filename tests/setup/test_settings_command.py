@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,8 +72,11 @@ def test_where_the_token_of_the_hub_is(
     assert "secret" not in shown
 
 
-def test_a_changed_language_is_spoken_at_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["settings", "language=zh_CN"]) == 0
-    assert "访问令牌" in capsys.readouterr().out
-    assert main(["settings", "language=en"]) == 0
-    assert "Access token of the model hub" in capsys.readouterr().out
+@pytest.mark.parametrize(("language", "words"), [("zh_CN", "访问令牌"), ("en", "Access token of the model hub")])
+def test_a_changed_language_is_spoken_at_once(home: Path, language: str, words: str) -> None:
+    file = SettingsFile()
+    file.change(language="en" if language == "zh_CN" else "zh_CN")
+    file.save()
+    command = [sys.executable, "-X", "utf8", "-m", "tunesmith_setup", "settings", f"language={language}"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+    assert words in done.stdout

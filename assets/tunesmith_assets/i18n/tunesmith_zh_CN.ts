@@ -13147,6 +13147,29 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
 </context>
 <context>
+    <name>ExampleDialog</name>
+    <message>
+        <source>Save as an example</source>
+        <translation>保存为示例</translation>
+    </message>
+    <message>
+        <source>Answer in the example</source>
+        <translation>示例中的回答</translation>
+    </message>
+    <message>
+        <source>Write what the answer should be. What was said before and the system prompt are saved with it.</source>
+        <translation>请写下回答应有的内容。之前的对话和系统提示词会一并保存。</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Choose the file…</source>
+        <translation>选择文件…</translation>
+    </message>
+</context>
+<context>
     <name>ExplainLogDialog</name>
     <message>
         <source>Explain a log</source>

@@ -339,6 +339,12 @@ class ChatPage(ModelPage):
         self._show_state()
 
     def _save_example(self, number: int, side: str) -> None:
+        from tunesmith_gui.chat.example_dialog import ExampleDialog
+
+        turn = self.model.current.turns[number]
+        dialog = ExampleDialog(turn.question, turn.answers[side].text, self.window())
+        if not dialog.exec():
+            return
         proposed = str(self._examples or "examples.jsonl")
         path = ask_where_to_save(
             self.window(), self.tr("Add the conversation to a data file"), proposed, "JSONL (*.jsonl)", appends=True
@@ -346,7 +352,7 @@ class ChatPage(ModelPage):
         if path is None:
             return
         self._examples = path
-        example = self.model.current.example(number, side)
+        example = self.model.current.example(number, side, dialog.answer)
 
         def tell(num_rows: int) -> None:
             words = tr.fill(self.tr("Saved as row %1 of %2"), tr.number(num_rows), path.name)

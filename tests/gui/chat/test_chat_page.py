@@ -21,6 +21,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.chat import BASE, SIDES, TUNED
 from tunesmith_core.runs import Run
 from tunesmith_gui.chat import page as page_module
+from tunesmith_gui.chat.example_dialog import ExampleDialog
 from tunesmith_gui.chat.page import ChatPage
 from tunesmith_gui.chat.turn_view import TurnView
 from tunesmith_gui.theme import Scheme, theme
@@ -215,6 +216,15 @@ def test_an_answer_is_copied_and_becomes_a_row_of_data(
 ) -> None:
     path = tmp_path / "rows.jsonl"
     monkeypatch.setattr(page_module, "ask_where_to_save", lambda *_args, **_named: path)
+    corrections = [None, "You.", " "]
+
+    def correct(dialog: ExampleDialog) -> bool:
+        assert dialog.answer == "Me."
+        if (text := corrections.pop(0)) is not None:
+            dialog.box.setPlainText(text)
+        return dialog.go.isEnabled()
+
+    monkeypatch.setattr(ExampleDialog, "exec", correct)
     say(page, qtbot, "Who?", "Me.")
     click(page, qtbot, "Copy: Trained model, 1")
     assert QGuiApplication.clipboard().text() == "Me."
@@ -222,8 +232,10 @@ def test_an_answer_is_copied_and_becomes_a_row_of_data(
         with qtbot.waitSignal(page.notify, timeout=5000) as told:
             click(page, qtbot, "Save as example…: Trained model, 1")
         assert told.args == ["ok", f"Saved as row {row} of rows.jsonl"]
+    click(page, qtbot, "Save as example…: Trained model, 1")
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert rows[1]["messages"][-1] == {"role": "assistant", "content": "Me."}
+    answers = [{"role": "assistant", "content": text} for text in ("Me.", "You.")]
+    assert [row["messages"][-1] for row in rows] == answers, "an empty answer is no example"
 
 
 def test_conversations_are_chosen_named_and_deleted(
