@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, joined
 
 UNEQUAL_NATS = 1e-2
 """Mean divergence above which an export is not called equal, though every next token that was compared is the same."""
@@ -42,7 +42,15 @@ def title(proof: Proof | None) -> Message:
 
 
 def figures(proof: Proof) -> Message:
-    """Return the figures of a proof as one sentence."""
+    """Return the figures of a proof, beside what rounding alone would make of the trained model where that was told."""
+    told = [_compared(proof)]
+    if proof.get("rounding"):
+        nats = f"{proof['rounding']['mean_kl']:.2g}"
+        told.append(Message("Rounding the trained model to this type, without converting it, gives {nats}.", nats=nats))
+    return joined(told)
+
+
+def _compared(proof: Proof) -> Message:
     given = {"share": f"{proof['agreement']:.1%}", "places": proof["num_positions"]}
     nats = proof["mean_kl"]
     if nats < LEAST_NATS:

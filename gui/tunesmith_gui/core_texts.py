@@ -1026,6 +1026,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Right answers to {asked} held-out questions: {before} before, {now} after."),
     QT_TRANSLATE_NOOP("Core", "Romanian"),
     QT_TRANSLATE_NOOP("Core", "Rounding differs, so the losses can differ slightly."),
+    QT_TRANSLATE_NOOP("Core", "Rounding the trained model to this type, without converting it, gives {nats}."),
     QT_TRANSLATE_NOOP("Core", "Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}."),
     QT_TRANSLATE_NOOP("Core", "Rows in the files: {num:,}. Kept for evaluation: {held_out:,}. Left out by \"Most rows\": {num_left:,}."),
     QT_TRANSLATE_NOOP("Core", "Rows longer than the context length"),

@@ -7239,6 +7239,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>舍入方式不同，损失可能略有差别。</translation>
     </message>
     <message>
+        <source>Rounding the trained model to this type, without converting it, gives {nats}.</source>
+        <translation>只把训练好的模型舍入为这种类型而不转换，差距为 {nats}。</translation>
+    </message>
+    <message>
         <source>Rows longer than the context length of {limit} tokens are skipped: {number:,} of {num_rows:,}.</source>
         <translation>超过 {limit} 个词元上下文长度的数据行会被跳过：{number:,} / {num_rows:,}。</translation>
     </message>

@@ -245,6 +245,11 @@ def test_what_rounding_costs_is_not_called_equal() -> None:
     assert said.text.endswith("0.086 nats apart. That is what rounding to fewer bits costs.")
 
 
+def test_what_rounding_alone_would_cost_stands_beside_it() -> None:
+    said = model.ending(ANSWER | {"proof": PROOF | {"mean_kl": 0.086, "rounding": {"mean_kl": 0.0842}}})
+    assert "0.086 nats apart. Rounding the trained model to this type, without converting it, gives 0.084." in said.text
+
+
 def test_figures_too_small_to_matter_are_no_long_numbers() -> None:
     said = model.ending(ANSWER | {"proof": PROOF | {"mean_kl": 1e-9, "agreement": 1.0}})
     assert (said.title, said.tone) == ("Verified equal", "ok")
