@@ -68,10 +68,26 @@ class Answer:
 
 @dataclass(slots=True)
 class Turn:
-    """A question and the answers to it, by side."""
+    """A question and the answers to it, by side.
+
+    Attributes:
+        others: what was answered before it was asked again, or since, in order.
+        place: of `answers` among all of them, from 0.
+    """
 
     question: str
     answers: dict[str, Answer] = field(default_factory=dict)
+    others: list[dict[str, Answer]] = field(default_factory=list)
+    place: int = 0
+
+    def all_answers(self) -> list[dict[str, Answer]]:
+        """Return every round of answers, in order."""
+        return [*self.others[: self.place], self.answers, *self.others[self.place :]]
+
+    def showing(self, place: int) -> Turn:
+        """Return the turn with another round of its answers as those that count."""
+        rounds = self.all_answers()
+        return Turn(self.question, rounds[place], rounds[:place] + rounds[place + 1 :], place)
 
 
 @dataclass(slots=True)
@@ -122,10 +138,7 @@ class Conversation:
         if not isinstance(values, dict) or values.get("version") != VERSION:
             raise ValueError("not a conversation of this version")
         try:
-            turns = [
-                Turn(turn["question"], {side: Answer(**answer) for side, answer in turn["answers"].items()})
-                for turn in values["turns"]
-            ]
+            turns = [_turn_of(turn) for turn in values["turns"]]
             kept = {name: values[name] for name in ("id", "title", "changed_at", "system", "compares")}
             conversation = Conversation(**kept, sampling=Sampling.from_dict(values["sampling"]), turns=turns)
         except (KeyError, TypeError, AttributeError) as error:
@@ -135,11 +148,22 @@ class Conversation:
         return conversation
 
     def _is_sound(self) -> bool:
-        answers = [answer for turn in self.turns for answer in turn.answers.values()]
+        rounds = [each for turn in self.turns for each in turn.all_answers()]
+        answers = [answer for each in rounds for answer in each.values()]
         texts = [self.id, self.title, self.system, *(turn.question for turn in self.turns)]
         texts += [text for answer in answers for text in (answer.text, answer.thinking, answer.status)]
         numbers = [each for answer in answers for each in (answer.tokens, answer.first_s, answer.tokens_per_s)]
-        return is_time(self.changed_at) and all(map(is_text, texts)) and all(map(is_number, numbers))
+        known = all(0 <= turn.place <= len(turn.others) for turn in self.turns)
+        return known and is_time(self.changed_at) and all(map(is_text, texts)) and all(map(is_number, numbers))
+
+
+def _turn_of(values: Any) -> Turn:  # Any: JSON values
+    """Rebuild a turn; those of before were never answered again."""
+    answers, *others = (
+        {side: Answer(**answer) for side, answer in each.items()}
+        for each in (values["answers"], *values.get("others", ()))
+    )
+    return Turn(values["question"], answers, others, int(values.get("place", 0)))
 
 
 def _message(role: str, content: str) -> dict[str, str]:

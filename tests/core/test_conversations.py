@@ -149,3 +149,21 @@ def test_an_answer_becomes_a_row_of_data(tmp_path: Path) -> None:
     assert [row[-1] for row in rows] == [{"role": "assistant", "content": each} for each in ("Me.", "You.", "Yes.")]
     assert [len(row) for row in rows] == [3, 3, 5]
     assert rows[0][1]["content"] == "Wer? 谁?"
+
+
+def test_rounds_of_answers_are_kept_in_order_and_one_counts() -> None:
+    first, second, third = ({"tuned": Answer(text)} for text in ("Me.", "You.", "They."))
+    turn = Turn("Who?", third, [first, second], 2)
+    for place in (0, 2, 1):
+        turn = turn.showing(place)
+        assert turn.answers is (first, second, third)[place]
+        assert turn.all_answers() == [first, second, third]
+    talk = Conversation(turns=[turn])
+    assert Conversation.from_dict(talk.to_dict()) == talk
+    wrong = talk.to_dict()
+    wrong["turns"][0]["place"] = 3
+    with pytest.raises(ValueError, match="not a conversation"):
+        Conversation.from_dict(wrong)
+    before = talk.to_dict()
+    del before["turns"][0]["others"], before["turns"][0]["place"]
+    assert Conversation.from_dict(before).turns == [Turn("Who?", second)]

@@ -17374,6 +17374,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>%1 question %2</source>
         <translation>%1：问题 %2</translation>
     </message>
+    <message>
+        <source>Earlier answer</source>
+        <translation>上一个回答</translation>
+    </message>
+    <message>
+        <source>Later answer</source>
+        <translation>下一个回答</translation>
+    </message>
+    <message>
+        <source>%1 of %2</source>
+        <translation>%1 / %2</translation>
+    </message>
 </context>
 <context>
     <name>Unsaved</name>

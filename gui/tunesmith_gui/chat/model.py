@@ -69,9 +69,16 @@ class ChatModel:
         return sides
 
     def again(self, number: int, step: int) -> tuple[str, ...]:
-        """Ask the question of a turn again; what followed goes. Return who answers."""
-        self.edited = number
-        return self.begin(self.current.turns[number].question, step)
+        """Ask the question of a turn again; its answers stay beside, what followed goes. Return who answers."""
+        self.edited, rounds = number, self.current.turns[number].all_answers()
+        sides = self.begin(self.current.turns[number].question, step)
+        self.current.turns[number].others, self.current.turns[number].place = rounds, len(rounds)
+        return sides
+
+    def show_answers(self, distance: int) -> None:
+        """Make an earlier or later round of answers to the newest question those that count."""
+        turns = self.current.turns
+        turns[-1] = turns[-1].showing(turns[-1].place + distance)
 
     def take_back(self) -> str:
         """Undo the newest question and return it; what it replaced is there again, to be edited."""

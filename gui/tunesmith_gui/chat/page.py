@@ -327,11 +327,22 @@ class ChatPage(ModelPage):
             self._show_state()
         elif action == "again":
             self._ask_again(number)
+        elif action in ("earlier", "later"):
+            self._show_answers(-1 if action == "earlier" else 1)
         elif action == "copy":
             QGuiApplication.clipboard().setText(talk.turns[number].answers[side].text)
             self.notify.emit("ok", self.tr("Copied"))
         else:
             self._save_example(number, side)
+
+    def _show_answers(self, distance: int) -> None:
+        """Show an earlier or later round of answers to the newest question; what is asked next follows on it."""
+        self.model.show_answers(distance)
+        self._save()
+        self._rebuild()
+        view = self._views[-1]
+        wanted, other = (view.earlier, view.later) if distance < 0 else (view.later, view.earlier)
+        (wanted if wanted.isEnabled() else other).setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _keep_turn(self) -> None:
         self.model.edited = None
@@ -491,7 +502,8 @@ class ChatPage(ModelPage):
             newest = view is self._views[-1]
             waiting = self.model.waiting if newest else []
             errors = self.model.errors if newest else {}
-            view.show_turn(turn, waiting, errors, loading=loading, busy=self.model.answering)
+            busy = self.model.answering
+            view.show_turn(turn, waiting, errors, loading=loading, busy=busy, newest=newest)
 
     def _show_state(self) -> None:
         model, service = self.model, self.context.chat

@@ -11,7 +11,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.chat import BASE, TUNED
 from tunesmith_gui import tr
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import error_words
 from tunesmith_gui.widgets.flow_row import FlowRow
@@ -120,7 +120,7 @@ class TurnView(Card):
         turn: what is shown.
 
     Signals:
-        asked: (action, side) edit, again (side ""), copy, example.
+        asked: (action, side) edit, again, earlier, later (side ""), copy, example.
     """
 
     asked = Signal(str, str)
@@ -135,6 +135,8 @@ class TurnView(Card):
         )
         self.edit = button(self.tr("Edit"), lambda: self.asked.emit("edit", ""), kind="link", parent=self)
         self.again = button(self.tr("Regenerate"), lambda: self.asked.emit("again", ""), kind="link", parent=self)
+        self._rounds = self._make_rounds(turn)
+        head.addWidget(self._rounds, 0, Qt.AlignmentFlag.AlignTop)
         for each in (self.edit, self.again):
             each.setAccessibleName(tr.fill(self.tr("%1 question %2"), each.text(), number + 1))
             head.addWidget(each, 0, Qt.AlignmentFlag.AlignTop)
@@ -150,8 +152,33 @@ class TurnView(Card):
             self._sides.addWidget(view, 1)
         self._arrange()
 
+    def _make_rounds(self, turn: Turn) -> QWidget:
+        """Make what tells which of several rounds of answers is shown, and shows the others."""
+        holder = QWidget(self)
+        row = QHBoxLayout(holder)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        self.earlier = IconButton(
+            "chevron-left", self.tr("Earlier answer"), lambda: self.asked.emit("earlier", ""), parent=holder
+        )
+        self.later = IconButton(
+            "chevron-right", self.tr("Later answer"), lambda: self.asked.emit("later", ""), parent=holder
+        )
+        words = tr.fill(self.tr("%1 of %2"), tr.number(turn.place + 1), tr.number(len(turn.others) + 1))
+        for each in (self.earlier, SafeLabel(words, tone="muted", parent=holder), self.later):
+            row.addWidget(each)
+        holder.setVisible(bool(turn.others))
+        return holder
+
     def show_turn(
-        self, turn: Turn, waiting: list[str], errors: dict[str, TunesmithError], *, loading: bool, busy: bool
+        self,
+        turn: Turn,
+        waiting: list[str],
+        errors: dict[str, TunesmithError],
+        *,
+        loading: bool,
+        busy: bool,
+        newest: bool = True,
     ) -> None:
         """Brings the answers up to date.
 
@@ -161,12 +188,16 @@ class TurnView(Card):
             errors: why a side failed.
             loading: whether the model is not there yet.
             busy: whether any answer is under way.
+            newest: whether no other question follows, which was asked after the answers that are shown.
         """
         for side, view in self.answers.items():
             before = "other" if side == BASE and TUNED in waiting else "loading" if loading else ""
             view.show_answer(turn.answers[side], waiting=side in waiting, turn=before, error=errors.get(side))
         for each in (self.edit, self.again):
             each.setEnabled(not busy)
+        self._rounds.setVisible(bool(turn.others) and newest)
+        self.earlier.setEnabled(not busy and turn.place > 0)
+        self.later.setEnabled(not busy and turn.place < len(turn.others))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Puts two answers beside each other where they have room."""

@@ -25,6 +25,7 @@ from tunesmith_gui.chat.example_dialog import ExampleDialog
 from tunesmith_gui.chat.page import ChatPage
 from tunesmith_gui.chat.turn_view import TurnView
 from tunesmith_gui.theme import Scheme, theme
+from tunesmith_gui.widgets.buttons import IconButton
 
 
 @pytest.fixture
@@ -183,6 +184,39 @@ def test_a_question_is_edited_and_asked_again(page: ChatPage, service: SpokenFor
     service.done()
     (talk,) = kept(run, page, qtbot)
     assert [turn.answers[TUNED].text for turn in talk.turns] == ["This."]
+
+
+def test_a_question_that_is_asked_again_keeps_its_earlier_answers(
+    page: ChatPage, run: Run, service: SpokenFor, qtbot: Any
+) -> None:
+    def turn_over(name: str) -> None:
+        (found,) = [
+            each for each in page._views[-1].findChildren(IconButton) if each.accessibleName() == name and each.isEnabled()
+        ]
+        qtbot.mouseClick(found, Qt.MouseButton.LeftButton)
+        settle()
+
+    say(page, qtbot, "Who?", "Me.")
+    assert not page._views[0].earlier.isVisible()
+    for text in ("You.", "They."):
+        click(page, qtbot, "Regenerate question 1")
+        service.piece(text)
+        service.done()
+    assert "3 of 3" in texts(page)
+    turn_over("Earlier answer")
+    turn_over("Earlier answer")
+    assert "1 of 3" in texts(page)
+    assert "Me." in texts(page)
+    assert page.window().focusWidget() is page._views[-1].later
+    turn_over("Later answer")
+    (talk,) = kept(run, page, qtbot)
+    (turn,) = talk.turns
+    assert (turn.answers[TUNED].text, turn.place) == ("You.", 1)
+    assert [each[TUNED].text for each in turn.all_answers()] == ["Me.", "You.", "They."]
+    say(page, qtbot, "Sure?", "Yes.")
+    said = [message["content"] for message in service.asked[-1]["messages"][TUNED]]
+    assert said[-3:] == ["Who?", "You.", "Sure?"]
+    assert not page._views[0].earlier.isVisible(), "the second question was asked after this answer"
 
 
 def test_asking_an_earlier_question_again_asks_first_and_keeps_the_keyboard_in_the_page(
