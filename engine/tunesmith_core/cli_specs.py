@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import datafmt, devices, planner, preflight, presets, terminal
+from tunesmith_core import datafmt, devices, held_out, planner, preflight, presets, terminal
 from tunesmith_core.errors import EXIT_DONE, TunesmithError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.messages import Message, joined, said
@@ -48,13 +48,18 @@ def plan(arguments: Namespace) -> int:
         for source in spec.data.sources
     ]
     preflight.check_rows(spec)
+    num_rows = _joined(list(map(_num_used, spec.data.sources, sniffed)), sum)
     estimate = planner.plan(
         spec,
         hardware_of(spec),
-        num_rows=_joined(list(map(_num_used, spec.data.sources, sniffed)), sum),
+        num_rows=num_rows,
         longest_tokens=_joined([each.max_tokens(spec.data.system_prompt) for each in sniffed], max),
     )
-    found = (preflight.raw_text_note(spec), planner.warmup_note(spec, estimate.total_steps))
+    found = (
+        preflight.raw_text_note(spec),
+        planner.warmup_note(spec, estimate.total_steps),
+        held_out.note(spec, num_rows),
+    )
     notes = [note for note in found if note]
     if arguments.json:
         terminal.say_json({**dataclasses.asdict(estimate), "notes": notes})

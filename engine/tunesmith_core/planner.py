@@ -14,6 +14,7 @@ from pathlib import Path
 from tunesmith_core import adapter_shapes, fused_memory
 from tunesmith_core.fused_memory import NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.held_out import num_held_out
 from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
@@ -163,9 +164,9 @@ def _total_steps(spec: RunSpec, num_rows: int | None) -> int | None:
         return spec.schedule.max_steps
     if num_rows is None:
         return None
-    held_out = 0 if spec.evaluation.path else min(num_rows - 1, round(num_rows * spec.evaluation.percent / 100))
+    share = 0.0 if spec.evaluation.path else spec.evaluation.percent
     per_step = spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
-    return math.ceil(spec.schedule.epochs * math.ceil((num_rows - held_out) / per_step))
+    return math.ceil(spec.schedule.epochs * math.ceil((num_rows - num_held_out(num_rows, share)) / per_step))
 
 
 def warmup_note(spec: RunSpec, total_steps: int | None) -> Message | None:

@@ -29,7 +29,7 @@ def test_plan_warns_of_plain_text_for_a_model_with_a_template(
     rows = tmp_path / "pairs.csv"
     rows.write_text("question,answer\nWho?,Me.\n")
     spec, path = make_spec(), tmp_path / "raw.json"
-    spec.data.sources[0].path = str(rows)
+    spec.data.sources[0].path, spec.evaluation.percent = str(rows), 0.0
     path.write_text(json.dumps(spec.to_dict()))
     assert cli.main(["plan", str(path)]) == 0
     assert "plain text" not in capsys.readouterr().err

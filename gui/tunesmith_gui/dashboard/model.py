@@ -373,6 +373,11 @@ class DashboardModel:
         begun = self.status.state is not RunState.INTERRUPTED or self.status.step > FIRST_SAVED_STEP
         return self.status.state in early and (saved or not begun)
 
+    @property
+    def num_rows(self) -> int:
+        """Rows that were trained and held out."""
+        return sum(int(self.setup.get(name) or 0) for name in ("num_train_rows", "num_eval_rows"))
+
     def verdict(self) -> Verdict:
         """What came of the run by what it has measured."""
         held_out, training = (

@@ -215,9 +215,9 @@ class NewRunActions(QObject):
         models = self._facts.survey.models if self._facts.survey else ()
         return str(models[0].path) if models else ""
 
-    def take_spec(self, spec: RunSpec) -> None:
-        """Fills the form from a run to repeat."""
-        self._form.load_spec(spec)
+    def take_spec(self, spec: RunSpec, proposed: tuple[str, ...] = ()) -> None:
+        """Fills the form from a run to repeat, with what is proposed for its data only."""
+        self._form.load_spec(spec, proposed)
 
     def take_files(self, paths: list[Path]) -> None:
         """Takes dropped files: a model folder, a run spec, or data. Looking at them happens in the background."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from tunesmith_core import environments, paths, presets
+from tunesmith_core import environments, held_out, paths, presets
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
@@ -419,8 +419,8 @@ def make_plan(
             longest_tokens=known.longest_tokens,
             step_s=found.step_s,
         )
-        note = warmup_note(spec, estimate.total_steps)
-        return PlanFacts(estimate, device, found.peak_bytes, (note,) if note else ()), changes
+        notes = (warmup_note(spec, estimate.total_steps), held_out.note(spec, known.num_rows))
+        return PlanFacts(estimate, device, found.peak_bytes, tuple(note for note in notes if note)), changes
     return None, changes
 
 

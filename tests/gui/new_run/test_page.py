@@ -21,6 +21,7 @@ from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
+from tunesmith_gui.models.run_spec import Proposal
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DEBOUNCE_MS
 from tunesmith_gui.new_run.form import LISTED, SAMPLE_FILES, Missing
@@ -381,6 +382,7 @@ class TestPlan:
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         page.form.set_value("schedule.warmup_steps", 0)
+        page.form.set_value("evaluation.percent", 0.0)
         fill_in(qtbot, page, model, data_file)
         tasks = scripted_tasks(monkeypatch)
         qtbot.mouseClick(page.plan_card.check, Qt.MouseButton.LeftButton)
@@ -589,3 +591,30 @@ class TestLayout:
         ]
         places = [names.index(name) for name in wanted]
         assert places == sorted(places)
+
+
+class TestProposal:
+    def test_it_opens_the_form_at_the_setting(self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:
+        fill_in(qtbot, page, model, data_file)
+        spec = page.form.spec
+        spec.evaluation.percent = 50.0
+        page.on_shown(Proposal(spec, ("evaluation.percent",)))
+        row = page.settings_list.rows["evaluation.percent"]
+        qtbot.waitUntil(lambda: not row.visibleRegion().isEmpty(), timeout=5000)
+        assert page.form.value("evaluation.percent") == 50.0
+
+    def test_too_few_held_out_rows_are_told_beside_their_field_and_in_the_plan(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        data_file.write_text(
+            "".join(json.dumps({"prompt": f"Question {number}?", "completion": "Yes."}) + "\n" for number in range(20)),
+            encoding="utf-8",
+        )
+        fill_in(qtbot, page, model, data_file)
+        words = "Held-out rows: 1 of 20."
+        assert words in page.goal_card.held_out.text()
+        assert page.goal_card.held_out.isVisibleTo(page)
+        assert words in page.plan_card.notes.text()
+        page.form.set_value("evaluation.percent", 30.0)
+        assert not page.goal_card.held_out.isVisibleTo(page)
+        qtbot.waitUntil(lambda: words not in page.plan_card.notes.text(), timeout=5000)
