@@ -10,7 +10,7 @@ from tunesmith_core.json_values import MOST, is_count, is_number, is_text
 _TEXTS = """name path code kind title message hint link context text prompt level mode status unit dtype device
     device_name version torch python protocol command row_format"""
 _COUNTS = """step resumed_from_step last_checkpoint_step total_steps steps_per_epoch num_train_rows num_eval_rows
-    num_skipped_rows num_truncated_rows num_leaked_rows num_distinct_rows
+    num_skipped_rows num_truncated_rows num_open_rows num_leaked_rows num_distinct_rows
     num_trained_tokens num_parameters num_trainable_parameters num_tokens
     micro_batch_size gradient_accumulation_steps"""
 _BYTES = """bytes planned_bytes tried_bytes vram_peak_bytes allocated_bytes reserved_bytes used_by_others_bytes

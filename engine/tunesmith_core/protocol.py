@@ -11,7 +11,7 @@ Events and their fields:
   disk can't be written), done, total, unit; of a pause code and message; of the data rows_per_s and remaining_s (null
   where nobody knows)
 - setup: total_steps, steps_per_epoch, num_train_rows, num_eval_rows, num_skipped_rows, num_truncated_rows,
-  num_trained_tokens, sources (of each data file path, num_train_rows, num_eval_rows and num_epoch_rows, which are its
+  num_open_rows (cut before what is learned ends), num_trained_tokens, sources (of each data file path, num_train_rows, num_eval_rows and num_epoch_rows, which are its
   examples in an epoch), num_parameters, num_trainable_parameters, dtype, micro_batch_size,
   gradient_accumulation_steps, kernels (sentences: what runs fused, what doesn't and why), planned_bytes (on a GPU:
   expected peak of what PyTorch allocates, null where nobody knows), tried_bytes (on a GPU: that peak in a trial of the

@@ -25,7 +25,7 @@ from tunesmith_core.messages import packed, restored
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.rows_file import LENGTHS, NAME, QUESTIONS
 
-VERSION = 3
+VERSION = 4
 """Of what is kept; another one keeps nothing of before."""
 
 MOST_BYTES = 8 << 30

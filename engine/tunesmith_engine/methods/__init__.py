@@ -77,6 +77,7 @@ class Method(ABC):
             "row_format": stats.row_format,
             "num_skipped_rows": stats.num_skipped_rows,
             "num_truncated_rows": stats.num_truncated_rows,
+            "num_open_rows": stats.num_open_rows,
             "num_trained_tokens": stats.num_trained_tokens,
             "num_parameters": num_parameters(parts.model.get_base_model()),
             "num_trainable_parameters": sum(each.numel() for each in trainable(parts.model).values()),

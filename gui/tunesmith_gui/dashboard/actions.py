@@ -122,6 +122,9 @@ class DashboardActions(QObject):
         elif action.place == "run":
             if (spec := self._spec_to_copy()) is not None:
                 page.navigate.emit("train", fixed_spec(spec, action.target))
+        elif action.place == "setting":
+            if (spec := self._spec_to_copy()) is not None:
+                page.navigate.emit("train", Proposal(duplicate_spec(spec), (action.target,)))
         elif action.place == "page":
             page.navigate.emit(action.target, None)
         else:

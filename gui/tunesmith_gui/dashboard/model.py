@@ -378,6 +378,11 @@ class DashboardModel:
         """Rows that were trained and held out."""
         return sum(int(self.setup.get(name) or 0) for name in ("num_train_rows", "num_eval_rows"))
 
+    @property
+    def lost_ends(self) -> bool:
+        """Whether most rows lost the end of what is learned to the context length: the model doesn't know to stop."""
+        return int(self.setup.get("num_open_rows") or 0) * 2 > self.num_rows
+
     def verdict(self) -> Verdict:
         """What came of the run by what it has measured."""
         held_out, training = (

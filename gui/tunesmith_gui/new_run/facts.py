@@ -24,6 +24,7 @@ from tunesmith_gui.background import Latest
 from tunesmith_gui.new_run import measured
 from tunesmith_gui.new_run.form import SOURCES, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
+from tunesmith_gui.new_run.lengths_look import LengthsLook
 from tunesmith_gui.new_run.measured import Measured
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
@@ -83,6 +84,8 @@ class PlanFacts:
     @property
     def verdict(self) -> str:
         """A verdict of Plan; what was measured fits or does not."""
+        if self.plan.verdict == "nothing":
+            return "nothing"
         if self.measured_bytes is None and self.plan.verdict == "unmeasured":
             return "unmeasured"
         if self.total_bytes > self.plan.available_bytes:
@@ -99,6 +102,7 @@ class Known:
     num_rows: int | None = None
     longest_tokens: int | None = None
     measured: Measured = UNMEASURED
+    learns_nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,9 @@ class NewRunFacts(QObject):
         self.checked = UNMEASURED
         self._notes: tuple[str, ...] = ()
         self._lengths: tuple[Mapping[str, int], ...] = ()
+        self._learns_nothing = False
+        self._lengths_look = LengthsLook(self)
+        self._lengths_look.found.connect(self.know_preview)
         self._wants_suggestion = False
         self._hardware_cache = _HardwareCache()
         self._hub = HubLook(self)
@@ -169,6 +176,7 @@ class NewRunFacts(QObject):
         """A preview read the rows; what it found holds until model or data change."""
         self.longest_tokens = answer["longest_tokens"]
         self._num_examples = answer["num_rows"] if answer["is_complete"] else None
+        self._learns_nothing = answer["is_complete"] and answer["num_untrained"] >= answer["num_rows"]
         self._notes = tuple(answer.get("notes", ()))
         self._lengths = tuple(answer["histogram"])
         self._plan_timer.start()
@@ -247,7 +255,7 @@ class NewRunFacts(QObject):
         if path == "name":
             return
         if path == "" or section in ("model", "data"):
-            self._notes, self._lengths, self._num_examples = (), (), None
+            self._notes, self._lengths, self._num_examples, self._learns_nothing = (), (), None, False
         if path in ("", "model.path", "model.revision"):
             self._ask_model()
         if path == "" or section == "data":
@@ -322,7 +330,7 @@ class NewRunFacts(QObject):
             return  # another sheet was
         if self.data and data and self.data.path == data.path and self.data.sniffed != data.sniffed:
             self.longest_tokens = None
-            self._notes, self._lengths = (), ()
+            self._notes, self._lengths, self._learns_nothing = (), (), False
             self._forget_check()
         self.data = data
         if data is not None and data.error is None:
@@ -343,7 +351,7 @@ class NewRunFacts(QObject):
             self._plans.forget()
             self._take_plan(None)
             return
-        known = Known(self.num_rows, self.longest_tokens or self.max_tokens, self.checked)
+        known = Known(self.num_rows, self.longest_tokens or self.max_tokens, self.checked, self._learns_nothing)
         spec, cache, suggest = self._form.spec, self._hardware_cache, self._wants_suggestion
         self._plans.ask(lambda: make_plan(spec, card, known, cache, suggest), self._take_plan_or_suggestion)
 
@@ -360,8 +368,18 @@ class NewRunFacts(QObject):
             notes = (*facts.notes, *self._notes)
             facts = replace(facts, notes=notes, lengths=self._lengths, longest_tokens=self.longest_tokens)
         self.plan = facts
+        self._look_at_lengths()
         self._form.surroundings.does_not_fit = facts is not None and facts.verdict == "exceeds"
         self.plan_changed.emit()
+
+
+    def _look_at_lengths(self) -> None:
+        """Has the rows made into tokens where some may be cut and nobody has looked: only then it is worth a process.
+        """
+        spec, limit = self._form.spec, self.max_tokens
+        is_ready = self.plan is not None and self.survey is not None and self.survey.environment_problem is None
+        may_be_cut = is_ready and not self._lengths and (limit is None or limit > spec.data.context_length)
+        self._lengths_look.ask(spec if may_be_cut else None)
 
 
 class _HardwareCache:
@@ -418,6 +436,7 @@ def make_plan(
             num_rows=known.num_rows,
             longest_tokens=known.longest_tokens,
             step_s=found.step_s,
+            learns_nothing=known.learns_nothing,
         )
         notes = (warmup_note(spec, estimate.total_steps), held_out.note(spec, known.num_rows))
         return PlanFacts(estimate, device, found.peak_bytes, tuple(note for note in notes if note)), changes

@@ -618,3 +618,27 @@ class TestProposal:
         page.form.set_value("evaluation.percent", 30.0)
         assert not page.goal_card.held_out.isVisibleTo(page)
         qtbot.waitUntil(lambda: words not in page.plan_card.notes.text(), timeout=5000)
+
+
+class TestCutRows:
+    def test_rows_that_may_be_cut_are_looked_at_and_told_in_the_plan(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
+    ) -> None:
+        note = "Rows cut at the context length of 8 tokens: 3 of 3."
+        previewed.answer = ANSWER | {"notes": [note], "longest_tokens": 30}
+        fill_in(qtbot, page, model, data_file)
+        assert previewed.specs == [], "no row can exceed the context length"
+        page.form.set_value("data.context_length", 8)
+        qtbot.waitUntil(lambda: note in page.plan_card.notes.text(), timeout=5000)
+        assert [spec.data.context_length for spec in previewed.specs] == [8]
+        assert page.plan_card.chip.text == "Fits"
+
+    def test_a_plan_that_would_learn_nothing_does_not_say_that_it_fits(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
+    ) -> None:
+        previewed.answer = ANSWER | {"num_untrained": 3}
+        fill_in(qtbot, page, model, data_file)
+        page.form.set_value("data.context_length", 8)
+        qtbot.waitUntil(lambda: page.plan_card.chip.text == "Nothing to learn", timeout=5000)
+        page.form.set_value("data.context_length", 2048)
+        qtbot.waitUntil(lambda: page.plan_card.chip.text == "Fits", timeout=5000)
