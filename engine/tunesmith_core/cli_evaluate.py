@@ -35,7 +35,7 @@ def evaluate(arguments: Namespace) -> int:
 
 
 def _say(found: evaluations.Values) -> None:
-    rows = [(said(evaluations.METRICS.get(name, name)), *values) for name, *values in evaluations.figures(found)]
+    rows = [(said(evaluations.METRICS.get(name, name)), *map(said, values)) for name, *values in evaluations.figures(found)]
     terminal.say(terminal.table(list(map(said, evaluations.HEADER)), rows))
     terminal.say(evaluations.conclusion(found))
     for note in evaluations.notes(found):

@@ -421,7 +421,7 @@ class ScheduleSpec:
     warmup_steps: int = declared(
         5,
         label="Warm-up",
-        meaning="Steps in which the learning rate rises from zero.",
+        meaning="Steps in which the learning rate rises from zero. At zero, the first step changes nothing.",
         unit="steps",
         minimum=0,
         maximum=MOST_STEPS,

@@ -48,7 +48,7 @@ def test_answers_to_held_out_rows_stand_in_for_samples() -> None:
 @pytest.mark.parametrize("tried_bytes", [None, 6 << 30])
 def test_the_log_says_what_runs_fused_and_what_it_takes(tried_bytes: int | None) -> None:
     model = DashboardModel()
-    sentences = ["30 of 30 layers are fully fused.", "Layers: 30 keep everything."]
+    sentences = ["30 of 30 layers run on Tunesmith's own path.", "Layers: 30 keep everything."]
     setup = {"kernels": sentences, "planned_bytes": 7 << 30 if tried_bytes else None, "tried_bytes": tried_bytes}
     model.apply(pack([Event(1, 0.0, "setup", setup)]))
     said = [line.text for line in model.log.matching()]
