@@ -18,7 +18,7 @@ Events and their fields:
   largest micro-batch)
 - step: step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes
 - eval: step, loss, num_tokens, seconds
-- sample: step, prompt, text
+- sample: step, prompt, text, cut_at_tokens (where the answer was cut, 0 where the model ended it; `cuts` of answers alike)
 - checkpoint: step, path (relative to the run folder), bytes, seconds
 - gpu: device, allocated_bytes, reserved_bytes, used_by_others_bytes, total_bytes, utilization_percent, temperature_c,
   power_w, process_bytes, host_used_bytes, host_total_bytes, cpu_machine_percent (of all cores together; before it

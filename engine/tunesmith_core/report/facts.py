@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunStatus
 from tunesmith_core.verdict import Measured, Verdict, judge
+
+Value = TypeVar("Value", str, int)
 
 Series = dict[int, float]
 """Values by step; what was measured again after a resume replaces what was measured before."""
@@ -20,6 +22,8 @@ class Answered:
     prompt: str
     expected: str
     texts: dict[int, str] = field(default_factory=dict)
+    cuts: dict[int, int] = field(default_factory=dict)
+    """Tokens at which the texts were cut, by step; 0 where the model ended them."""
 
     @property
     def before(self) -> str | None:
@@ -52,23 +56,24 @@ def take_answers(answered: list[Answered], event: Event) -> None:
     step = event.data.get("step")
     if not isinstance(step, int):
         return
-    for told in event.data.get("answers") or ():
+    cuts = event.data.get("cuts") or []
+    for place, told in enumerate(event.data.get("answers") or ()):
         prompt, expected, answer = (told.get(name, "") for name in ("prompt", "expected", "answer"))
         known = next((each for each in answered if (each.prompt, each.expected) == (prompt, expected)), None)
         if known is None:
             answered.append(known := Answered(prompt, expected))
-        known.texts[step] = answer
+        known.texts[step], known.cuts[step] = answer, cuts[place] if place < len(cuts) else 0
 
 
 def forget_answers(answered: list[Answered], step: int) -> list[Answered]:
     """Return what was answered up to a step."""
-    kept = [Answered(each.prompt, each.expected, upto(each.texts, step)) for each in answered]
+    kept = [Answered(each.prompt, each.expected, upto(each.texts, step), upto(each.cuts, step)) for each in answered]
     return [each for each in kept if each.texts]
 
 
-def upto(texts: dict[int, str], step: int) -> dict[int, str]:
-    """Return the texts up to a step."""
-    return {each: text for each, text in texts.items() if each <= step}
+def upto(values: dict[int, Value], step: int) -> dict[int, Value]:
+    """Return the values up to a step."""
+    return {each: value for each, value in values.items() if each <= step}
 
 
 @dataclass(slots=True)

@@ -100,11 +100,12 @@ def _pack_one(events: Sequence[Event]) -> EventBatch:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A text the model wrote at a step."""
+    """A text the model wrote at a step; `cut_at` tokens it was cut, 0 where the model ended it."""
 
     step: int
     prompt: str
     text: str
+    cut_at: int = 0
 
 
 @dataclass(slots=True)
@@ -241,7 +242,8 @@ class DashboardModel:
 
     def _on_sample(self, event: Event) -> None:
         data = event.data
-        sample = Sample(int(data.get("step") or 0), str(data.get("prompt") or ""), str(data.get("text") or ""))
+        words = (str(data.get(name) or "") for name in ("prompt", "text"))
+        sample = Sample(int(data.get("step") or 0), *words, cut_at=int(data.get("cut_at_tokens") or 0))
         self.samples = [*self.samples, sample][-MAX_SAMPLES:]
         request = self.sample_request
         if request is not None and request.prompt == sample.prompt:
@@ -285,9 +287,17 @@ class DashboardModel:
         self.log.extend(LogLine(t, level, line) for line in text.splitlines() or [""])
 
     def written(self) -> list[Sample]:
-        """What the model wrote: the samples, or, where none were asked for, its newest answers to held-out rows."""
-        answers = [Sample(each.last_step, each.prompt, each.now) for each in self.answers if each.now is not None]
-        return self.samples or answers[::-1]
+        """What the model wrote, the newest last: the samples, or its answers to held-out rows where none were asked for.
+        """
+        if self.samples:
+            return self.samples
+        steps = sorted({step for each in self.answers for step in each.texts})
+        return [
+            Sample(step, each.prompt, each.texts[step], each.cuts.get(step, 0))
+            for step in steps
+            for each in reversed(self.answers)
+            if step in each.texts
+        ]
 
     @property
     def fraction(self) -> float:

@@ -41,7 +41,10 @@ def test_answers_to_held_out_rows_stand_in_for_samples() -> None:
     # The list shows the last one first.
     assert [(each.step, each.prompt) for each in model.written()] == [(4, "When?"), (4, "Why?")]
     assert model.written()[-1].text == "Why? Because."
-    model.apply(pack([Event(2, 0.0, "sample", {"step": 5, "prompt": "Who?", "text": "You."})]))
+    later = [{"prompt": "Why?", "expected": "So.", "answer": "Because"}]
+    model.apply(pack([Event(2, 1.0, "answers", {"step": 8, "answers": later, "cuts": [21]})]))
+    assert [(each.step, each.cut_at) for each in model.written()] == [(4, 0), (4, 0), (8, 21)], "every step is kept"
+    model.apply(pack([Event(3, 2.0, "sample", {"step": 5, "prompt": "Who?", "text": "You."})]))
     assert [each.text for each in model.written()] == ["You."]
 
 
