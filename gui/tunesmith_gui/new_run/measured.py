@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.runs import Run, iter_runs
@@ -26,6 +28,25 @@ class Measured:
 
     peak_bytes: int | None = None
     step_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast an earlier run with the same model and method trained here.
+
+    Attributes:
+        run: its name.
+        row_tokens: tokens of its rows, on average.
+    """
+
+    run: str
+    tokens_per_s: float
+    row_tokens: float
+
+    def step_s(self, spec: RunSpec, num_rows: int | None, row_tokens: float | None) -> float:
+        """Return the time of an update; rows whose tokens nobody has counted are taken for as long as those were."""
+        rows = _rows_per_step(spec)
+        return min(rows, num_rows or rows) * (row_tokens or self.row_tokens) / self.tokens_per_s
 
 
 def by_check(result: Mapping[str, Any], spec: RunSpec) -> Measured:  # Any: JSON values
@@ -54,6 +75,40 @@ def by_run(spec: RunSpec, hardware: Hardware) -> Measured:
                 statistics.median(steps_s) if steps_s else None,
             )
     return Measured()
+
+
+def pace_of(spec: RunSpec, hardware: Hardware) -> Pace | None:
+    """Return the pace of the newest finished run with this model and method on this device. Called on worker threads.
+    """
+    for run in reversed(list(iter_runs())):
+        try:
+            other = run.load_spec()
+        except TunesmithError:
+            continue
+        if _method(other) != _method(spec):
+            continue
+        events = list(read_journal(run.journal_path))
+        steps = [event.data for event in events if event.type == "step"]
+        rates = [step["tokens_per_s"] for step in steps if step.get("tokens_per_s")]
+        num_tokens = max((step.get("tokens") or 0 for step in steps), default=0)
+        if not rates or not num_tokens or not _finished_on(events, hardware):
+            continue
+        rows = min(_rows_of(events) or math.inf, _rows_per_step(other)) * len(steps)
+        return Pace(other.name or run.id, statistics.median(rates), num_tokens / rows)
+    return None
+
+
+def _method(spec: RunSpec) -> tuple[object, ...]:
+    """What decides how fast a token is trained."""
+    return spec.model.path, spec.model.dtype, spec.objective.kind, spec.quantization.kind, spec.hardware.kernels
+
+
+def _rows_per_step(spec: RunSpec) -> int:
+    return spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
+
+
+def _rows_of(events: list[Event]) -> int:
+    return max((event.data.get("num_train_rows") or 0 for event in events if event.type == "setup"), default=0)
 
 
 def _is_of(run: Run, wanted: Mapping[str, Any], spec: RunSpec) -> bool:  # Any: JSON values

@@ -400,8 +400,9 @@ class NewRunPage(Page):
         self._put_banner("environment", banner)
 
     def _show_choices(self) -> None:
-        models = self.facts.survey.models if self.facts.survey else ()
-        self.model_picker.set_choices(models, self.actions_.recent_models)
+        survey = self.facts.survey
+        models, earlier = (survey.models, survey.earlier) if survey else ((), ())
+        self.model_picker.set_choices(models, list(dict.fromkeys([*self.actions_.recent_models, *earlier])))
         self.data_picker.set_choices(self.actions_.recent_data)
 
     def _show_model(self) -> None:

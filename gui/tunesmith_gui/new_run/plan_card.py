@@ -103,6 +103,8 @@ class PlanCard(Card):
         self._rows.setVerticalSpacing(SPACE // 2)
         self._rows.setColumnStretch(1, 1)
         self._column.addLayout(self._rows)
+        self.pace = SafeLabel(role="caption", tone="muted", wrap=True, parent=self._content)
+        self._column.addWidget(self.pace)
         self.check = button(self.tr("Check the plan"), self._check_or_cancel, icon_name="bolt", parent=self._content)
         self._column.addWidget(self.check)
         self.check_note = SafeLabel(role="caption", tone="muted", wrap=True, parent=self._content)
@@ -208,6 +210,8 @@ class PlanCard(Card):
         if plan.seconds is not None:
             low, high = map(duration, plan.seconds)
             time = self._about(low) if low == high else fill(self.tr("%1 to %2"), low, high)
+        self.pace.setText(fill(self.tr("Time as in the run “%1” with this model and method."), facts.pace_of))
+        self.pace.setVisible(bool(facts.pace_of) and plan.seconds is not None)
         sure = self.tr("measured") if facts.measured_bytes is not None else certainty_word(plan.certainty)
         disk = size(plan.disk_bytes)
         least = plan.least_bytes < (facts.measured_bytes or plan.total_bytes)

@@ -17,7 +17,7 @@ from tests.gui.layout_checks import clipped, tab_stops, unnamed
 from tests.gui.new_run.driving import ANSWER, GIB, close, fill_in, make_page, scripted_tasks, type_into
 from tunesmith_core import launch
 from tunesmith_core.hardware import Hardware
-from tunesmith_core.runs import Run
+from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
@@ -642,3 +642,30 @@ class TestCutRows:
         qtbot.waitUntil(lambda: page.plan_card.chip.text == "Nothing to learn", timeout=5000)
         page.form.set_value("data.context_length", 2048)
         qtbot.waitUntil(lambda: page.plan_card.chip.text == "Fits", timeout=5000)
+
+
+class TestFirstModel:
+    def test_the_only_model_is_chosen_on_a_fresh_start(
+        self, qtbot: QtBot, model: Path, context: Context, fake_engine: Any
+    ) -> None:
+        del fake_engine
+        page = make_page(qtbot, context)
+        qtbot.waitUntil(lambda: page.form.value("model.path") == str(model), timeout=5000)
+        page.form.set_value("model.path", "")
+        page.on_shown()
+        settle()
+        assert page.form.value("model.path") == "", "only at the start"
+        close(page)
+
+    def test_models_of_earlier_runs_are_offered_wherever_they_are(
+        self, qtbot: QtBot, model: Path, model_folder: Path, context: Context, fake_engine: Any
+    ) -> None:
+        del fake_engine
+        (model_folder / "config.json").write_text((model / "config.json").read_text())
+        spec = RunSpec(name="earlier")
+        spec.model.path, spec.data.sources[0].path = str(model_folder), "/data/rows.jsonl"
+        create_run(spec)
+        page = make_page(qtbot, context)
+        qtbot.waitUntil(lambda: page.model_picker.combo.findData(str(model_folder)) >= 0, timeout=5000)
+        assert page.form.value("model.path") == "", "there is something to choose"
+        close(page)
