@@ -13,9 +13,9 @@ class Action:
     Attributes:
         label: for a button.
         place: where the window does it: "environment" (the Environment page with `target` as its argument), "page"
-            (another page), "link" (an address), "run" (the form of a new run, changed as `target` says) or "setting" (that
-            form, opened at the setting `target`); "" where
-            the words of the fix must do, and for what only one page offers.
+            (another page), "link" (an address), "run" (the form of a new run, changed as `target` says) or "setting"
+            (that form, opened at the setting `target`); "" where the words of the fix must do, and for what only one
+            page offers.
     """
 
     label: str

@@ -15,15 +15,15 @@ TWINS = Message("In plain PyTorch: {names}. {reason}")
 
 def summary(sentences: Iterable[str]) -> Iterator[Message]:
     """Yield in words without names what ran on fast kernels, and what did not and why."""
-    told_of = [sentence for sentence in sentences if isinstance(sentence, Message)]
-    on_kernels = any(sentence.template == RUNNING.template for sentence in told_of)
-    twins = [sentence for sentence in told_of if sentence.template == TWINS.template]
+    known = [sentence for sentence in sentences if isinstance(sentence, Message)]
+    on_kernels = any(sentence.template == RUNNING.template for sentence in known)
+    twins = [sentence for sentence in known if sentence.template == TWINS.template]
     if twins and not on_kernels:
         # The path of the layers is fast by its kernels only.
-        reason = joined(dict.fromkeys(str(sentence.values.get("reason")) for sentence in twins))
-        yield Message("None: all operations ran in plain PyTorch. {reason}", reason=reason)
+        reasons = joined(dict.fromkeys(reason for each in twins if (reason := each.values.get("reason"))))
+        yield Message("None: all operations ran in plain PyTorch. {reason}", reason=reasons)
         return
-    for sentence in told_of:
+    for sentence in known:
         told = sentence.values
         count, reason = len(str(told.get("names")).split(", ")), told.get("reason")
         match sentence.template:

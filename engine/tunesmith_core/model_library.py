@@ -206,5 +206,7 @@ def fits_note(hardware: Hardware) -> Message:
     """Return by what memory it is told whether a model fits."""
     size = terminal.size(hardware.total_bytes)
     if hardware.device == "cpu":
-        return Message("Fits: told by all of this computer's memory, {size}. Without a GPU there is no QLoRA.", size=size)
+        return Message(
+            "Fits: told by all of this computer's memory, {size}. Without a GPU there is no QLoRA.", size=size
+        )
     return Message("Fits: told by all of the memory of {name}, {size}.", name=hardware.name, size=size)

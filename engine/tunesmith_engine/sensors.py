@@ -13,10 +13,8 @@ from typing import Any
 
 import psutil
 
-
 SHORTEST_S = 0.5
-"""Over less, the share of the processor means nothing: its clock ticks too rarely, and several times too much comes out.
-"""
+"""Over less, the share of the processor means nothing: its clock ticks too rarely, and too much comes out."""
 
 
 class Sensors:

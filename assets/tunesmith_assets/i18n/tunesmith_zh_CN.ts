@@ -3392,10 +3392,6 @@ The report is in {path}.</source>
         <translation>{num_documents} 个长度为 {shortest} 到 {longest} 个词元的文档（上限 {max_length}，{num_bounds} 个边界）没有覆盖 {num_tokens} 个词元。</translation>
     </message>
     <message>
-        <source>{num_fused} of {num_layers} layers are fully fused.</source>
-        <translation>{num_layers} 层中有 {num_fused} 层完全融合。</translation>
-    </message>
-    <message>
         <source>{num_tokens} tokens don&apos;t fit into buffers for {capacity_tokens}.</source>
         <translation>{num_tokens} 个词元放不进容量为 {capacity_tokens} 的缓冲区。</translation>
     </message>
@@ -5393,6 +5389,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>不能大于 {limit}</translation>
     </message>
     <message>
+        <source>name or id of a run, as `tunesmith trash` lists it</source>
+        <translation>运行的名称或 ID（见 `tunesmith trash` 的列表）</translation>
+    </message>
+    <message>
         <source>the file is cut short: {size:,.1f} of {needed:,.1f} MiB</source>
         <translation>文件不完整：只有 {size:,.1f} MiB，应为 {needed:,.1f} MiB</translation>
     </message>
@@ -5439,6 +5439,18 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{kind} files are read by the engine only.</source>
         <translation>{kind} 文件只能由引擎读取。</translation>
+    </message>
+    <message>
+        <source>{mean} points ({low} … {high})</source>
+        <translation>{mean} 个百分点（{low} … {high}）</translation>
+    </message>
+    <message>
+        <source>{num_fused} of {num_layers} layers run on Tunesmith&apos;s own path.</source>
+        <translation>{num_layers} 层中有 {num_fused} 层使用 Tunesmith 自己的计算路径。</translation>
+    </message>
+    <message>
+        <source>{num} runs are named {name!r}, newest first: {ids}.</source>
+        <translation>有 {num} 个运行名为 {name!r}，从新到旧：{ids}。</translation>
     </message>
     <message>
         <source>{path} can&apos;t use the chat template {name}: its vocabulary lacks {tokens}.</source>
@@ -5639,6 +5651,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{reason}</source>
         <translation>{reason}</translation>
+    </message>
+    <message>
+        <source>{reason} Add more rows.</source>
+        <translation>{reason}请添加更多数据行。</translation>
+    </message>
+    <message>
+        <source>{reason} Hold out {percent}% or more.</source>
+        <translation>{reason}请留出 {percent}% 或更多。</translation>
     </message>
     <message>
         <source>{rows:,} rows. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can&apos;t.</source>
@@ -6539,6 +6559,18 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>请换一个名称，或替换该数据集的文件。</translation>
     </message>
     <message>
+        <source>Several runs have this name</source>
+        <translation>有多个运行使用这个名称</translation>
+    </message>
+    <message>
+        <source>A name alone does not tell which run is meant.</source>
+        <translation>仅凭名称无法确定是哪个运行。</translation>
+    </message>
+    <message>
+        <source>Use the id of one of them instead.</source>
+        <translation>请改用其中一个运行的 ID。</translation>
+    </message>
+    <message>
         <source>The checkpoint no longer fits the run</source>
         <translation>检查点与本次运行已不匹配</translation>
     </message>
@@ -6593,6 +6625,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Continue. If you need exactly the same numbers, stop without saving, undo the named changes and resume.</source>
         <translation>可以继续运行。如需完全一致的数值，请不保存停止，撤销所列改动后再继续。</translation>
+    </message>
+    <message>
+        <source>Raise the context length</source>
+        <translation>增大上下文长度</translation>
     </message>
     <message>
         <source>Read as Big5 (Traditional Chinese)</source>
@@ -6847,6 +6883,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>芬兰语</translation>
     </message>
     <message>
+        <source>Fits: told by all of the memory of {name}, {size}.</source>
+        <translation>“适合”按 {name} 的全部显存（{size}）判断。</translation>
+    </message>
+    <message>
+        <source>Fits: told by all of this computer&apos;s memory, {size}. Without a GPU there is no QLoRA.</source>
+        <translation>“适合”按这台电脑的全部内存（{size}）判断。没有 GPU 时无法使用 QLoRA。</translation>
+    </message>
+    <message>
         <source>Free some space, or choose a folder on another drive.</source>
         <translation>请释放一些空间，或选择其他磁盘上的文件夹。</translation>
     </message>
@@ -6897,6 +6941,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Held out: {num:,} of {total:,} rows, because the groups of the column &quot;{column}&quot; stay whole.</source>
         <translation>共 {total:,} 行，留出 {num:,} 行，因为“{column}”列的各组保持完整。</translation>
+    </message>
+    <message>
+        <source>Held-out rows: {held_out} of {num_rows}. With fewer than {least}, nobody can tell whether the model improved.</source>
+        <translation>{num_rows} 行中留出 {held_out} 行。少于 {least} 行时，无法判断模型是否有提升。</translation>
     </message>
     <message>
         <source>Hindi</source>
@@ -7031,6 +7079,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>还没有投票。</translation>
     </message>
     <message>
+        <source>None: all operations ran in plain PyTorch. {reason}</source>
+        <translation>无：所有运算都由原生 PyTorch 完成。{reason}</translation>
+    </message>
+    <message>
         <source>Norwegian</source>
         <translation>挪威语</translation>
     </message>
@@ -7061,6 +7113,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Nothing was installed. Run: tunesmith harness --yes</source>
         <translation>没有安装任何内容。请运行：tunesmith harness --yes</translation>
+    </message>
+    <message>
+        <source>Nothing would be learned: no row has a token to learn within the context length.</source>
+        <translation>学不到任何内容：在上下文长度之内，没有一行含有可学习的词元。</translation>
     </message>
     <message>
         <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
@@ -7703,6 +7759,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正则表达式；统计有多少回答与之匹配，(?i) 表示忽略大小写</translation>
     </message>
     <message>
+        <source>a run: its name, its id as `tunesmith runs` lists it, its folder, or `latest`</source>
+        <translation>运行：名称、ID（见 `tunesmith runs` 的列表）、文件夹，或 `latest`（最新的运行）</translation>
+    </message>
+    <message>
         <source>a social security number</source>
         <translation>社会安全号码</translation>
     </message>
@@ -7905,6 +7965,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>downloading</source>
         <translation>正在下载</translation>
+    </message>
+    <message>
+        <source>epochs</source>
+        <translation>轮数</translation>
     </message>
     <message>
         <source>evaluation data, which must not be trained on</source>
@@ -8385,14 +8449,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>name of a model, as `tunesmith models list` shows it, or its folder</source>
         <translation>模型名称（如 `tunesmith models list` 所示）或其文件夹</translation>
-    </message>
-    <message>
-        <source>name of a run, as `tunesmith runs` lists it, or its folder</source>
-        <translation>运行的名称（见 `tunesmith runs`）或它的文件夹</translation>
-    </message>
-    <message>
-        <source>name of a run, as `tunesmith trash` lists it</source>
-        <translation>运行的名称，见 `tunesmith trash` 的列表</translation>
     </message>
     <message>
         <source>name of the data set</source>
@@ -10575,10 +10631,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>预热</translation>
     </message>
     <message>
-        <source>Steps in which the learning rate rises from zero.</source>
-        <translation>学习率从零上升所用的步数。</translation>
-    </message>
-    <message>
         <source>Seed</source>
         <translation>随机种子</translation>
     </message>
@@ -10877,6 +10929,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Quantization</source>
         <translation>量化</translation>
+    </message>
+    <message>
+        <source>Steps in which the learning rate rises from zero. At zero, the first step changes nothing.</source>
+        <translation>学习率从零逐步升高所用的步数。第一步的学习率为零，不会改变模型。</translation>
     </message>
     <message>
         <source>auto uses the GPU if there is one. cpu, cuda or cuda:1 chooses a device, numbered as in nvidia-smi.</source>
@@ -11694,6 +11750,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>已完成：适配器可以使用了</translation>
     </message>
     <message>
+        <source>Finished, but most answers were cut before their end</source>
+        <translation>已完成，但大多数回答在结尾前被截断</translation>
+    </message>
+    <message>
         <source>Finished, but the adapter is missing</source>
         <translation>已完成，但适配器缺失</translation>
     </message>
@@ -11806,6 +11866,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Learning rate</source>
         <translation>学习率</translation>
+    </message>
+    <message>
+        <source>The warm-up begins at 0, so the first step changes nothing.</source>
+        <translation>预热从 0 开始，因此第一步不会改变模型。</translation>
     </message>
     <message>
         <source>Gradient norm</source>
@@ -14283,8 +14347,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>模型</translation>
     </message>
     <message>
-        <source>Choose a model, or type a folder or hub id</source>
-        <translation>选择模型，或输入文件夹或模型站编号</translation>
+        <source>Choose a model</source>
+        <translation>请选择模型</translation>
     </message>
     <message>
         <source>Browse for a model folder</source>
@@ -14450,6 +14514,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Does not fit</source>
         <translation>放不下</translation>
+    </message>
+    <message>
+        <source>Nothing to learn</source>
+        <translation>没有可学的内容</translation>
     </message>
     <message>
         <source>Check first</source>
@@ -15030,6 +15098,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>%1 to %2</source>
         <translation>%1 至 %2</translation>
+    </message>
+    <message>
+        <source>Time as in the run “%1” with this model and method.</source>
+        <translation>时间按运行“%1”（相同的模型和方法）估算。</translation>
     </message>
     <message>
         <source>measured</source>
@@ -16029,6 +16101,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>step %1</source>
         <translation>第 %1 步</translation>
     </message>
+    <message>
+        <source>before training</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>cut at %1 tokens</source>
+        <translation>在 %1 个词元处截断</translation>
+    </message>
 </context>
 <context>
     <name>SamplesPane</name>
@@ -16043,6 +16123,22 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Ask</source>
         <translation>提问</translation>
+    </message>
+    <message>
+        <source>Samples of which step</source>
+        <translation>显示哪一步的样例</translation>
+    </message>
+    <message>
+        <source>All steps</source>
+        <translation>所有步</translation>
+    </message>
+    <message>
+        <source>Before training</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>Step %1</source>
+        <translation>第 %1 步</translation>
     </message>
     <message>
         <source>Answered at step %1.</source>

@@ -242,8 +242,8 @@ class DashboardModel:
 
     def _on_sample(self, event: Event) -> None:
         data = event.data
-        words = (str(data.get(name) or "") for name in ("prompt", "text"))
-        sample = Sample(int(data.get("step") or 0), *words, cut_at=int(data.get("cut_at_tokens") or 0))
+        prompt, text = (str(data.get(name) or "") for name in ("prompt", "text"))
+        sample = Sample(int(data.get("step") or 0), prompt, text, int(data.get("cut_at_tokens") or 0))
         self.samples = [*self.samples, sample][-MAX_SAMPLES:]
         request = self.sample_request
         if request is not None and request.prompt == sample.prompt:
@@ -287,7 +287,7 @@ class DashboardModel:
         self.log.extend(LogLine(t, level, line) for line in text.splitlines() or [""])
 
     def written(self) -> list[Sample]:
-        """What the model wrote, the newest last: the samples, or its answers to held-out rows where none were asked for.
+        """What the model wrote, the newest last: samples, or answers to held-out rows where no samples were asked for.
         """
         if self.samples:
             return self.samples

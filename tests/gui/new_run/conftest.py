@@ -18,9 +18,8 @@ from tunesmith_core.hardware import Hardware
 from tunesmith_core.operations.kinds.engine import PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.new_run import doubts_first
+from tunesmith_gui.new_run import doubts_first, lengths_look
 from tunesmith_gui.new_run import facts as new_run_facts
-from tunesmith_gui.new_run import lengths_look
 from tunesmith_gui.new_run.page import NewRunPage
 
 CPU = Hardware("cpu", "x86", 16 * GIB, 8 * GIB, 16 * GIB, 8 * GIB)
