@@ -14,7 +14,7 @@ from tunesmith_core import devices, downloads, files, hub_token, paths, planner,
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.hub_repository import GGUF
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_config import language_part
 from tunesmith_core.model_folder import MOST_CONFIG_BYTES, is_hub_id, local_folder
@@ -203,10 +203,9 @@ def training_hardware(found: Iterable[Hardware]) -> Hardware:
 
 
 def fits_note(hardware: Hardware) -> Message:
-    """Return by what memory it is told whether a model fits."""
+    """Return what memory a model is compared with."""
     size = terminal.size(hardware.total_bytes)
     if hardware.device == "cpu":
-        return Message(
-            "Fits: told by all of this computer's memory, {size}. Without a GPU there is no QLoRA.", size=size
-        )
-    return Message("Fits: told by all of the memory of {name}, {size}.", name=hardware.name, size=size)
+        words = Message("“Fits” compares a model with the total memory of this computer, {size}.", size=size)
+        return joined([words, Message("QLoRA needs a GPU.")])
+    return Message("“Fits” compares a model with the total memory of {name}, {size}.", name=hardware.name, size=size)

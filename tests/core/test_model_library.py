@@ -153,10 +153,10 @@ def test_without_a_gpu_nothing_fits_for_qlora() -> None:
     card = usual_card(135_000_000)
     processor = Hardware("cpu", "x86", 16 << 30, 16 << 30, 16 << 30, 16 << 30)
     assert model_library.fits(card, processor) == {"lora": "fits"}
-    assert "16.0 GiB. Without a GPU there is no QLoRA." in model_library.fits_note(processor)
+    assert "16.0 GiB. QLoRA needs a GPU." in model_library.fits_note(processor)
     gpu = Hardware("cuda", "RTX 3060", 12 << 30, 12 << 30, 16 << 30, 16 << 30, 0, (8, 6))
     assert model_library.fits(card, gpu).keys() == {"qlora", "lora"}
-    assert model_library.fits_note(gpu) == "Fits: told by all of the memory of RTX 3060, 12.0 GiB."
+    assert model_library.fits_note(gpu) == "“Fits” compares a model with the total memory of RTX 3060, 12.0 GiB."
 
 
 def test_folders_of_earlier_runs_are_those_that_are_there(model_folder: Path, tmp_path: Path) -> None:

@@ -5725,6 +5725,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{num} 票中有 {better} 票认为{who}更好（95% 区间 {low} 到 {high}）。</translation>
     </message>
     <message>
+        <source>“Fits” compares a model with the total memory of this computer, {size}.</source>
+        <translation>“适合”按这台电脑的内存总量（{size}）判断。</translation>
+    </message>
+    <message>
+        <source>“Fits” compares a model with the total memory of {name}, {size}.</source>
+        <translation>“适合”按 {name} 的显存总量（{size}）判断。</translation>
+    </message>
+    <message>
         <source>damaged</source>
         <translation>已损坏</translation>
     </message>
@@ -6883,14 +6891,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>芬兰语</translation>
     </message>
     <message>
-        <source>Fits: told by all of the memory of {name}, {size}.</source>
-        <translation>“适合”按 {name} 的全部显存（{size}）判断。</translation>
-    </message>
-    <message>
-        <source>Fits: told by all of this computer&apos;s memory, {size}. Without a GPU there is no QLoRA.</source>
-        <translation>“适合”按这台电脑的全部内存（{size}）判断。没有 GPU 时无法使用 QLoRA。</translation>
-    </message>
-    <message>
         <source>Free some space, or choose a folder on another drive.</source>
         <translation>请释放一些空间，或选择其他磁盘上的文件夹。</translation>
     </message>
@@ -7229,6 +7229,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>QLoRA</source>
         <translation>QLoRA</translation>
+    </message>
+    <message>
+        <source>QLoRA needs a GPU.</source>
+        <translation>QLoRA 需要 GPU。</translation>
     </message>
     <message>
         <source>Questions and answers: the column {prompt} asks, and {completion} answers.</source>
@@ -15028,6 +15032,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>用最长的样本训练一步，测量内存和时间。</translation>
     </message>
     <message>
+        <source>Time based on the run “%1” with the same model and method.</source>
+        <translation>时间根据运行“%1”（相同的模型和方法）估算。</translation>
+    </message>
+    <message>
         <source>Minimum memory</source>
         <translation>最低内存</translation>
     </message>
@@ -15098,10 +15106,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>%1 to %2</source>
         <translation>%1 至 %2</translation>
-    </message>
-    <message>
-        <source>Time as in the run “%1” with this model and method.</source>
-        <translation>时间按运行“%1”（相同的模型和方法）估算。</translation>
     </message>
     <message>
         <source>measured</source>

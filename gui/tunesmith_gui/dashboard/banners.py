@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_core.actions import ACTIONS, doable
+from tunesmith_core.actions import ACTIONS, RAISE_CONTEXT, doable
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.explain.catalogue import actions_against
@@ -188,6 +188,7 @@ def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) ->
     actions.append((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")))
     title = translate("Dashboard", "Finished: the adapter is ready")
     if model.lost_ends:
+        actions.insert(0, (core_text(ACTIONS[RAISE_CONTEXT].label), partial(ask, f"fix:{RAISE_CONTEXT}")))
         title = translate("Dashboard", "Finished, but most answers were cut before their end")
     tone: Tone = "warn" if model.lost_ends or verdict.outcome in DISAPPOINTING else "ok"
     text = "\n".join([outcome_text(model, verdict, folder), *_data_notes(model)])

@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -422,7 +423,9 @@ def take_survey(cache: _HardwareCache) -> Survey:
     models = tuple(list_models(paths.models_dir()))
     earlier: list[str] = []
     with contextlib.suppress(OSError, TunesmithError):
-        earlier = model_library.folders_of_runs(model_library.base_models())
+        ours = {card.path.resolve() for card in models}
+        found = model_library.folders_of_runs(model_library.base_models())
+        earlier = [folder for folder in found if Path(folder).resolve() not in ours]
     return Survey(models, tuple(cache.devices()), problem, tuple(earlier))
 
 

@@ -98,10 +98,10 @@ class ModelPicker(Card):
 
     def show_fit(self, plan: PlanFacts | None) -> None:
         """Shows whether the chosen model fits."""
-        self.chip.setVisible(plan is not None)
-        if plan is None:
-            return
-        self.chip.set_state(*verdict_words(plan.verdict))
+        says_so = plan is not None and plan.verdict != "nothing"  # which the data and the context length decide
+        self.chip.setVisible(says_so)
+        if plan is not None and says_so:
+            self.chip.set_state(*verdict_words(plan.verdict))
 
     def _browse(self) -> None:
         folder = QFileDialog.getExistingDirectory(self, self.tr("Choose a model folder"), self.combo.path)

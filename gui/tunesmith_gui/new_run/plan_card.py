@@ -210,7 +210,7 @@ class PlanCard(Card):
         if plan.seconds is not None:
             low, high = map(duration, plan.seconds)
             time = self._about(low) if low == high else fill(self.tr("%1 to %2"), low, high)
-        self.pace.setText(fill(self.tr("Time as in the run “%1” with this model and method."), facts.pace_of))
+        self.pace.setText(fill(self.tr("Time based on the run “%1” with the same model and method."), facts.pace_of))
         self.pace.setVisible(bool(facts.pace_of) and plan.seconds is not None)
         sure = self.tr("measured") if facts.measured_bytes is not None else certainty_word(plan.certainty)
         disk = size(plan.disk_bytes)

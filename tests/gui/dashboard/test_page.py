@@ -45,6 +45,7 @@ def test_a_run_whose_answers_were_cut_is_not_green(open_dashboard: Any, qtbot: A
     title = "Finished, but most answers were cut before their end"
     qtbot.waitUntil(lambda: page._banner is not None and title in texts(page._banner), timeout=5000)
     assert page._banner._tone == "warn"
+    assert "Raise the context length" in texts(page._banner)
 
 
 def test_a_run_that_could_learn_nothing_leads_to_the_context_length(open_dashboard: Any, qtbot: Any) -> None:

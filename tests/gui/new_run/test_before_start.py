@@ -1,4 +1,4 @@
-"""What the Train page says before a run: too few held-out rows, cut rows, a proposal of another run, the first model."""
+"""What the Train page says before a run: few held-out rows, cut rows, a proposal of another run, the first model."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ class TestCutRows:
         fill_in(qtbot, page, model, data_file)
         page.form.set_value("data.context_length", 8)
         qtbot.waitUntil(lambda: page.plan_card.chip.text == "Nothing to learn", timeout=5000)
+        assert page.model_picker.chip.isHidden(), "it is no fault of the model"
         page.form.set_value("data.context_length", 2048)
         qtbot.waitUntil(lambda: page.plan_card.chip.text == "Fits", timeout=5000)
 
@@ -75,6 +76,9 @@ class TestFirstModel:
         self, qtbot: QtBot, model: Path, context: Context, fake_engine: Any
     ) -> None:
         del fake_engine
+        spec = RunSpec(name="earlier")
+        spec.model.path, spec.data.sources[0].path = str(model), "/data/rows.jsonl"
+        create_run(spec)
         page = make_page(qtbot, context)
         qtbot.waitUntil(lambda: page.form.value("model.path") == str(model), timeout=5000)
         page.form.set_value("model.path", "")
