@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,7 @@ def by_run(spec: RunSpec, hardware: Hardware) -> Measured:
         if not _is_of(run, wanted, spec):
             continue
         events = list(read_journal(run.journal_path))
-        if _finished_on(events, hardware):
+        if _finished_on(events, hardware.device, hardware.name):
             memory = "reserved_bytes" if hardware.device == "cuda" else "process_bytes"
             peak_bytes = max((event.data.get(memory) or 0 for event in events if event.type == "gpu"), default=0)
             steps_s = [event.data["step_s"] for event in events if event.type == "step" and event.data.get("step_s")]
@@ -87,15 +89,27 @@ def pace_of(spec: RunSpec, hardware: Hardware) -> Pace | None:
             continue
         if _method(other) != _method(spec):
             continue
-        events = list(read_journal(run.journal_path))
-        steps = [event.data for event in events if event.type == "step"]
-        rates = [step["tokens_per_s"] for step in steps if step.get("tokens_per_s")]
-        num_tokens = max((step.get("tokens") or 0 for step in steps), default=0)
-        if not rates or not num_tokens or not _finished_on(events, hardware):
-            continue
-        rows = min(_rows_of(events) or math.inf, _rows_per_step(other)) * len(steps)
-        return Pace(other.name or run.id, statistics.median(rates), num_tokens / rows)
+        with contextlib.suppress(OSError):
+            size = run.journal_path.stat().st_size
+            told = _told_pace(run.journal_path, size, _rows_per_step(other), hardware.device, hardware.name)
+            if told is not None:
+                return Pace(other.name or run.id, *told)
     return None
+
+
+@lru_cache(maxsize=64)
+def _told_pace(
+    journal: Path, _num_bytes: int, rows_per_step: int, device: str, name: str
+) -> tuple[float, float] | None:
+    """Return tokens per second and per row by the journal of a finished run, which is read once for each size."""
+    events = list(read_journal(journal))
+    steps = [event.data for event in events if event.type == "step"]
+    rates = [step["tokens_per_s"] for step in steps if step.get("tokens_per_s")]
+    num_tokens = max((step.get("tokens") or 0 for step in steps), default=0)
+    if not rates or not num_tokens or not _finished_on(events, device, name):
+        return None
+    rows = min(_rows_of(events) or math.inf, rows_per_step) * len(steps)
+    return statistics.median(rates), num_tokens / rows
 
 
 def _method(spec: RunSpec) -> tuple[object, ...]:
@@ -119,11 +133,10 @@ def _is_of(run: Run, wanted: Mapping[str, Any], spec: RunSpec) -> bool:  # Any: 
         return False
 
 
-def _finished_on(events: list[Event], hardware: Hardware) -> bool:
+def _finished_on(events: list[Event], device: str, name: str) -> bool:
     hellos = [event.data for event in events if event.type == "hello"]
     is_here = all(
-        str(hello.get("device")).startswith(hardware.device)
-        and (hardware.device == "cpu" or hello.get("device_name") == hardware.name)
+        str(hello.get("device")).startswith(device) and (device == "cpu" or hello.get("device_name") == name)
         for hello in hellos
     )
     return is_here and any(event.data.get("status") == "finished" for event in events if event.type == "result")
