@@ -13,8 +13,9 @@ class Action:
     Attributes:
         label: for a button.
         place: where the window does it: "environment" (the Environment page with `target` as its argument), "page"
-            (another page), "link" (an address) or "run" (the form of a new run, changed as `target` says); "" where
-            the words of the fix must do, and for what only one page offers.
+            (another page), "link" (an address), "run" (the form of a new run, changed as `target` says) or "setting"
+            (that form, opened at the setting `target`); "" where the words of the fix must do, and for what only one
+            page offers.
     """
 
     label: str
@@ -23,6 +24,7 @@ class Action:
 
 
 _VC_RUNTIME_PAGE = "https://learn.microsoft.com/cpp/windows/latest-supported-vc-redist"
+RAISE_CONTEXT = "raise-context-length"
 _PAGE_FILE_SETTINGS = "file:///C:/Windows/System32/SystemPropertiesPerformance.exe"
 
 ACTIONS = {
@@ -44,6 +46,7 @@ ACTIONS = {
     "lower-memory": Action("Use less GPU memory"),
     "lower-learning-rate": Action("Lower the learning rate", "run", "lower-learning-rate"),
     "switch-packing-off": Action("Switch packing off"),
+    RAISE_CONTEXT: Action("Raise the context length", "setting", "data.context_length"),
     "map-columns": Action("Map columns…", "run", "duplicate"),
     "skip-bad-rows": Action("Skip bad rows"),
     "read-as-windows-1252": Action("Read as Windows-1252"),

@@ -149,7 +149,7 @@ def _add_run_commands(add: Callable[..., Parser]) -> None:
         "--force", action="store_true", help="also take a folder that is not one of Tunesmith's own runs"
     )
     add("restore", cli_runs.restore, "bring a deleted run back").add_argument(
-        "run", metavar="RUN", help="name of a run, as `tunesmith trash` lists it"
+        "run", metavar="RUN", help="name or id of a run, as `tunesmith trash` lists it"
     )
     add("trash", cli_runs.show_trash, "list deleted runs", json=True).add_argument(
         "--empty", action="store_true", help="delete them for good"

@@ -35,7 +35,8 @@ def evaluate(arguments: Namespace) -> int:
 
 
 def _say(found: evaluations.Values) -> None:
-    rows = [(said(evaluations.METRICS.get(name, name)), *values) for name, *values in evaluations.figures(found)]
+    figures = evaluations.figures(found)
+    rows = [(said(evaluations.METRICS.get(name, name)), *map(said, values)) for name, *values in figures]
     terminal.say(terminal.table(list(map(said, evaluations.HEADER)), rows))
     terminal.say(evaluations.conclusion(found))
     for note in evaluations.notes(found):

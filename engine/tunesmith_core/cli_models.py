@@ -212,6 +212,7 @@ def list_models(arguments: Namespace) -> int:
         return EXIT_DONE
     if models:
         terminal.say(terminal.table(list(map(said, LIST_HEADER)), [_row(model, hardware, named) for model in models]))
+        terminal.note(model_library.fits_note(hardware))
     else:
         terminal.note("There are no models yet.")
     for model in models:
@@ -251,7 +252,7 @@ def _row(model: Shelved, hardware: Hardware, named: Mapping[str, str]) -> tuple[
         values["licence"],
         str(model.context_length or ""),
         said(template),
-        *(said(FITS[values["fits"][method]]) if values["fits"] else "" for method in model_library.METHODS),
+        *(said(FITS[verdict]) if (verdict := values["fits"].get(method)) else "" for method in model_library.METHODS),
         str(len(values["runs"]) or ""),
         model.keeper,
     )

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import datafmt, devices, planner, preflight, presets, terminal
-from tunesmith_core.errors import EXIT_DONE, TunesmithError
+from tunesmith_core import datafmt, devices, held_out, planner, preflight, presets, terminal
+from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, PreviewSpec
@@ -22,6 +22,7 @@ VERDICTS = {
     "fits": Message("The run fits."),
     "tight": Message("The run fits, but only just."),
     "exceeds": Message("The run does not fit."),
+    "nothing": Message("Nothing would be learned: no row has a token to learn within the context length."),
     "unmeasured": Message("Examples as long as the whole context do not fit. How long yours are is not known yet."),
 }
 PARTS = {
@@ -48,14 +49,24 @@ def plan(arguments: Namespace) -> int:
         for source in spec.data.sources
     ]
     preflight.check_rows(spec)
+    num_rows = _joined(list(map(_num_used, spec.data.sources, sniffed)), sum)
+    looked = _looked_at(spec)
+    is_measured = bool(looked.get("is_complete"))
+    longest = _joined([each.max_tokens(spec.data.system_prompt) for each in sniffed], max)
     estimate = planner.plan(
         spec,
         hardware_of(spec),
-        num_rows=_joined(list(map(_num_used, spec.data.sources, sniffed)), sum),
-        longest_tokens=_joined([each.max_tokens(spec.data.system_prompt) for each in sniffed], max),
+        num_rows=num_rows,
+        longest_tokens=looked["longest_tokens"] if is_measured else longest,
+        learns_nothing=is_measured and looked["num_untrained"] >= looked["num_rows"],
     )
-    found = (preflight.raw_text_note(spec), planner.warmup_note(spec, estimate.total_steps))
-    notes = [note for note in found if note]
+    found = (
+        preflight.raw_text_note(spec),
+        planner.warmup_note(spec, estimate.total_steps),
+        held_out.note(spec, num_rows),
+        *looked.get("notes", ()),
+    )
+    notes = list(dict.fromkeys(note for note in found if note))
     if arguments.json:
         terminal.say_json({**dataclasses.asdict(estimate), "notes": notes})
         return EXIT_DONE
@@ -89,8 +100,24 @@ def plan(arguments: Namespace) -> int:
     return EXIT_DONE
 
 
+def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
+    """Return the answer of PREVIEW, with the reason among its notes where rows don't become tokens.
+
+    Without a training environment there is none.
+    """
+    try:
+        found: dict[str, Any] = conduct(PREVIEW, PreviewSpec(spec, num_rows=1)).get()  # Any: JSON values
+    except UserError as error:
+        return {"notes": [error.message]}
+    except TunesmithError:
+        return {}
+    return found
+
+
 def _verdict(estimate: planner.Plan) -> Message:
     """Return whether a run fits, and how to know for certain."""
+    if estimate.verdict == "nothing":
+        return VERDICTS[estimate.verdict]
     return joined(
         [VERDICTS[estimate.verdict], Message("This is an estimate. To measure it: tunesmith check SPEC.json")]
     )

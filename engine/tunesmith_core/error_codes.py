@@ -308,6 +308,12 @@ CODES: dict[str, ErrorCode] = {
         "No run folder has this name.",
         "Run tunesmith runs to list them.",
     ),
+    "run-ambiguous": ErrorCode(
+        USER,
+        "Several runs have this name",
+        "A name alone does not tell which run is meant.",
+        "Use the id of one of them instead.",
+    ),
     "run-foreign": ErrorCode(
         USER,
         "This folder is not a run of Tunesmith",

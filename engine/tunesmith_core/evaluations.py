@@ -156,4 +156,5 @@ def _gain(name: str, gain: Values | None) -> str:
         low, mean, high = (f"{-gain[key]:+.3f}" for key in ("high", "mean", "low"))
     else:
         low, mean, high = (f"{gain[key] * 100:+.0f}" for key in ("low", "mean", "high"))
+        return Message("{mean} points ({low} … {high})", mean=mean, low=low, high=high)
     return f"{mean} ({low} … {high})"

@@ -10,9 +10,9 @@ from tunesmith_core.json_values import MOST, is_count, is_number, is_text
 _TEXTS = """name path code kind title message hint link context text prompt level mode status unit dtype device
     device_name version torch python protocol command row_format system_prompt"""
 _COUNTS = """step resumed_from_step last_checkpoint_step total_steps steps_per_epoch num_train_rows num_eval_rows
-    num_skipped_rows num_truncated_rows num_leaked_rows num_distinct_rows
+    num_skipped_rows num_truncated_rows num_open_rows num_leaked_rows num_distinct_rows
     num_trained_tokens num_parameters num_trainable_parameters num_tokens
-    micro_batch_size gradient_accumulation_steps"""
+    micro_batch_size gradient_accumulation_steps cut_at_tokens"""
 _BYTES = """bytes planned_bytes tried_bytes vram_peak_bytes allocated_bytes reserved_bytes used_by_others_bytes
     total_bytes done_bytes process_bytes host_used_bytes host_total_bytes"""
 _NUMBERS = """done total epoch loss lr grad_norm tokens tokens_per_s step_s seconds bytes_per_s remaining_s
@@ -72,6 +72,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "kernels": _are_texts,
     "actions": _are_texts,
     "kept": _are_counts,
+    "cuts": _are_counts,
     "artifacts": are_named_texts,
     "answers": _are_answers,
     "sources": _are_sources,

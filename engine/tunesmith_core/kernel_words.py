@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, joined
 
 PLAIN = Message("The model runs in plain PyTorch. {reason}")
-FUSED = Message("{num_fused} of {num_layers} layers are fully fused.")
+FUSED = Message("{num_fused} of {num_layers} layers run on Tunesmith's own path.")
 NOT_FUSED = Message("Not fused in {num_unfused} of {num_layers} layers. {note}")
 RUNNING = Message("Triton kernels: {names}.")
 TWINS = Message("In plain PyTorch: {names}. {reason}")
@@ -15,9 +15,15 @@ TWINS = Message("In plain PyTorch: {names}. {reason}")
 
 def summary(sentences: Iterable[str]) -> Iterator[Message]:
     """Yield in words without names what ran on fast kernels, and what did not and why."""
-    for sentence in sentences:
-        if not isinstance(sentence, Message):
-            continue
+    known = [sentence for sentence in sentences if isinstance(sentence, Message)]
+    on_kernels = any(sentence.template == RUNNING.template for sentence in known)
+    twins = [sentence for sentence in known if sentence.template == TWINS.template]
+    if twins and not on_kernels:
+        # The path of the layers is fast by its kernels only.
+        reasons = joined(dict.fromkeys(reason for each in twins if (reason := each.values.get("reason"))))
+        yield Message("None: all operations ran in plain PyTorch. {reason}", reason=reasons)
+        return
+    for sentence in known:
         told = sentence.values
         count, reason = len(str(told.get("names")).split(", ")), told.get("reason")
         match sentence.template:

@@ -10,10 +10,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core import devices, downloads, files, hub_token, paths, planner, trash
+from tunesmith_core import devices, downloads, files, hub_token, paths, planner, terminal, trash
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.hub_repository import GGUF
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_config import language_part
 from tunesmith_core.model_folder import MOST_CONFIG_BYTES, is_hub_id, local_folder
@@ -131,6 +132,8 @@ def fits(card: ModelCard, hardware: Hardware) -> Mapping[str, str]:
     """
     verdicts = {}
     for method, kind in METHODS.items():
+        if kind == "nf4" and hardware.device == "cpu":
+            continue  # a 4-bit base needs a GPU
         spec = RunSpec()
         spec.model.path, spec.quantization.kind = str(card.path), kind
         verdicts[method] = planner.plan(spec, hardware, card=card, longest_tokens=USUAL_TOKENS).verdict
@@ -142,6 +145,12 @@ def base_models() -> dict[str, str]:
     with closing(Library(paths.library_path())) as library:
         library.refresh_all()
         return {entry.run.id: entry.model for entry in library.list_runs()}
+
+
+def folders_of_runs(named: Mapping[str, str]) -> list[str]:
+    """Return the folders that runs name as their base model and that are there, those of the newest run first."""
+    folders = dict.fromkeys(text for text in named.values() if not is_hub_id(text))
+    return [text for text in folders if (Path(text) / "config.json").is_file()]
 
 
 def users(model: Shelved, named: Mapping[str, str]) -> list[str]:
@@ -183,7 +192,20 @@ def remove(model: Shelved) -> trash.DeletedRun:
 
 
 def training_hardware(found: Iterable[Hardware]) -> Hardware:
-    """Return the device that a run gets when nothing is chosen."""
+    """Return the device that a run gets when nothing is chosen, with all of its memory free.
+
+    What else uses it at the moment says nothing about a model.
+    """
     everything = list(found)
     index = devices.device_of(RunSpec()).gpu_index
-    return next((each for each in everything if each.gpu_index == index), everything[-1])
+    device = next((each for each in everything if each.gpu_index == index), everything[-1])
+    return dataclasses.replace(device, free_bytes=device.total_bytes)
+
+
+def fits_note(hardware: Hardware) -> Message:
+    """Return what memory a model is compared with."""
+    size = terminal.size(hardware.total_bytes)
+    if hardware.device == "cpu":
+        words = Message("“Fits” compares a model with the total memory of this computer, {size}.", size=size)
+        return joined([words, Message("QLoRA needs a GPU.")])
+    return Message("“Fits” compares a model with the total memory of {name}, {size}.", name=hardware.name, size=size)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tunesmith_core import held_out
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import MOST_HELD_OUT_PERCENT
 
 RATE_FACTOR = 5.0
 MORE_FACTOR = 3
@@ -36,8 +38,13 @@ class NextStep:
         """The words of its button."""
         return _WORDS.get(self.name) or Message("Train until step {step}", step=self.step)
 
-    def changes(self, spec: RunSpec, num_steps: int) -> Changes:
-        """Return what it changes in the settings of a run of so many steps; nothing for a look at the rows."""
+    def changes(self, spec: RunSpec, num_steps: int, num_rows: int) -> Changes:
+        """Return what it changes in the settings of a run of so many steps and rows; nothing for a look at the rows.
+
+        Rows are those that were trained and held out.
+        """
+        if self.name == "hold-out":
+            return _hold_out(spec, num_rows)
         change = _CHANGES.get(self.name)
         return change(self, spec, num_steps) if change else {}
 
@@ -62,8 +69,9 @@ def _fewer_epochs(_step: NextStep, _spec: RunSpec, num_steps: int) -> Changes:
     return {"schedule.max_steps": max(1, num_steps // MORE_FACTOR)}
 
 
-def _hold_out(_step: NextStep, spec: RunSpec, _num_steps: int) -> Changes:
-    return {"evaluation.percent": max(HELD_OUT_PERCENT, min(50.0, 2 * spec.evaluation.percent))}
+def _hold_out(spec: RunSpec, num_rows: int) -> Changes:
+    wanted = max(HELD_OUT_PERCENT, 2 * spec.evaluation.percent, held_out.least_percent(num_rows))
+    return {"evaluation.percent": min(MOST_HELD_OUT_PERCENT, wanted)}
 
 
 _WORDS = {
@@ -80,5 +88,4 @@ _CHANGES: dict[str, Callable[[NextStep, RunSpec, int], Changes]] = {
     "higher-rate": _higher_rate,
     "more-steps": _more_steps,
     "fewer-epochs": _fewer_epochs,
-    "hold-out": _hold_out,
 }

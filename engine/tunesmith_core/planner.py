@@ -14,6 +14,7 @@ from pathlib import Path
 from tunesmith_core import adapter_shapes, fused_memory
 from tunesmith_core.fused_memory import NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.held_out import num_held_out
 from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
@@ -70,7 +71,7 @@ class Plan:
         least_bytes: the peak row by row with as few activations kept as possible, which a run comes to before it fails.
         available_bytes: free memory of the device.
         verdict: "fits", "tight" or "exceeds", by the least; "unmeasured" where rows of the whole context don't fit and
-            nobody knows how long they are.
+            nobody knows how long they are; "nothing" where it would train nothing at all.
         total_steps: None while the number of rows is unknown.
         seconds: shortest and longest time, None while steps or their time are unknown.
         disk_bytes: written to the run folder.
@@ -105,6 +106,7 @@ def plan(
     num_rows: int | None = None,
     longest_tokens: int | None = None,
     step_s: float | None = None,
+    learns_nothing: bool = False,
 ) -> Plan:
     """Estimate a run.
 
@@ -115,6 +117,7 @@ def plan(
         num_rows: training rows, if known.
         longest_tokens: length of the longest example, if known; else the context length is taken.
         step_s: measured time of an update on this device, if known.
+        learns_nothing: whether no row has a token to learn within the context length.
 
     Raises:
         TunesmithError: when the model's card can't be read, as `local_folder` and `read_model_card` say.
@@ -131,6 +134,8 @@ def plan(
     if verdict == "exceeds" and not longest_tokens:
         shortest = sum(_least_parts(spec, hardware, card, 1).values())
         verdict = "unmeasured" if shortest <= hardware.free_bytes else verdict
+    if learns_nothing:
+        verdict = "nothing"
     steps = _total_steps(spec, num_rows)
     seconds = None
     if steps is not None and step_s:
@@ -163,9 +168,9 @@ def _total_steps(spec: RunSpec, num_rows: int | None) -> int | None:
         return spec.schedule.max_steps
     if num_rows is None:
         return None
-    held_out = 0 if spec.evaluation.path else min(num_rows - 1, round(num_rows * spec.evaluation.percent / 100))
+    share = 0.0 if spec.evaluation.path else spec.evaluation.percent
     per_step = spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
-    return math.ceil(spec.schedule.epochs * math.ceil((num_rows - held_out) / per_step))
+    return math.ceil(spec.schedule.epochs * math.ceil((num_rows - num_held_out(num_rows, share)) / per_step))
 
 
 def warmup_note(spec: RunSpec, total_steps: int | None) -> Message | None:

@@ -11,14 +11,15 @@ Events and their fields:
   disk can't be written), done, total, unit; of a pause code and message; of the data rows_per_s and remaining_s (null
   where nobody knows)
 - setup: total_steps, steps_per_epoch, num_train_rows, num_eval_rows, num_skipped_rows, num_truncated_rows,
-  num_trained_tokens, sources (of each data file path, num_train_rows, num_eval_rows and num_epoch_rows, which are its
-  examples in an epoch), num_parameters, num_trainable_parameters, dtype, micro_batch_size,
-  gradient_accumulation_steps, kernels (sentences: what runs fused, what doesn't and why), planned_bytes (on a GPU:
-  expected peak of what PyTorch allocates, null where nobody knows), tried_bytes (on a GPU: that peak in a trial of the
-  largest micro-batch)
+  num_open_rows (cut before what is learned ends), num_trained_tokens, sources (of each data file path, num_train_rows,
+  num_eval_rows and num_epoch_rows, which are its examples in an epoch), num_parameters, num_trainable_parameters,
+  dtype, micro_batch_size, gradient_accumulation_steps, kernels (sentences: what runs fused, what doesn't and why),
+  planned_bytes (on a GPU: expected peak of what PyTorch allocates, null where nobody knows), tried_bytes (on a GPU:
+  that peak in a trial of the largest micro-batch)
 - step: step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes
 - eval: step, loss, num_tokens, seconds
-- sample: step, prompt, text
+- sample: step, prompt, text, cut_at_tokens (where the answer was cut, 0 where the model ended it)
+- answers: step, answers (of each prompt, expected and answer), cuts (of each its cut_at_tokens), seconds
 - checkpoint: step, path (relative to the run folder), bytes, seconds
 - gpu: device, allocated_bytes, reserved_bytes, used_by_others_bytes, total_bytes, utilization_percent, temperature_c,
   power_w, process_bytes, host_used_bytes, host_total_bytes, cpu_machine_percent (of all cores together; before it

@@ -15,7 +15,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.folder_switch import sweep_switches
 from tunesmith_core.json_values import is_count, is_time
 from tunesmith_core.locks import is_locked
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import LISTED, Message, joined
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.process_identity import ProcessIdentity
 from tunesmith_core.protocol import Event, JournalReader
@@ -495,19 +495,45 @@ def _run_folders(parent: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
+LATEST = "latest"
+"""Stands for the run that was created last, where none has this for its id."""
+
+
 def open_run(name: str, runs_dir: Path | None = None) -> Run:
-    """Return the run of an id or of a folder path.
+    """Return the run of an id, of a folder path or of a name that a person gave it, or the latest.
 
     A bare name is an id and never a folder that happens to lie where the person is.
 
     Raises:
-        UserError: `run-not-found`.
+        UserError: `run-not-found`, `run-ambiguous` for the name of several.
     """
     parent = runs_dir or paths.runs_dir()
     path = parent / name if Path(name).name == name != ".." else Path(name)
     if name and "\0" not in name and any(os.path.lexists(path / each) for each in HEADERS):
         return Run(path.absolute())
-    raise TunesmithError("run-not-found", "There is no run named {name!r} in {parent}.", name=name, parent=parent)
+    newest_first = [run for _, run in reversed(dated_runs(parent))]
+    wanted = newest_first[:1] if name == LATEST else called(name, newest_first)
+    if not wanted:
+        raise TunesmithError("run-not-found", "There is no run named {name!r} in {parent}.", name=name, parent=parent)
+    return Run(wanted[0].path.absolute())
+
+
+def called(name: str, runs: Iterable[Run]) -> list[Run]:
+    """Return the one run of a name that a person gave it; [] where none has it.
+
+    Raises:
+        UserError: `run-ambiguous`, with the ids in the order of the runs.
+    """
+    found = [run for run in runs if display_name(run) == name]
+    if len(found) > 1:
+        raise TunesmithError(
+            "run-ambiguous",
+            "{num} runs are named {name!r}, newest first: {ids}.",
+            num=len(found),
+            name=name,
+            ids=joined((run.id for run in found), LISTED),
+        )
+    return found
 
 
 def enter(run: Run) -> Run:

@@ -17,6 +17,8 @@ MOST_STEPS = 10_000_000
 MOST_SOURCES = 1000
 MOST_PROMPTS = 100
 """The model answers them all each time that samples are taken, while training waits."""
+
+MOST_HELD_OUT_PERCENT = 50.0
 NATIVE, WSL = "native", "wsl"
 
 
@@ -419,7 +421,7 @@ class ScheduleSpec:
     warmup_steps: int = declared(
         5,
         label="Warm-up",
-        meaning="Steps in which the learning rate rises from zero.",
+        meaning="Steps in which the learning rate rises from zero. At zero, the first step changes nothing.",
         unit="steps",
         minimum=0,
         maximum=MOST_STEPS,
@@ -441,7 +443,7 @@ class EvaluationSpec:
         meaning="Share of the examples kept for evaluation when there is no separate file. 0 turns evaluation off.",
         unit="%",
         minimum=0.0,
-        maximum=50.0,
+        maximum=MOST_HELD_OUT_PERCENT,
     )
     group_column: str = declared(
         "",

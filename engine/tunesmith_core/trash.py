@@ -19,7 +19,7 @@ from pathlib import Path
 from tunesmith_core import files, paths
 from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.json_values import is_time
-from tunesmith_core.runs import Run
+from tunesmith_core.runs import Run, called
 from tunesmith_core.store import Library
 
 ORIGIN = "origin.json"
@@ -111,14 +111,17 @@ def deleted_runs() -> Iterator[DeletedRun]:
 
 
 def find(name: str) -> DeletedRun:
-    """Return the run of an id that was deleted last.
+    """Return the run of an id that was deleted last, or the one of a name that a person gave it.
 
     Raises:
-        UserError: `run-not-found` when the trash has none.
+        UserError: `run-not-found` when the trash has none, `run-ambiguous` for the name of several.
     """
-    for run in deleted_runs():
+    found = list(deleted_runs())
+    for run in found:
         if run.id == name:
             return run
+    if named := called(name, (Run(run.path) for run in found)):
+        return next(run for run in found if run.path == named[0].path)
     raise TunesmithError(
         "run-not-found",
         "There is no run named {name!r} in the trash.",

@@ -8,9 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from typing import Any
 
 import psutil
+
+SHORTEST_S = 0.5
+"""Over less, the share of the processor means nothing: its clock ticks too rarely, and too much comes out."""
 
 
 class Sensors:
@@ -22,6 +26,7 @@ class Sensors:
         self._nvml: Any = None  # Any: the module pynvml, which has no types
         self._handle: Any = None
         self._process.cpu_percent()
+        self._looked_at_s = time.monotonic()
 
     def read(self) -> dict[str, Any]:  # Any: JSON values
         """Return the present values; sizes in bytes, temperature in degrees Celsius, power in watts."""
@@ -31,9 +36,11 @@ class Sensors:
             "process_bytes": self._process.memory_info().rss,
             "host_used_bytes": memory.total - memory.available,
             "host_total_bytes": memory.total,
-            # psutil sums over the cores.
-            "cpu_machine_percent": round(self._process.cpu_percent() / self._num_cores, 1),
         }
+        if time.monotonic() - self._looked_at_s >= SHORTEST_S:
+            self._looked_at_s = time.monotonic()
+            # psutil sums over the cores.
+            values["cpu_machine_percent"] = min(100.0, round(self._process.cpu_percent() / self._num_cores, 1))
         torch = sys.modules.get("torch")
         # A half-imported torch has no cuda yet, and asking is_initialized never creates a context.
         if torch is not None and hasattr(torch, "cuda") and hasattr(torch.cuda, "is_initialized"):

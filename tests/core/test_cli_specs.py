@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tunesmith_core import cli, cli_specs
 from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
 from tunesmith_core.datafmt.sniffing import Sniffed
+from tunesmith_core.errors import UserError
 from tunesmith_core.planner import Plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -22,6 +24,13 @@ Script = Callable[[dict[str, Any]], None]
 PLAN = Plan({"weights": 1 << 30}, 1 << 30, 1 << 29, 2 << 30, "tight", 10, None, 1 << 20, "low", ())
 
 
+@pytest.fixture
+def spec_file(tmp_path: Path, make_spec: Make, fake_engine: Script) -> str:
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(make_spec().to_dict()))
+    return str(path)
+
+
 def test_plan_warns_of_plain_text_for_a_model_with_a_template(
     make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -29,7 +38,7 @@ def test_plan_warns_of_plain_text_for_a_model_with_a_template(
     rows = tmp_path / "pairs.csv"
     rows.write_text("question,answer\nWho?,Me.\n")
     spec, path = make_spec(), tmp_path / "raw.json"
-    spec.data.sources[0].path = str(rows)
+    spec.data.sources[0].path, spec.evaluation.percent = str(rows), 0.0
     path.write_text(json.dumps(spec.to_dict()))
     assert cli.main(["plan", str(path)]) == 0
     assert "plain text" not in capsys.readouterr().err
@@ -135,3 +144,37 @@ def test_preview_names_the_file_of_a_row_where_there_are_several(
         fake_engine({"preview": {"rows": [row], "reasons": reasons}})
         assert cli.main(["preview", str(path)]) == 0
         assert capsys.readouterr().out.startswith(words)
+
+
+LOOKED = {"is_complete": True, "num_rows": 3, "num_untrained": 0, "longest_tokens": 90, "notes": ["Rows cut: 3 of 3."]}
+
+
+def test_plan_tells_how_many_rows_are_cut(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **named: given.update(named) or PLAN)
+    fake_engine({"preview": LOOKED})
+    assert cli.main(["plan", spec_file]) == 0
+    shown = capsys.readouterr()
+    assert "Rows cut: 3 of 3." in shown.err
+    assert "The run fits, but only just." in shown.out
+    assert (given["longest_tokens"], given["learns_nothing"]) == (90, False)
+
+
+def test_plan_says_where_nothing_can_be_learned(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned(*_: object, learns_nothing: bool, **__: object) -> Plan:
+        return replace(PLAN, verdict="nothing") if learns_nothing else PLAN
+
+    monkeypatch.setattr(cli_specs.planner, "plan", planned)
+    fake_engine({"preview": LOOKED | {"num_untrained": 3}})
+    assert cli.main(["plan", spec_file]) == 0
+    shown = capsys.readouterr().out
+    assert "Nothing would be learned" in shown
+    assert "fits" not in shown
+    fake_engine({"preview": {"error": UserError("dataset-chat-template-missing", "no template").to_dict()}})
+    assert cli.main(["plan", spec_file]) == 0
+    shown_too = capsys.readouterr()
+    assert ("fits" in shown_too.out, "no template" in shown_too.err) == (True, True)

@@ -43,7 +43,7 @@ def run(make_spec: Make) -> Run:
 def test_figures_are_texts() -> None:
     assert evaluations.figures(FOUND) == [
         ("loss", "2.000", "1.000", "-1.000 (-1.500 … -0.500)", "<0.001"),
-        ("choice", "25%", "50%", "+25 (-10 … +60)", "0.031"),
+        ("choice", "25%", "50%", "+25 points (-10 … +60)", "0.031"),
         ("general", "90%", "80%", "", "1.000"),
     ]
     assert len(evaluations.figures(FOUND | {"general": None})) == 2
@@ -140,7 +140,7 @@ def test_the_command_shows_a_table(
     monkeypatch.setattr(command, "conduct", conduct)
     assert cli.main(["evaluate", run.id, "--rows", "7", "--checkpoint", "10", "--matches", "^a+$"]) == 0
     shown = capsys.readouterr().out
-    assert "right choice       25%     50%    +25 (-10 … +60)           0.031" in shown
+    assert "right choice       25%     50%    +25 points (-10 … +60)    0.031" in shown
     assert "Better than the base model: loss.\n" in shown
     assert "0.7 less makes each of them twice as likely" in shown, "nats are explained"
     assert "evaluation: /runs/told/evaluations/e.json" in shown
@@ -203,7 +203,7 @@ def test_the_report_has_the_table(run: Run, capsys: pytest.CaptureFixture[str]) 
     evaluations.save(run, FOUND)
     assert cli.main(["report", run.id]) == 0
     text = run.report_path.read_text(encoding="utf-8")
-    assert "<tr><td>right choice</td><td>25%</td><td>50%</td><td>+25 (-10 … +60)</td><td>0.031</td></tr>" in text
+    assert "<tr><td>right choice</td><td>25%</td><td>50%</td><td>+25 points (-10 … +60)</td><td>0.031</td></tr>" in text
     assert "<p>Better than the base model: loss.</p>" in text
     assert "right choice: the expected answers are 3 choices" in text
     capsys.readouterr()

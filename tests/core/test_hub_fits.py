@@ -45,6 +45,6 @@ def test_a_small_model_is_judged_alike_by_its_size_and_by_its_shapes() -> None:
     shapes = usual_card(135_000_000)
     small = dataclasses.replace(shapes, num_layers=30, hidden_size=576, intermediate_size=1536, vocab_size=49_152)
     computer = Hardware("cpu", "CPU", 16 * GIB, 12 * GIB, 16 * GIB, 12 * GIB, 0, (0, 0))
-    assert fits(small, computer) == likely_fits(135_000_000, computer) == {"qlora": "fits", "lora": "fits"}
+    assert fits(small, computer) == likely_fits(135_000_000, computer) == {"lora": "fits"}
     run = plan(RunSpec(), computer, card=small, longest_tokens=USUAL_TOKENS)
     assert run.verdict == "fits"

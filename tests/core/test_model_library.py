@@ -13,7 +13,8 @@ import pytest
 from tunesmith_core import cli, downloads, hub, hub_token, model_library, paths, trash
 from tunesmith_core.downloads import Download
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.hardware import detect_hardware
+from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.hub_fits import usual_card
 from tunesmith_core.hub_repository import HubFile, HubModel
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import create_run
@@ -70,7 +71,7 @@ def test_a_list_of_everything(downloaded: Path, person: Path, make_spec: Make, c
     broken, whole = answer["models"]
     assert (broken["name"], broken["problem"]["code"]) == ("broken", "model-files-missing-or-corrupt")
     assert (whole["name"], whole["kept_by"], whole["runs"]) == ("org/name", "tunesmith", [used.id])
-    assert whole["fits"].keys() == {"qlora", "lora"}
+    assert "lora" in whole["fits"]
     assert [each["id"] for each in answer["unfinished"]] == ["org/begun"]
     assert cli.main(["models", "list"]) == 0
     captured = capsys.readouterr()
@@ -143,7 +144,24 @@ def test_other_programs_may_keep_their_models_elsewhere(
 
 def test_a_device_for_the_fit() -> None:
     found = detect_hardware()
-    assert model_library.training_hardware(iter(found)) in found
+    device = model_library.training_hardware(iter(found))
+    assert device.name in [each.name for each in found]
+    assert device.free_bytes == device.total_bytes, "a badge does not jump with what else is running"
+
+
+def test_without_a_gpu_nothing_fits_for_qlora() -> None:
+    card = usual_card(135_000_000)
+    processor = Hardware("cpu", "x86", 16 << 30, 16 << 30, 16 << 30, 16 << 30)
+    assert model_library.fits(card, processor) == {"lora": "fits"}
+    assert "16.0 GiB. QLoRA needs a GPU." in model_library.fits_note(processor)
+    gpu = Hardware("cuda", "RTX 3060", 12 << 30, 12 << 30, 16 << 30, 16 << 30, 0, (8, 6))
+    assert model_library.fits(card, gpu).keys() == {"qlora", "lora"}
+    assert model_library.fits_note(gpu) == "“Fits” compares a model with the total memory of RTX 3060, 12.0 GiB."
+
+
+def test_folders_of_earlier_runs_are_those_that_are_there(model_folder: Path, tmp_path: Path) -> None:
+    named = {"c": str(model_folder), "b": str(tmp_path / "gone"), "a": "org/name", "0": str(model_folder)}
+    assert model_library.folders_of_runs(named) == [str(model_folder)]
 
 
 def test_verify_and_what_changed(downloaded: Path, capsys: Any) -> None:

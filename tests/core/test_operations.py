@@ -446,7 +446,7 @@ def test_help_explains_every_option_in_both_languages(kind: Kind, monkeypatch: p
     names = {field.name for field in dataclasses.fields(kind.spec)}
     assert kind.options.keys() == names - {"run"}
     shown = parser.format_help()
-    assert "name of a run, as `tunesmith runs` lists it, or its folder" in shown
+    assert "a run: its name, its id as `tunesmith runs` lists it, its folder, or `latest`" in shown
     for name, words in kind.options.items():
         assert words in shown
         assert said(words, "zh_CN") != words, f"{kind.name} --{name} has no Chinese"

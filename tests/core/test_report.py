@@ -124,6 +124,29 @@ def test_what_is_not_fast_is_said_with_its_reason() -> None:
     ]
 
 
+def test_on_a_processor_no_path_is_called_fast() -> None:
+    reason = Message("The CPU uses plain PyTorch.")
+    sentences = [
+        Message(kernel_words.FUSED.template, num_fused=3, num_layers=3),
+        Message(kernel_words.TWINS.template, names="glu, rope", reason=reason),
+    ]
+    assert list(kernel_words.summary(sentences)) == [
+        "None: all operations ran in plain PyTorch. The CPU uses plain PyTorch."
+    ]
+
+
+def test_epochs_are_those_that_were_trained(make_spec: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = make_spec("steps")
+    spec.schedule.max_steps = 15
+    run = create_run(spec)
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("setup", total_steps=15, steps_per_epoch=3)
+        journal.write("step", step=15, loss=1.0)
+    text = report_of(run, capsys)
+    assert "<th>Epochs</th><td>5</td>" in text
+    assert text.count("<th>Epochs</th>") == 1, "the setting was not used"
+
+
 def test_the_page_tells_which_rows_came_from_which_file(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     counts = {"num_train_rows": 80, "num_eval_rows": 5, "num_epoch_rows": 1200}
     sources = [{"path": "/data/one.jsonl", **counts}, {"path": "/data/<b>.csv", **counts, "num_epoch_rows": 7}]

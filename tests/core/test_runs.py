@@ -113,6 +113,34 @@ def test_runs_are_opened_by_id_or_folder(make_spec: Make, tmp_path: Path) -> Non
         assert caught.value.code == "run-not-found"
 
 
+def test_runs_are_opened_by_the_name_that_a_person_gave(make_spec: Make) -> None:
+    run = create_run(make_spec("My chat (2)"))
+    create_run(make_spec("other"))
+    assert run.id != "My chat (2)"
+    assert open_run("My chat (2)") == run
+
+
+def test_a_name_of_several_runs_lists_them_newest_first(make_spec: Make) -> None:
+    runs = [create_run(make_spec(name)) for name in ("one", "two", "three")]
+    for number, run in enumerate(runs):
+        files.atomic_write_json(run.spec_path, {**files.read_json(run.spec_path), "name": "the same"})
+        header = run.path / "run.json"
+        files.atomic_write_json(header, {**files.read_json(header), "created_at": 1000.0 + number})
+    with pytest.raises(UserError) as caught:
+        open_run("the same")
+    assert caught.value.code == "run-ambiguous"
+    assert caught.value.message == "3 runs are named 'the same', newest first: three-01, two-01, one-01."
+
+
+def test_the_latest_run_is_opened_by_that_word(make_spec: Make) -> None:
+    with pytest.raises(UserError):
+        open_run("latest")
+    for number, name in enumerate(("b", "a")):
+        header = create_run(make_spec(name)).path / "run.json"
+        files.atomic_write_json(header, {**files.read_json(header), "created_at": 1000.0 - number})
+    assert open_run("latest").id == "b-01"
+
+
 def test_a_damaged_run_is_still_listed(make_spec: Make) -> None:
     run = create_run(make_spec("r"))
     (run.path / "run.json").write_text("[]")

@@ -263,3 +263,9 @@ def test_a_name_that_is_no_text_goes_to_the_trash_and_back(make_spec: Make) -> N
     (deleted,) = trash.deleted_runs()
     assert deleted.id == run.id
     assert tree(trash.restore(deleted).path) == before
+
+
+def test_a_deleted_run_is_found_by_its_name(make_spec: Make) -> None:
+    run = create_run(make_spec("My chat (2)"))
+    trash.delete(run)
+    assert trash.find("My chat (2)").id == run.id

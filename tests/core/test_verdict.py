@@ -185,7 +185,7 @@ def test_a_loss_that_still_falls_needs_more_steps() -> None:
 def test_a_next_step_changes_settings(step: NextStep, changes: dict[str, Any], label: str) -> None:
     spec = RunSpec.from_dict({"version": 1, "name": "r", "model": {"path": "/m"}, "data": {"path": "/d"}})
     assert spec.optimizer.learning_rate == 2e-4
-    assert step.changes(spec, 30) == changes
+    assert step.changes(spec, 30, 400) == changes
     assert step.label == label
     with_changes(spec, changes)
 

@@ -19,6 +19,7 @@ from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.asked import candidates, choose, question_in
 from tunesmith_engine.train import asking
 from tunesmith_engine.train.asking import Asking
+from tunesmith_engine.train.evaluate import Written
 
 Make = Callable[..., RunSpec]
 New = Callable[[RunSpec], Run]
@@ -94,6 +95,7 @@ class Host:
         self.stops = False
 
     def event(self, kind: str, /, **data: Any) -> None:
+        assert data["cuts"] == [7] * len(data["answers"])
         self.told.append((kind, data["step"], [each["answer"] for each in data["answers"]]))
 
     def warning(self, code: str, message: str) -> None:
@@ -109,7 +111,12 @@ def made(host: Host, answer: Callable[..., str | None]) -> Asking:
     rows = [row((2, False), (length, True), first=10 * length) for length in range(1, 5)]
     data = SimpleNamespace(eval=rows, questions=dict.fromkeys(range(4), "?"))
     tokenizer = SimpleNamespace(decode=lambda tokens, skip_special_tokens: f" {tokens} {skip_special_tokens}")
-    return Asking(host, SimpleNamespace(data=data, tokenizer=tokenizer), answer)  # type: ignore[arg-type]
+
+    def written(*asked: object) -> Written | None:
+        text = answer(*asked)
+        return None if text is None else Written(text, 7)
+
+    return Asking(host, SimpleNamespace(data=data, tokenizer=tokenizer), written)  # type: ignore[arg-type]
 
 
 def test_what_can_not_be_answered_ends_a_round() -> None:

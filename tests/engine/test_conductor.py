@@ -20,6 +20,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_engine.train import conductor as conductor_module
 from tunesmith_engine.train.checkpoint import Snapshot
 from tunesmith_engine.train.conductor import Conductor, Progress
+from tunesmith_engine.train.evaluate import Written
 from tunesmith_engine.train.metrics import StepReport
 
 BACK = ["clock", "alive"]
@@ -121,12 +122,12 @@ class World:
     def prompt_tokens(self, prompt: str, should_stop: Callable[[], bool]) -> list[int] | None:
         return None if should_stop() else list(prompt.encode())
 
-    def answer(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> str | None:
+    def answer(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> Written | None:
         assert max_tokens == self.parts.spec.evaluation.sample_max_tokens
         answer = self.answers.get(bytes(prompt).decode(), "Ho")
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return None if answer is None else Written(answer, 9 if answer == "Well" else 0)
 
     def comparison(self, step: int, is_over: Callable[[], bool]) -> dict[str, Any] | None:
         return None if is_over() else self.compared
@@ -349,8 +350,8 @@ def test_samples_that_fail_are_warnings(make: Make) -> None:
     conductor.progress.base_model_seen = True
     world.train(conductor)
     assert world.events("sample") == [
-        {"step": 2, "prompt": "none", "text": "Ho"},
-        {"step": 2, "prompt": "fine", "text": "Well"},
+        {"step": 2, "prompt": "none", "text": "Ho", "cut_at_tokens": 0},
+        {"step": 2, "prompt": "fine", "text": "Well", "cut_at_tokens": 9},
     ]
     short, broken = (line for line in world.lines() if line.startswith("warning"))
     assert short == "warning cuda-oom: There was not enough memory for a sample. It was skipped."

@@ -91,6 +91,7 @@ def test_a_cut_through_an_answer_is_a_warning_with_what_to_do(
     (note,) = prepare(spec, tokenizer).notes.values()
     assert preview(spec, tokenizer, 1)["notes"] == [note]
     assert "24 tokens: 2 of 3. In 1 of them, the end of an answer is lost" in note
+    assert prepare(spec, tokenizer).stats.num_open_rows == 1
     (note,) = prepare(tiny_spec(data={"path": path, "context_length": longest - 10}), tokenizer).notes.values()
     assert "1 of 3. To keep" in note
     assert f"raise the context length to {longest} tokens, or skip" in note

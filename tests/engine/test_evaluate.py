@@ -102,9 +102,17 @@ def test_an_answer_is_the_likeliest_and_ends_where_the_model_or_the_tokenizer_sa
     tokenizer = SimpleNamespace(eos_token_id=own, pad_token_id=5, decode=decode)
     model = Speaker(ends)
     said = "[7, 8]" if 2 in (expected or []) else "[7, 8, 2]"
-    assert generate(PlainDecoder(model, compute()), model, tokenizer, [3, 4], 11) == said  # type: ignore[arg-type]
+    assert generate(PlainDecoder(model, compute()), model, tokenizer, [3, 4], 11).text == said  # type: ignore[arg-type]
     config = model.asked["generation_config"]
     assert (config.do_sample, config.max_new_tokens, config.use_cache) == (False, 11, True)
     assert (config.pad_token_id, config.eos_token_id) == (expected[0] if expected else 0, expected or [2**31 - 1])
     assert (model.asked["input_ids"].tolist(), model.asked["attention_mask"].tolist()) == ([[3, 4]], [[1, 1]])
     assert model.training
+
+
+@pytest.mark.parametrize(("max_tokens", "end", "cut_at"), [(3, 9, 3), (4, 9, 0), (3, 2, 0)])
+def test_an_answer_that_reached_the_limit_is_cut(max_tokens: int, end: int, cut_at: int) -> None:
+    tokenizer = SimpleNamespace(eos_token_id=end, pad_token_id=5, decode=lambda tokens, skip_special_tokens: "")
+    model = Speaker(end)
+    written = generate(PlainDecoder(model, compute()), model, tokenizer, [3, 4], max_tokens)  # type: ignore[arg-type]
+    assert written.cut_at == cut_at

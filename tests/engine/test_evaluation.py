@@ -180,6 +180,7 @@ def test_a_difference_has_an_interval_and_a_chance() -> None:
     noise = difference([0.0, 1.0] * 10, [1.0, 0.0] * 10)
     assert noise["gain"]["low"] < 0 < noise["gain"]["high"]
     assert noise["p"] > 0.9
+    assert difference([0.0] * 6, [1.0] * 6)["p"] == 2 / 64, "all ways to exchange six pairs"
     assert difference([0.0] * 4, [1.0] * 4)["gain"] is None, "too few rows tell nothing"
 
 

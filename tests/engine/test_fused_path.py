@@ -57,7 +57,7 @@ def test_a_run_says_what_is_fused(tiny_spec: MakeSpec, new_run: NewRun) -> None:
     run = new_run(tiny_spec())
     assert train(run) == 0
     sentences = " ".join(setup_of(run)["kernels"])  # type: ignore[arg-type]
-    assert "2 of 2 layers are fully fused" in sentences
+    assert "2 of 2 layers run on Tunesmith's own path" in sentences
     assert "Attention: " in sentences
     assert "In plain PyTorch: rms_norm" in sentences
     assert not events(run, "warning")
@@ -126,7 +126,7 @@ def test_rows_are_packed_without_padding(tiny_spec: MakeSpec, new_run: NewRun, m
 
 
 def test_plan_check_takes_the_way_of_the_run(tiny_spec: MakeSpec) -> None:
-    assert "layers are fully fused" in checked(tiny_spec())["kernels"][0]
+    assert "layers run on Tunesmith's own path" in checked(tiny_spec())["kernels"][0]
     assert checked(tiny_spec(**PLAIN))["kernels"][0].startswith("The model runs in plain PyTorch")
 
 

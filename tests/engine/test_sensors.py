@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import platform
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from tunesmith_core.messages import said
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine import device
+from tunesmith_engine import device, sensors
 from tunesmith_engine.sensors import Sensors
 
 
 def test_processor_is_a_share_of_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "cpu_count", lambda: 2)
-    monkeypatch.setattr(psutil.Process, "cpu_percent", lambda _process: 148.0)
-    values = Sensors().read()
+    told = iter([0.0, 148.0, 476.0])
+    monkeypatch.setattr(psutil.Process, "cpu_percent", lambda _process: next(told))
+    clock = iter([10.0, 10.1, 10.7, 10.7, 12.0, 12.0])
+    monkeypatch.setattr(sensors, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    read = Sensors()
+    assert "cpu_machine_percent" not in read.read(), "too soon to tell"
+    values = read.read()
     assert values["cpu_machine_percent"] == 74.0
     assert "cpu_percent" not in values
+    assert read.read()["cpu_machine_percent"] == 100.0
 
 
 @pytest.mark.parametrize(

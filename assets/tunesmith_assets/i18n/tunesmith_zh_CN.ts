@@ -3392,10 +3392,6 @@ The report is in {path}.</source>
         <translation>{num_documents} 个长度为 {shortest} 到 {longest} 个词元的文档（上限 {max_length}，{num_bounds} 个边界）没有覆盖 {num_tokens} 个词元。</translation>
     </message>
     <message>
-        <source>{num_fused} of {num_layers} layers are fully fused.</source>
-        <translation>{num_layers} 层中有 {num_fused} 层完全融合。</translation>
-    </message>
-    <message>
         <source>{num_tokens} tokens don&apos;t fit into buffers for {capacity_tokens}.</source>
         <translation>{num_tokens} 个词元放不进容量为 {capacity_tokens} 的缓冲区。</translation>
     </message>
@@ -5393,6 +5389,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>不能大于 {limit}</translation>
     </message>
     <message>
+        <source>name or id of a run, as `tunesmith trash` lists it</source>
+        <translation>运行的名称或 ID（见 `tunesmith trash` 的列表）</translation>
+    </message>
+    <message>
         <source>the file is cut short: {size:,.1f} of {needed:,.1f} MiB</source>
         <translation>文件不完整：只有 {size:,.1f} MiB，应为 {needed:,.1f} MiB</translation>
     </message>
@@ -5439,6 +5439,18 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{kind} files are read by the engine only.</source>
         <translation>{kind} 文件只能由引擎读取。</translation>
+    </message>
+    <message>
+        <source>{mean} points ({low} … {high})</source>
+        <translation>{mean} 个百分点（{low} … {high}）</translation>
+    </message>
+    <message>
+        <source>{num_fused} of {num_layers} layers run on Tunesmith&apos;s own path.</source>
+        <translation>{num_layers} 层中有 {num_fused} 层使用 Tunesmith 自己的计算路径。</translation>
+    </message>
+    <message>
+        <source>{num} runs are named {name!r}, newest first: {ids}.</source>
+        <translation>有 {num} 个运行名为 {name!r}，从新到旧：{ids}。</translation>
     </message>
     <message>
         <source>{path} can&apos;t use the chat template {name}: its vocabulary lacks {tokens}.</source>
@@ -5641,6 +5653,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{reason}</translation>
     </message>
     <message>
+        <source>{reason} Add more rows.</source>
+        <translation>{reason}请添加更多数据行。</translation>
+    </message>
+    <message>
+        <source>{reason} Hold out {percent}% or more.</source>
+        <translation>{reason}请留出 {percent}% 或更多。</translation>
+    </message>
+    <message>
         <source>{rows:,} rows. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can&apos;t.</source>
         <translation>共 {rows:,} 行：{good:,} 行可用于训练（其中 {remarked:,} 行有提示），{bad:,} 行不可用。</translation>
     </message>
@@ -5703,6 +5723,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{who} was better in {better} of {num} votes (95% interval {low} to {high}).</source>
         <translation>{num} 票中有 {better} 票认为{who}更好（95% 区间 {low} 到 {high}）。</translation>
+    </message>
+    <message>
+        <source>“Fits” compares a model with the total memory of this computer, {size}.</source>
+        <translation>“适合”按这台电脑的内存总量（{size}）判断。</translation>
+    </message>
+    <message>
+        <source>“Fits” compares a model with the total memory of {name}, {size}.</source>
+        <translation>“适合”按 {name} 的显存总量（{size}）判断。</translation>
     </message>
     <message>
         <source>damaged</source>
@@ -6539,6 +6567,18 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>请换一个名称，或替换该数据集的文件。</translation>
     </message>
     <message>
+        <source>Several runs have this name</source>
+        <translation>有多个运行使用这个名称</translation>
+    </message>
+    <message>
+        <source>A name alone does not tell which run is meant.</source>
+        <translation>仅凭名称无法确定是哪个运行。</translation>
+    </message>
+    <message>
+        <source>Use the id of one of them instead.</source>
+        <translation>请改用其中一个运行的 ID。</translation>
+    </message>
+    <message>
         <source>The checkpoint no longer fits the run</source>
         <translation>检查点与本次运行已不匹配</translation>
     </message>
@@ -6593,6 +6633,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Continue. If you need exactly the same numbers, stop without saving, undo the named changes and resume.</source>
         <translation>可以继续运行。如需完全一致的数值，请不保存停止，撤销所列改动后再继续。</translation>
+    </message>
+    <message>
+        <source>Raise the context length</source>
+        <translation>增大上下文长度</translation>
     </message>
     <message>
         <source>Read as Big5 (Traditional Chinese)</source>
@@ -6899,6 +6943,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>共 {total:,} 行，留出 {num:,} 行，因为“{column}”列的各组保持完整。</translation>
     </message>
     <message>
+        <source>Held-out rows: {held_out} of {num_rows}. With fewer than {least}, nobody can tell whether the model improved.</source>
+        <translation>{num_rows} 行中留出 {held_out} 行。少于 {least} 行时，无法判断模型是否有提升。</translation>
+    </message>
+    <message>
         <source>Hindi</source>
         <translation>印地语</translation>
     </message>
@@ -7039,6 +7087,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>还没有投票。</translation>
     </message>
     <message>
+        <source>None: all operations ran in plain PyTorch. {reason}</source>
+        <translation>无：所有运算都由原生 PyTorch 完成。{reason}</translation>
+    </message>
+    <message>
         <source>Norwegian</source>
         <translation>挪威语</translation>
     </message>
@@ -7069,6 +7121,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Nothing was installed. Run: tunesmith harness --yes</source>
         <translation>没有安装任何内容。请运行：tunesmith harness --yes</translation>
+    </message>
+    <message>
+        <source>Nothing would be learned: no row has a token to learn within the context length.</source>
+        <translation>学不到任何内容：在上下文长度之内，没有一行含有可学习的词元。</translation>
     </message>
     <message>
         <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
@@ -7181,6 +7237,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>QLoRA</source>
         <translation>QLoRA</translation>
+    </message>
+    <message>
+        <source>QLoRA needs a GPU.</source>
+        <translation>QLoRA 需要 GPU。</translation>
     </message>
     <message>
         <source>Questions and answers: the column {prompt} asks, and {completion} answers.</source>
@@ -7723,6 +7783,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正则表达式；统计有多少回答与之匹配，(?i) 表示忽略大小写</translation>
     </message>
     <message>
+        <source>a run: its name, its id as `tunesmith runs` lists it, its folder, or `latest`</source>
+        <translation>运行：名称、ID（见 `tunesmith runs` 的列表）、文件夹，或 `latest`（最新的运行）</translation>
+    </message>
+    <message>
         <source>a social security number</source>
         <translation>社会安全号码</translation>
     </message>
@@ -7925,6 +7989,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>downloading</source>
         <translation>正在下载</translation>
+    </message>
+    <message>
+        <source>epochs</source>
+        <translation>轮数</translation>
     </message>
     <message>
         <source>evaluation data, which must not be trained on</source>
@@ -8405,14 +8473,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>name of a model, as `tunesmith models list` shows it, or its folder</source>
         <translation>模型名称（如 `tunesmith models list` 所示）或其文件夹</translation>
-    </message>
-    <message>
-        <source>name of a run, as `tunesmith runs` lists it, or its folder</source>
-        <translation>运行的名称（见 `tunesmith runs`）或它的文件夹</translation>
-    </message>
-    <message>
-        <source>name of a run, as `tunesmith trash` lists it</source>
-        <translation>运行的名称，见 `tunesmith trash` 的列表</translation>
     </message>
     <message>
         <source>name of the data set</source>
@@ -10607,10 +10667,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>预热</translation>
     </message>
     <message>
-        <source>Steps in which the learning rate rises from zero.</source>
-        <translation>学习率从零上升所用的步数。</translation>
-    </message>
-    <message>
         <source>Seed</source>
         <translation>随机种子</translation>
     </message>
@@ -10909,6 +10965,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Quantization</source>
         <translation>量化</translation>
+    </message>
+    <message>
+        <source>Steps in which the learning rate rises from zero. At zero, the first step changes nothing.</source>
+        <translation>学习率从零逐步升高所用的步数。第一步的学习率为零，不会改变模型。</translation>
     </message>
     <message>
         <source>auto uses the GPU if there is one. cpu, cuda or cuda:1 chooses a device, numbered as in nvidia-smi.</source>
@@ -11726,6 +11786,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>已完成：适配器可以使用了</translation>
     </message>
     <message>
+        <source>Finished, but most answers were cut before their end</source>
+        <translation>已完成，但大多数回答在结尾前被截断</translation>
+    </message>
+    <message>
         <source>Finished, but the adapter is missing</source>
         <translation>已完成，但适配器缺失</translation>
     </message>
@@ -11838,6 +11902,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Learning rate</source>
         <translation>学习率</translation>
+    </message>
+    <message>
+        <source>The warm-up begins at 0, so the first step changes nothing.</source>
+        <translation>预热从 0 开始，因此第一步不会改变模型。</translation>
     </message>
     <message>
         <source>Gradient norm</source>
@@ -14346,8 +14414,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>模型</translation>
     </message>
     <message>
-        <source>Choose a model, or type a folder or hub id</source>
-        <translation>选择模型，或输入文件夹或模型站编号</translation>
+        <source>Choose a model</source>
+        <translation>请选择模型</translation>
     </message>
     <message>
         <source>Browse for a model folder</source>
@@ -14513,6 +14581,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Does not fit</source>
         <translation>放不下</translation>
+    </message>
+    <message>
+        <source>Nothing to learn</source>
+        <translation>没有可学的内容</translation>
     </message>
     <message>
         <source>Check first</source>
@@ -15021,6 +15093,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Trains one step on the longest examples to measure memory and time.</source>
         <translation>用最长的样本训练一步，测量内存和时间。</translation>
+    </message>
+    <message>
+        <source>Time based on the run “%1” with the same model and method.</source>
+        <translation>时间根据运行“%1”（相同的模型和方法）估算。</translation>
     </message>
     <message>
         <source>Minimum memory</source>
@@ -16092,6 +16168,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>step %1</source>
         <translation>第 %1 步</translation>
     </message>
+    <message>
+        <source>before training</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>cut at %1 tokens</source>
+        <translation>在 %1 个词元处截断</translation>
+    </message>
 </context>
 <context>
     <name>SamplesPane</name>
@@ -16106,6 +16190,22 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Ask</source>
         <translation>提问</translation>
+    </message>
+    <message>
+        <source>Samples of which step</source>
+        <translation>显示哪一步的样例</translation>
+    </message>
+    <message>
+        <source>All steps</source>
+        <translation>所有步</translation>
+    </message>
+    <message>
+        <source>Before training</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>Step %1</source>
+        <translation>第 %1 步</translation>
     </message>
     <message>
         <source>Answered at step %1.</source>

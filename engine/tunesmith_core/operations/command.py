@@ -15,7 +15,7 @@ from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.runs import open_run
 
-RUN_HELP = Message("name of a run, as `tunesmith runs` lists it, or its folder")
+RUN_HELP = Message("a run: its name, its id as `tunesmith runs` lists it, its folder, or `latest`")
 
 
 def add_arguments(parser: ArgumentParser, kind: Kind, without: Collection[str] = ()) -> None:

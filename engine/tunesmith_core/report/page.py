@@ -227,10 +227,16 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
         *_sources(setup),
         (Message("state"), said(Message(status.state.value))),
         (Message("steps"), f"{status.step} / {status.total_steps}"),
+        (Message("epochs"), _epochs(status.step, setup.get("steps_per_epoch"))),
         (Message("started"), datetime.datetime.fromtimestamp(created).isoformat(" ", "minutes") if created else None),
         (Message("duration"), terminal.duration(seconds) if seconds else None),
         (Message("trained parameters"), setup.get("num_trainable_parameters")),
     ]
+
+
+def _epochs(step: int, steps_per_epoch: int | None) -> str | None:
+    """How often the training rows were in fact taken."""
+    return f"{step / steps_per_epoch:.3g}" if steps_per_epoch else None
 
 
 def _sources(setup: dict[str, Any]) -> list[tuple[str, object]]:  # Any: JSON values
@@ -256,7 +262,8 @@ def _settings(spec: RunSpec) -> list[tuple[str, object]]:
     return [
         (setting.declaration.label, _shown(setting.get(spec), setting.declaration.zero))
         for setting in iter_settings()
-        if setting.section in TOLD_SECTIONS
+        # Where the number of steps is set, epochs say nothing.
+        if setting.section in TOLD_SECTIONS and not (spec.schedule.max_steps and setting.path == "schedule.epochs")
     ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from tunesmith_core.held_out import num_held_out
+
 
 def epoch_order(num_rows: int, seed: int, epoch: int, shuffle: bool) -> list[int]:
     """Return the row indices of one epoch, each exactly once.
@@ -36,7 +38,7 @@ def split_rows(
     """
     if percent <= 0 or num_rows < 2:
         return list(range(num_rows)), []
-    num_eval = min(max(1, round(num_rows * percent / 100)), num_rows - 1)
+    num_eval = num_held_out(num_rows, percent)
     sampled = random.Random(f"split {seed}").sample(range(num_rows), num_eval)
     chosen = set(sampled)
     if len(set(contents)) > 1:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunesmith_core.actions import RAISE_CONTEXT
 from tunesmith_core.datafmt import Conversation
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
@@ -46,6 +47,7 @@ class DataStats:
         num_overlong_rows: longer than the context length, where such rows are skipped.
         num_untrained_rows: without any token that counts for the loss.
         num_truncated_rows: cut to the context length.
+        num_open_rows: of these, cut in the middle of what is learned, so that its end is not.
         num_tokens, num_trained_tokens: of the training examples.
         longest_tokens: length of the longest example.
         row_format: how the rows of the first file were read.
@@ -58,6 +60,7 @@ class DataStats:
     num_overlong_rows: int = 0
     num_untrained_rows: int = 0
     num_truncated_rows: int = 0
+    num_open_rows: int = 0
     num_tokens: int = 0
     num_trained_tokens: int = 0
     longest_tokens: int = 0
@@ -238,6 +241,7 @@ def _stats(files: list[_FileRows], cuts: Cuts, rows: RowsWriter, train: list[int
         num_overlong_rows=num_overlong,
         num_untrained_rows=num_untrained,
         num_truncated_rows=cuts.num_cut,
+        num_open_rows=cuts.num_open,
         num_tokens=sum(rows.num_tokens[row] for row in train),
         num_trained_tokens=sum(rows.num_trained_tokens[row] for row in train),
         longest_tokens=max(rows.num_tokens),
@@ -297,11 +301,13 @@ def _raise_nothing_left(path: Path, file: _FileRows, limit: int) -> None:
             path=path,
             num_rows=file.num_untrained_rows,
             limit=limit,
+            actions=(RAISE_CONTEXT,),
         )
     raise TunesmithError(
         "dataset-empty",
         "{path}: all {num_rows} rows are longer than the context length of {limit} tokens.",
         hint=OVERLONG_HINT,
+        actions=(RAISE_CONTEXT,),
         path=path,
         num_rows=file.num_overlong_rows,
         limit=limit,

@@ -78,6 +78,7 @@ class Method(ABC):
             "system_prompt": parts.data.system_prompt,
             "num_skipped_rows": stats.num_skipped_rows,
             "num_truncated_rows": stats.num_truncated_rows,
+            "num_open_rows": stats.num_open_rows,
             "num_trained_tokens": stats.num_trained_tokens,
             "num_parameters": num_parameters(parts.model.get_base_model()),
             "num_trainable_parameters": sum(each.numel() for each in trainable(parts.model).values()),

@@ -14,6 +14,7 @@ from tunesmith_engine.host import Host
 
 if TYPE_CHECKING:
     from tunesmith_engine.train.assembly import Parts
+    from tunesmith_engine.train.evaluate import Written
 
 MAX_TEXT_CHARACTERS = 2000
 ROUND_S = 60.0
@@ -36,7 +37,7 @@ class Asking:
     """
 
     def __init__(
-        self, host: Host, parts: Parts, answer: Callable[[list[int], int, Callable[[], bool]], str | None]
+        self, host: Host, parts: Parts, answer: Callable[[list[int], int, Callable[[], bool]], Written | None]
     ) -> None:
         self.last_step: int | None = None
         self._host, self._answer, self._tokenizer = host, answer, parts.tokenizer
@@ -61,7 +62,8 @@ class Asking:
         """Ask every question and publish the answers as those of a step; a failure is a warning."""
         began_s = time.monotonic()
         self.last_step = step
-        answers = []
+        answers: list[dict[str, str]] = []
+        cuts: list[int] = []
 
         def is_over() -> bool:
             self._host.progress()
@@ -69,15 +71,16 @@ class Asking:
 
         try:
             for asked in self._asked:
-                text = self._answer(list(asked.prompt), asked.max_tokens, is_over)
+                written = self._answer(list(asked.prompt), asked.max_tokens, is_over)
                 if is_over():
                     # The last one may be cut short.
                     break
-                if text is None:
+                if written is None:
                     words = Message("There was not enough memory for an answer. It was skipped.")
                     self._host.warning("cuda-oom", words)
                     break
-                answers.append(self._told(asked, text))
+                answers.append(self._told(asked, written.text))
+                cuts.append(written.cut_at)
         except Exception as error:
             # Training needs no answer, and transformers can't generate with every model that it trains.
             words = Message("Step {step}: {error}", step=step, error=str(error)[:MAX_MESSAGE_CHARS])
@@ -86,7 +89,7 @@ class Asking:
         self._round_s = time.monotonic() - began_s
         self._spent_s += self._round_s
         if answers:
-            self._host.event("answers", step=step, answers=answers, seconds=round(self._round_s, 3))
+            self._host.event("answers", step=step, answers=answers, cuts=cuts, seconds=round(self._round_s, 3))
 
     def _told(self, asked: Asked, text: str) -> dict[str, Any]:  # Any: JSON values
         expected = self._text(asked.expected)

@@ -29,6 +29,7 @@ from tunesmith_engine.patience import Unsaved, write_out
 from tunesmith_engine.train.asking import Asking
 from tunesmith_engine.train.assembly import Parts
 from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
+from tunesmith_engine.train.evaluate import Written
 from tunesmith_engine.train.metrics import StepReport
 from tunesmith_engine.train.saving import Saving
 from tunesmith_engine.train.schedule import StepPlan
@@ -89,7 +90,7 @@ class Trainee(Protocol):
     def prompt_tokens(self, prompt: str, should_stop: Callable[[], bool]) -> list[int] | None:
         """Return the tokens of a prompt, or None when stopped on the way."""
 
-    def answer(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> str | None:
+    def answer(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> Written | None:
         """Return the model's answer to the tokens of a prompt, or None when memory is short; a stop cuts it."""
 
     def snapshot(self, step: int) -> Snapshot:
@@ -329,17 +330,17 @@ class Conductor:
             tokens = self._trainee.prompt_tokens(prompt, self._interrupted)
             if tokens is None:
                 return
-            text = self._trainee.answer(tokens, self._spec.evaluation.sample_max_tokens, self._interrupted)
+            written = self._trainee.answer(tokens, self._spec.evaluation.sample_max_tokens, self._interrupted)
         except Exception as error:
             # Training needs no sample, and transformers can't generate with every model that it trains.
             self._host.warning(
                 "sample-failed", Message("Step {step}: {error}", step=step, error=str(error)[:MAX_MESSAGE_CHARS])
             )
         else:
-            if text is None:
+            if written is None:
                 self._host.warning("cuda-oom", Message("There was not enough memory for a sample. It was skipped."))
             else:
-                self._host.event("sample", step=step, prompt=prompt, text=text)
+                self._host.event("sample", step=step, prompt=prompt, text=written.text, cut_at_tokens=written.cut_at)
         self._back_to_training()
 
     # Commands

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,6 +38,18 @@ def held_out_loss(
     return total.item() / max(1, num_tokens), num_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a model wrote.
+
+    Attributes:
+        cut_at: number of tokens at which it was cut; 0 where the model ended it.
+    """
+
+    text: str
+    cut_at: int = 0
+
+
 def generate(
     decoder: Decoder,
     model: PeftModel,
@@ -44,11 +57,12 @@ def generate(
     prompt: list[int],
     max_tokens: int,
     should_stop: Callable[[], bool] = lambda: False,
-) -> str:
+) -> Written:
     """Return the model's most likely answer to the tokens of a prompt; no memory of it is kept."""
     ends = end_tokens(model.get_base_model(), tokenizer)
     try:
         (answer,) = decoder.generate([prompt], Sampling(max_tokens), ends, should_stop=should_stop)
     finally:
         decoder.release()
-    return str(tokenizer.decode(answer, skip_special_tokens=True)).strip()
+    text = str(tokenizer.decode(answer, skip_special_tokens=True)).strip()
+    return Written(text, max_tokens if len(answer) >= max_tokens else 0)

@@ -24,7 +24,7 @@ from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
 from tunesmith_engine.train.comparison import compare
 from tunesmith_engine.train.conductor import Conductor, Progress
-from tunesmith_engine.train.evaluate import generate, held_out_loss
+from tunesmith_engine.train.evaluate import Written, generate, held_out_loss
 from tunesmith_engine.train.memory_trial import try_longest
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
@@ -158,15 +158,15 @@ class Loop:
         spec = replace(parts.spec, data=replace(parts.spec.data, system_prompt=parts.data.system_prompt))
         return prompt_tokens(spec, parts.folder, prompt, should_stop)
 
-    def answer(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> str | None:
+    def answer(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> Written | None:
         """Return the model's answer to the tokens of a prompt, or None when memory is short."""
-        text = self._generate(prompt, max_tokens, should_stop)
-        if text is None:
+        written = self._generate(prompt, max_tokens, should_stop)
+        if written is None:
             with self.path.out_of_the_way():
-                text = self._generate(prompt, max_tokens, should_stop)
-        return text
+                written = self._generate(prompt, max_tokens, should_stop)
+        return written
 
-    def _generate(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> str | None:
+    def _generate(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> Written | None:
         parts = self.parts
         try:
             with self._at_rest():

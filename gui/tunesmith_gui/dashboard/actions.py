@@ -21,7 +21,7 @@ from tunesmith_gui.dashboard.model import SampleRequest
 from tunesmith_gui.dashboard.report import command_line, diagnostics, written_report
 from tunesmith_gui.export.sheet import open_sheet
 from tunesmith_gui.models.run_row import RunContents, contents_of
-from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec
+from tunesmith_gui.models.run_spec import Proposal, duplicate_spec, fixed_spec
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.save_file import ask_where_to_save
 
@@ -110,8 +110,9 @@ class DashboardActions(QObject):
         """Open the form of another run with what the verdict advises."""
         if (spec := self._spec_to_copy()) is not None:
             model = self._page.model
-            changes = model.verdict().next_steps[place].changes(spec, model.status.step)
-            self._page.navigate.emit("train", with_changes(duplicate_spec(spec), changes))
+            changes = model.verdict().next_steps[place].changes(spec, model.status.step, model.num_rows)
+            proposal = Proposal(with_changes(duplicate_spec(spec), changes), tuple(changes))
+            self._page.navigate.emit("train", proposal)
 
     def _fix(self, name: str) -> None:
         """Do what helps: on the Environment page, in the browser, or in the form of a new run."""
@@ -121,6 +122,9 @@ class DashboardActions(QObject):
         elif action.place == "run":
             if (spec := self._spec_to_copy()) is not None:
                 page.navigate.emit("train", fixed_spec(spec, action.target))
+        elif action.place == "setting":
+            if (spec := self._spec_to_copy()) is not None:
+                page.navigate.emit("train", Proposal(duplicate_spec(spec), (action.target,)))
         elif action.place == "page":
             page.navigate.emit(action.target, None)
         else:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_core.actions import ACTIONS, doable
+from tunesmith_core.actions import ACTIONS, RAISE_CONTEXT, doable
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.explain.catalogue import actions_against
@@ -114,7 +114,7 @@ def _failed(model: DashboardModel, spec: RunSpec | None, ask: Ask, parent: QWidg
         title = fill(translate("Dashboard", "%1 at step %2"), title, number(model.status.step))
     actions = _retries(spec, ask) if error.code == "cuda-oom" and spec is not None else []
     fixes = doable(error.actions or actions_against(error.code))
-    repeats = bool(actions) or any(ACTIONS[name].place == "run" for name in fixes)
+    repeats = bool(actions) or any(ACTIONS[name].place in ("run", "setting") for name in fixes)
     actions += [(core_text(ACTIONS[name].label), partial(ask, f"fix:{name}")) for name in fixes]
     if not repeats and not model.can_resume:
         actions.append((translate("Dashboard", "Change and retry"), lambda: ask("duplicate")))
@@ -187,7 +187,10 @@ def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) ->
         actions.append((translate("Dashboard", "Copy path"), lambda: ask("copy_path")))
     actions.append((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")))
     title = translate("Dashboard", "Finished: the adapter is ready")
-    tone: Tone = "warn" if verdict.outcome in DISAPPOINTING else "ok"
+    if model.lost_ends:
+        actions.insert(0, (core_text(ACTIONS[RAISE_CONTEXT].label), partial(ask, f"fix:{RAISE_CONTEXT}")))
+        title = translate("Dashboard", "Finished, but most answers were cut before their end")
+    tone: Tone = "warn" if model.lost_ends or verdict.outcome in DISAPPOINTING else "ok"
     text = "\n".join([outcome_text(model, verdict, folder), *_data_notes(model)])
     return Banner(tone, title, text, actions=tuple(actions), parent=parent)
 

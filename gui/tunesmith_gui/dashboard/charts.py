@@ -165,6 +165,15 @@ class DashboardCharts(QWidget):
         self.loss = LossCard(self)
         self.device = DeviceCard(self)
         self.rate = ChartCard(self.tr("Learning rate"), "", height_px=140, parent=self)
+        self.from_zero = SafeLabel(
+            self.tr("The warm-up begins at 0, so the first step changes nothing."),
+            role="caption",
+            tone="muted",
+            wrap=True,
+            parent=self.rate,
+        )
+        self.from_zero.hide()
+        self.rate.body.addWidget(self.from_zero)
         self.norm = ChartCard(self.tr("Gradient norm"), "", height_px=140, parent=self)
         self.memory = ChartCard(self.tr("Memory"), self.tr("GiB"), height_px=140, parent=self)
         for card in self._cards:
@@ -208,7 +217,9 @@ class DashboardCharts(QWidget):
         if self._is_news("steps", model.steps.revision, end):
             for card in (self.rate, self.norm):
                 card.set_scale(card.scale, end)
-            self.rate.plot.set_lines([Line(self.tr("learning rate"), steps, model.steps.column("lr"), "line", 0)])
+            rates = model.steps.column("lr")
+            self.rate.plot.set_lines([Line(self.tr("learning rate"), steps, rates, "line", 0)])
+            self.from_zero.setVisible(bool(len(rates) and steps[0] == 1 and rates[0] == 0))
             norms = model.steps.column("grad_norm")
             self.norm.plot.set_lines([Line(self.tr("gradient norm"), steps, norms, "line", 2)])
         if self._is_news("memory", model.memory.revision):

@@ -64,7 +64,7 @@ class EvaluationCard(Card):
         rows: list[tuple[str, ...]] = []
         if found:
             rows = [
-                (core_text(evaluations.METRICS.get(name, name)), *values)
+                (core_text(evaluations.METRICS.get(name, name)), *map(core_text, values))
                 for name, *values in evaluations.figures(found)
             ]
         for line, cells in enumerate([heads, *rows] if rows else []):

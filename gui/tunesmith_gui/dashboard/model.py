@@ -100,11 +100,12 @@ def _pack_one(events: Sequence[Event]) -> EventBatch:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A text the model wrote at a step."""
+    """A text the model wrote at a step; `cut_at` tokens it was cut, 0 where the model ended it."""
 
     step: int
     prompt: str
     text: str
+    cut_at: int = 0
 
 
 @dataclass(slots=True)
@@ -241,7 +242,8 @@ class DashboardModel:
 
     def _on_sample(self, event: Event) -> None:
         data = event.data
-        sample = Sample(int(data.get("step") or 0), str(data.get("prompt") or ""), str(data.get("text") or ""))
+        prompt, text = (str(data.get(name) or "") for name in ("prompt", "text"))
+        sample = Sample(int(data.get("step") or 0), prompt, text, int(data.get("cut_at_tokens") or 0))
         self.samples = [*self.samples, sample][-MAX_SAMPLES:]
         request = self.sample_request
         if request is not None and request.prompt == sample.prompt:
@@ -285,9 +287,17 @@ class DashboardModel:
         self.log.extend(LogLine(t, level, line) for line in text.splitlines() or [""])
 
     def written(self) -> list[Sample]:
-        """What the model wrote: the samples, or, where none were asked for, its newest answers to held-out rows."""
-        answers = [Sample(each.last_step, each.prompt, each.now) for each in self.answers if each.now is not None]
-        return self.samples or answers[::-1]
+        """What the model wrote, the newest last: samples, or answers to held-out rows where no samples were asked for.
+        """
+        if self.samples:
+            return self.samples
+        steps = sorted({step for each in self.answers for step in each.texts})
+        return [
+            Sample(step, each.prompt, each.texts[step], each.cuts.get(step, 0))
+            for step in steps
+            for each in reversed(self.answers)
+            if step in each.texts
+        ]
 
     @property
     def fraction(self) -> float:
@@ -372,6 +382,16 @@ class DashboardModel:
         saved = self.status.last_checkpoint_step > 0
         begun = self.status.state is not RunState.INTERRUPTED or self.status.step > FIRST_SAVED_STEP
         return self.status.state in early and (saved or not begun)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that were trained and held out."""
+        return sum(int(self.setup.get(name) or 0) for name in ("num_train_rows", "num_eval_rows"))
+
+    @property
+    def lost_ends(self) -> bool:
+        """Whether most rows lost the end of what is learned to the context length: the model doesn't know to stop."""
+        return int(self.setup.get("num_open_rows") or 0) * 2 > self.num_rows
 
     def verdict(self) -> Verdict:
         """What came of the run by what it has measured."""

@@ -10,7 +10,7 @@ from tunesmith_gui.dashboard.model import Sample
 from tunesmith_gui.plain_text import paragraphs
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill
+from tunesmith_gui.tr import fill, number
 from tunesmith_gui.widgets.card import line
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
@@ -103,8 +103,11 @@ class SamplesList(QWidget):
     def _add(self, column: QVBoxLayout, sample: Sample, parent: QWidget) -> None:
         row = QHBoxLayout()
         row.setSpacing(SPACE)
-        chip = StatusChip(fill(self.tr("step %1"), sample.step), "neutral", icon_name="sample", parent=parent)
-        row.addWidget(chip)
+        at = fill(self.tr("step %1"), sample.step) if sample.step else self.tr("before training")
+        row.addWidget(StatusChip(at, "neutral", icon_name="sample", parent=parent))
+        if sample.cut_at:
+            cut = fill(self.tr("cut at %1 tokens"), number(sample.cut_at))
+            row.addWidget(StatusChip(cut, "warn", parent=parent))
         row.addWidget(ElidedLabel(sample.prompt, tone="muted", parent=parent), 1)
         column.addLayout(row)
         short, text = self._short, sample.text

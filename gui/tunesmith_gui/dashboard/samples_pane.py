@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
-from tunesmith_gui.dashboard.model import DashboardModel, SampleRequest
+from tunesmith_gui.dashboard.model import DashboardModel, Sample, SampleRequest
 from tunesmith_gui.dashboard.samples_list import SamplesList
+from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -43,9 +44,17 @@ class SamplesPane(QWidget):
         row.addWidget(self.prompt, 1)
         row.addWidget(self.send)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.steps = QComboBox(self)
+        self.steps.setAccessibleName(self.tr("Samples of which step"))
+        self.steps.view().setAccessibleName(self.tr("Samples of which step"))
+        self.steps.currentIndexChanged.connect(lambda _place: self._show_samples())
+        self._samples: list[Sample] = []
+        self._live = False
         self.list = SamplesList(max_shown=MAX_SHOWN, parent=self)
-        for widget in (self._asking, self.words, self.list):
+        for widget in (self._asking, self.words):
             column.addWidget(widget)
+        column.addWidget(self.steps, 0, Qt.AlignmentFlag.AlignLeft)
+        column.addWidget(self.list)
         self._waiting = False
         self._enable()
 
@@ -59,7 +68,27 @@ class SamplesPane(QWidget):
         self.words.setText(text)
         self.words.set_tone(tone)
         self.words.setVisible(bool(text))
-        self.list.set_samples(model.written(), live=state.live)
+        self._samples, self._live = model.written(), state.live
+        self._offer_steps()
+        self._show_samples()
+
+    def _offer_steps(self) -> None:
+        """Offers all steps and each one, the newest first; the chosen one stays."""
+        steps = [None, *sorted({sample.step for sample in self._samples}, reverse=True)]
+        if [self.steps.itemData(place) for place in range(self.steps.count())] == steps:
+            return
+        chosen = self.steps.currentData()
+        with QSignalBlocker(self.steps):
+            self.steps.clear()
+            for step in steps:
+                add_choice(self.steps, self.tr("All steps") if step is None else _step_words(step), step)
+            self.steps.setCurrentIndex(steps.index(chosen) if chosen in steps else 0)
+        self.steps.setVisible(len(steps) > 2)  # all, and more than one
+
+    def _show_samples(self) -> None:
+        chosen = self.steps.currentData()
+        samples = [sample for sample in self._samples if chosen in (None, sample.step)]
+        self.list.set_samples(samples, live=self._live)
 
     def begin(self) -> None:
         """Put the cursor into the field."""
@@ -72,6 +101,12 @@ class SamplesPane(QWidget):
     def _ask(self) -> None:
         if self.send.isEnabled():
             self.asked.emit(self.prompt.text().strip())
+
+
+def _step_words(step: int) -> str:
+    if not step:
+        return tr.translate("SamplesPane", "Before training")
+    return tr.fill(tr.translate("SamplesPane", "Step %1"), tr.number(step))
 
 
 def _words(request: SampleRequest, state: RunState) -> tuple[str, str]:

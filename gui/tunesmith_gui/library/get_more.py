@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QVBoxLayout, QWidget
 
+from tunesmith_core import model_library
 from tunesmith_core.curated_models import CuratedList, curated_models
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hub_repository import HubModel
@@ -28,10 +29,10 @@ from tunesmith_gui.library.offers import (
 from tunesmith_gui.library.row_list import RowList
 from tunesmith_gui.library.shelf import Placed, Shelf
 from tunesmith_gui.page import Page
-from tunesmith_gui.plain_text import add_choice, without_shortcut
+from tunesmith_gui.plain_text import add_choice, set_tip, without_shortcut
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill
+from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.error_banner import Action, error_banner
@@ -166,6 +167,7 @@ class GetMore(QWidget):
         if self._shelf is None or self._shelf.hardware != shelf.hardware:
             self._fits = {}
         self._shelf = shelf
+        set_tip(self.fitting, core_text(model_library.fits_note(shelf.hardware)))
         self._weigh()
 
     def _row(self, offer: Offer) -> OfferRow:

@@ -21,7 +21,7 @@ from tunesmith_gui.library.task_row import TaskRow
 from tunesmith_gui.page import Page
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill, listed, size
+from tunesmith_gui.tr import core_text, fill, listed, size
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.confirm import ConfirmDialog
@@ -109,7 +109,8 @@ class OnComputer(QWidget):
         self.foreign.show_items({each.model.path: each for each in shelf.foreign})
         self._others.setVisible(bool(shelf.foreign))
         words = self.tr("%Ln model(s) take up %1 on this computer.", "", len(shelf.own))
-        self.total.setText(fill(words, size(sum(each.model.size_bytes for each in shelf.own))))
+        total = fill(words, size(sum(each.model.size_bytes for each in shelf.own)))
+        self.total.setText(f"{total}\n{core_text(model_library.fits_note(shelf.hardware))}")
         self.total.setVisible(bool(shelf.own))
         self.empty.setVisible(not shelf.own)
         self.looked.emit()

@@ -18,6 +18,7 @@ def verdict_words(verdict: str) -> tuple[str, str]:
         "fits": (translate("ModelWords", "Fits"), "ok"),
         "tight": (translate("ModelWords", "Tight"), "warn"),
         "exceeds": (translate("ModelWords", "Does not fit"), "error"),
+        "nothing": (translate("ModelWords", "Nothing to learn"), "error"),
         "unmeasured": (translate("ModelWords", "Check first"), "warn"),
     }[verdict]
 

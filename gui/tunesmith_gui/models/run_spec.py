@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_gui.tr import core_text, translate
 
 _LOWER_RATE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A spec for the Train page, and the settings that are proposed for this run and its data only.
+
+    Attributes:
+        settings: paths; the form opens at the first.
+    """
+
+    spec: RunSpec
+    settings: tuple[str, ...]
 
 
 def value_text(value: object) -> str:

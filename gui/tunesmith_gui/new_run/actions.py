@@ -55,7 +55,7 @@ class NewRunActions(QObject):
         self._columns = ColumnMemory()
         self._memory = FormMemory()
         self._draft_number = 0
-        self._touched = False
+        self._touched = self._starts_fresh = False
         self._check: OperationTask | None = None
         self.download = DownloadFirst(self)
         self.download.changed.connect(self._on_download)
@@ -71,6 +71,7 @@ class NewRunActions(QObject):
         self._draft_timer.setInterval(DRAFT_DELAY_MS)
         self._draft_timer.timeout.connect(self.save_draft)
         form.changed.connect(self._on_changed)
+        facts.survey_changed.connect(self._preselect)
         facts.model_changed.connect(self._remember_model)
         facts.data_changed.connect(self._remember_data)
         facts.data_changed.connect(self._recall_columns)
@@ -107,6 +108,17 @@ class NewRunActions(QObject):
         self.recent_changed.emit()
         if not self._touched:
             self._form.load_draft(content.get("form"))
+            self._starts_fresh = "form" not in content
+            self._preselect()
+
+    def _preselect(self) -> None:
+        """Takes the one model of a fresh start, once; where the person has begun, or there are several, none."""
+        survey = self._facts.survey
+        if self._touched or not self._starts_fresh or survey is None:
+            return
+        self._starts_fresh = False
+        if len(survey.models) == 1 and not survey.earlier and not self.recent_models:
+            self.choose_model(self._only_model())
 
     def _on_changed(self, _path: str) -> None:
         self._touched = True
@@ -215,9 +227,9 @@ class NewRunActions(QObject):
         models = self._facts.survey.models if self._facts.survey else ()
         return str(models[0].path) if models else ""
 
-    def take_spec(self, spec: RunSpec) -> None:
-        """Fills the form from a run to repeat."""
-        self._form.load_spec(spec)
+    def take_spec(self, spec: RunSpec, proposed: tuple[str, ...] = ()) -> None:
+        """Fills the form from a run to repeat, with what is proposed for its data only."""
+        self._form.load_spec(spec, proposed)
 
     def take_files(self, paths: list[Path]) -> None:
         """Takes dropped files: a model folder, a run spec, or data. Looking at them happens in the background."""

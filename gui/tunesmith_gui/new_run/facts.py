@@ -9,11 +9,12 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from tunesmith_core import environments, paths, presets
+from tunesmith_core import environments, held_out, model_library, paths, presets
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
@@ -24,6 +25,7 @@ from tunesmith_gui.background import Latest
 from tunesmith_gui.new_run import measured
 from tunesmith_gui.new_run.form import SOURCES, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
+from tunesmith_gui.new_run.lengths_look import LengthsLook
 from tunesmith_gui.new_run.measured import Measured
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
@@ -58,6 +60,7 @@ class PlanFacts:
         notes: what a person should know of the settings, and what reading the data showed.
         lengths: how long examples are, as a preview counted them.
         longest_tokens: length of the longest, where it was measured.
+        pace_of: name of the run by which the time is told; "" where a check or the same run told it.
     """
 
     plan: Plan
@@ -66,6 +69,7 @@ class PlanFacts:
     notes: tuple[str, ...] = ()
     lengths: tuple[Mapping[str, int], ...] = ()
     longest_tokens: int | None = None
+    pace_of: str = ""
 
     def num_longer(self, num_tokens: int) -> int | None:
         """At least how many examples are longer than so many tokens; None where nobody has measured them."""
@@ -83,6 +87,8 @@ class PlanFacts:
     @property
     def verdict(self) -> str:
         """A verdict of Plan; what was measured fits or does not."""
+        if self.plan.verdict == "nothing":
+            return "nothing"
         if self.measured_bytes is None and self.plan.verdict == "unmeasured":
             return "unmeasured"
         if self.total_bytes > self.plan.available_bytes:
@@ -99,15 +105,22 @@ class Known:
     num_rows: int | None = None
     longest_tokens: int | None = None
     measured: Measured = UNMEASURED
+    learns_nothing: bool = False
+    row_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What lies on this computer: usable models, devices, and whether training is set up."""
+    """What lies on this computer: usable models, devices, and whether training is set up.
+
+    Attributes:
+        earlier: folders of models that earlier runs trained, wherever they are.
+    """
 
     models: tuple[ModelCard, ...]
     devices: tuple[Hardware, ...]
     environment_problem: TunesmithError | None
+    earlier: tuple[str, ...] = ()
 
     @property
     def has_gpu(self) -> bool:
@@ -142,6 +155,10 @@ class NewRunFacts(QObject):
         self.checked = UNMEASURED
         self._notes: tuple[str, ...] = ()
         self._lengths: tuple[Mapping[str, int], ...] = ()
+        self._learns_nothing = False
+        self._row_tokens: float | None = None
+        self._lengths_look = LengthsLook(self)
+        self._lengths_look.found.connect(self.know_preview)
         self._wants_suggestion = False
         self._hardware_cache = _HardwareCache()
         self._hub = HubLook(self)
@@ -169,6 +186,8 @@ class NewRunFacts(QObject):
         """A preview read the rows; what it found holds until model or data change."""
         self.longest_tokens = answer["longest_tokens"]
         self._num_examples = answer["num_rows"] if answer["is_complete"] else None
+        self._row_tokens = answer["num_tokens"] / answer["num_rows"] if answer["num_rows"] else None
+        self._learns_nothing = answer["is_complete"] and answer["num_untrained"] >= answer["num_rows"]
         self._notes = tuple(answer.get("notes", ()))
         self._lengths = tuple(answer["histogram"])
         self._plan_timer.start()
@@ -247,7 +266,7 @@ class NewRunFacts(QObject):
         if path == "name":
             return
         if path == "" or section in ("model", "data"):
-            self._notes, self._lengths, self._num_examples = (), (), None
+            self._forget_preview()
         if path in ("", "model.path", "model.revision"):
             self._ask_model()
         if path == "" or section == "data":
@@ -260,6 +279,11 @@ class NewRunFacts(QObject):
             self._ask_plan()  # at once: the old verdict is about other settings
         else:
             self._plan_timer.start()
+
+    def _forget_preview(self) -> None:
+        self._notes, self._lengths = (), ()
+        self._num_examples = self._row_tokens = None
+        self._learns_nothing = False
 
     def _forget_check(self) -> None:
         self.checked = UNMEASURED
@@ -322,7 +346,7 @@ class NewRunFacts(QObject):
             return  # another sheet was
         if self.data and data and self.data.path == data.path and self.data.sniffed != data.sniffed:
             self.longest_tokens = None
-            self._notes, self._lengths = (), ()
+            self._forget_preview()
             self._forget_check()
         self.data = data
         if data is not None and data.error is None:
@@ -343,7 +367,8 @@ class NewRunFacts(QObject):
             self._plans.forget()
             self._take_plan(None)
             return
-        known = Known(self.num_rows, self.longest_tokens or self.max_tokens, self.checked)
+        longest = self.longest_tokens or self.max_tokens
+        known = Known(self.num_rows, longest, self.checked, self._learns_nothing, self._row_tokens)
         spec, cache, suggest = self._form.spec, self._hardware_cache, self._wants_suggestion
         self._plans.ask(lambda: make_plan(spec, card, known, cache, suggest), self._take_plan_or_suggestion)
 
@@ -360,8 +385,18 @@ class NewRunFacts(QObject):
             notes = (*facts.notes, *self._notes)
             facts = replace(facts, notes=notes, lengths=self._lengths, longest_tokens=self.longest_tokens)
         self.plan = facts
+        self._look_at_lengths()
         self._form.surroundings.does_not_fit = facts is not None and facts.verdict == "exceeds"
         self.plan_changed.emit()
+
+
+    def _look_at_lengths(self) -> None:
+        """Has the rows made into tokens where some may be cut and nobody has looked: only then it is worth a process.
+        """
+        spec, limit = self._form.spec, self.max_tokens
+        is_ready = self.plan is not None and self.survey is not None and self.survey.environment_problem is None
+        may_be_cut = is_ready and not self._lengths and (limit is None or limit > spec.data.context_length)
+        self._lengths_look.ask(spec if may_be_cut else None)
 
 
 class _HardwareCache:
@@ -386,7 +421,12 @@ def take_survey(cache: _HardwareCache) -> Survey:
     except EnvironmentProblem as error:
         problem = error
     models = tuple(list_models(paths.models_dir()))
-    return Survey(models, tuple(cache.devices()), problem)
+    earlier: list[str] = []
+    with contextlib.suppress(OSError, TunesmithError):
+        ours = {card.path.resolve() for card in models}
+        found = model_library.folders_of_runs(model_library.base_models())
+        earlier = [folder for folder in found if Path(folder).resolve() not in ours]
+    return Survey(models, tuple(cache.devices()), problem, tuple(earlier))
 
 
 def look_at_model(path: str, revision: str = "") -> ModelFacts:
@@ -410,6 +450,8 @@ def make_plan(
     if suggest and device.device == "cuda":
         changes = dict(presets.suggest(card, device, spec))
     found = known.measured if known.measured != UNMEASURED else measured.by_run(spec, device)
+    pace = None if found.step_s else measured.pace_of(spec, device)
+    step_s = pace.step_s(spec, known.num_rows, known.row_tokens) if pace else found.step_s
     with contextlib.suppress(UserError):
         estimate = plan(
             spec,
@@ -417,10 +459,12 @@ def make_plan(
             card=card,
             num_rows=known.num_rows,
             longest_tokens=known.longest_tokens,
-            step_s=found.step_s,
+            step_s=step_s,
+            learns_nothing=known.learns_nothing,
         )
-        note = warmup_note(spec, estimate.total_steps)
-        return PlanFacts(estimate, device, found.peak_bytes, (note,) if note else ()), changes
+        notes = (warmup_note(spec, estimate.total_steps), held_out.note(spec, known.num_rows))
+        told = tuple(note for note in notes if note)
+        return PlanFacts(estimate, device, found.peak_bytes, told, pace_of=pace.run if pace else ""), changes
     return None, changes
 
 

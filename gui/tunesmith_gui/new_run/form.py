@@ -10,6 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -126,6 +127,8 @@ class _WrongText:
 class _State:
     spec: RunSpec = field(default_factory=RunSpec)
     wrong: dict[str, _WrongText] = field(default_factory=dict)
+    proposed: set[str] = field(default_factory=set)
+    """Settings whose values were proposed for this data, not chosen."""
 
     def wrong_texts(self) -> dict[str, str]:
         return {path: each.text for path, each in self.wrong.items()}
@@ -187,6 +190,7 @@ class NewRunForm(QObject):
     def set_value(self, path: str, value: object) -> None:
         """Takes a value of the setting's type."""
         was_wrong = self._state.wrong.pop(path, None) is not None
+        self._state.proposed.discard(path)
         if was_wrong or value != self.value(path):
             setting_of(path).set(self._state.spec, copy.deepcopy(value))
             self.changed.emit(path)
@@ -335,11 +339,11 @@ class NewRunForm(QObject):
 
     # Whole specs and drafts
 
-    def load_spec(self, spec: RunSpec) -> None:
-        """Fills the form from a spec: a dropped file, a run to repeat, the sample."""
+    def load_spec(self, spec: RunSpec, proposed: Iterable[str] = ()) -> None:
+        """Fills the form from a spec: a dropped file, a run to repeat, the sample; `proposed` as in a Proposal."""
         before = self._sample.before if self._sample else self._state
         self._sample = _Sample(before, copy.deepcopy(spec)) if spec.data.sources[0].path in SAMPLE_FILES else None
-        self._fill(_State(copy.deepcopy(spec)))
+        self._fill(_State(copy.deepcopy(spec), proposed=set(proposed)))
 
     def leave_sample(self) -> None:
         """Brings back what the sample replaced, refused texts too; what was changed since stays."""
@@ -357,10 +361,11 @@ class NewRunForm(QObject):
         self._fill(self._state)
 
     def forget_data(self) -> None:
-        """Empties what belongs to the data: its files, how they are read, and held-out rows in a file of their own."""
+        """Empties what belongs to the data: its files, how they are read, held-out rows in a file, what was proposed.
+        """
         spec = self._state.spec
         spec.data.sources = spec.data.sources[:1]
-        for path in FORGOTTEN_WITH_DATA:
+        for path in (*FORGOTTEN_WITH_DATA, *self._state.proposed):
             self.reset(path)
         if self.value("evaluation.path"):
             self.reset("evaluation.path")
@@ -377,6 +382,7 @@ class NewRunForm(QObject):
         """The form as JSON values, wrong texts included."""
         spec, wrong = self._state.spec.to_dict(), self._state.wrong_texts()
         draft = {"version": DRAFT_VERSION, "preset": self._base_preset, "spec": spec, "wrong_texts": wrong}
+        draft["proposed"] = sorted(self._state.proposed)
         if self._sample is not None:
             before = self._sample.before
             draft |= {"before_sample": before.spec.to_dict(), "wrong_before_sample": before.wrong_texts()}
@@ -400,7 +406,8 @@ class NewRunForm(QObject):
             self._state = _State(before)
             self._take_texts(draft.get("wrong_before_sample"))
             self._sample = _Sample(self._state, sample)
-        self._state = _State(spec)
+        proposed = draft.get("proposed") or []
+        self._state = _State(spec, proposed={path for path in SETTINGS if path in proposed})
         self._take_texts(draft.get("wrong_texts"))
         self.changed.emit("")
         return True

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
+from tunesmith_core import held_out
 from tunesmith_core.runs import MAX_NAME_CHARS
 from tunesmith_gui.new_run.form import EVALUATION_PERCENT, GROUPS, NewRunForm
 from tunesmith_gui.new_run.setting_text import number_text
 from tunesmith_gui.plain_text import add_choice
-from tunesmith_gui.tr import fill, translate
+from tunesmith_gui.tr import core_text, fill, translate
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import Field
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 COMBO_LETTERS = 16
 
@@ -32,6 +34,9 @@ class GoalCard(Card):
         self.name.textEdited.connect(form.set_name)
         self.name.setPlaceholderText(self.tr("Named after data and model"))
         self.body.addWidget(self.evaluation)
+        self.held_out = SafeLabel(role="caption", tone="warn", wrap=True, parent=self)
+        self.held_out.hide()
+        self.body.addWidget(self.held_out)
         self.groups = QComboBox(self)
         self.groups.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.groups.setMinimumContentsLength(COMBO_LETTERS)
@@ -59,6 +64,12 @@ class GoalCard(Card):
         self.early.setEnabled(form.can_stop_early)
         if self.name.text().strip() != form.name:
             self.name.setText(form.name)
+
+    def show_num_rows(self, num_rows: int | None) -> None:
+        """Says where so many rows of data are too few for the share that is held out."""
+        note = held_out.note(self._form.spec, num_rows)
+        self.held_out.setText(core_text(note) if note else "")
+        self.held_out.setVisible(note is not None)
 
     def show_columns(self, columns: Sequence[str]) -> None:
         """Offers the columns of the data as groups; a row of one column has none."""

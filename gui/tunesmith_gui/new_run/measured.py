@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.runs import Run, iter_runs
@@ -28,6 +32,25 @@ class Measured:
     step_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast an earlier run with the same model and method trained here.
+
+    Attributes:
+        run: its name.
+        row_tokens: tokens of its rows, on average.
+    """
+
+    run: str
+    tokens_per_s: float
+    row_tokens: float
+
+    def step_s(self, spec: RunSpec, num_rows: int | None, row_tokens: float | None) -> float:
+        """Return the time of an update; rows whose tokens nobody has counted are taken for as long as those were."""
+        rows = _rows_per_step(spec)
+        return min(rows, num_rows or rows) * (row_tokens or self.row_tokens) / self.tokens_per_s
+
+
 def by_check(result: Mapping[str, Any], spec: RunSpec) -> Measured:  # Any: JSON values
     """Return what one real step of the longest rows took."""
     step_s = result.get("step_s")
@@ -45,7 +68,7 @@ def by_run(spec: RunSpec, hardware: Hardware) -> Measured:
         if not _is_of(run, wanted, spec):
             continue
         events = list(read_journal(run.journal_path))
-        if _finished_on(events, hardware):
+        if _finished_on(events, hardware.device, hardware.name):
             memory = "reserved_bytes" if hardware.device == "cuda" else "process_bytes"
             peak_bytes = max((event.data.get(memory) or 0 for event in events if event.type == "gpu"), default=0)
             steps_s = [event.data["step_s"] for event in events if event.type == "step" and event.data.get("step_s")]
@@ -56,6 +79,52 @@ def by_run(spec: RunSpec, hardware: Hardware) -> Measured:
     return Measured()
 
 
+def pace_of(spec: RunSpec, hardware: Hardware) -> Pace | None:
+    """Return the pace of the newest finished run with this model and method on this device. Called on worker threads.
+    """
+    for run in reversed(list(iter_runs())):
+        try:
+            other = run.load_spec()
+        except TunesmithError:
+            continue
+        if _method(other) != _method(spec):
+            continue
+        with contextlib.suppress(OSError):
+            size = run.journal_path.stat().st_size
+            told = _told_pace(run.journal_path, size, _rows_per_step(other), hardware.device, hardware.name)
+            if told is not None:
+                return Pace(other.name or run.id, *told)
+    return None
+
+
+@lru_cache(maxsize=64)
+def _told_pace(
+    journal: Path, _num_bytes: int, rows_per_step: int, device: str, name: str
+) -> tuple[float, float] | None:
+    """Return tokens per second and per row by the journal of a finished run, which is read once for each size."""
+    events = list(read_journal(journal))
+    steps = [event.data for event in events if event.type == "step"]
+    rates = [step["tokens_per_s"] for step in steps if step.get("tokens_per_s")]
+    num_tokens = max((step.get("tokens") or 0 for step in steps), default=0)
+    if not rates or not num_tokens or not _finished_on(events, device, name):
+        return None
+    rows = min(_rows_of(events) or math.inf, rows_per_step) * len(steps)
+    return statistics.median(rates), num_tokens / rows
+
+
+def _method(spec: RunSpec) -> tuple[object, ...]:
+    """What decides how fast a token is trained."""
+    return spec.model.path, spec.model.dtype, spec.objective.kind, spec.quantization.kind, spec.hardware.kernels
+
+
+def _rows_per_step(spec: RunSpec) -> int:
+    return spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
+
+
+def _rows_of(events: list[Event]) -> int:
+    return max((event.data.get("num_train_rows") or 0 for event in events if event.type == "setup"), default=0)
+
+
 def _is_of(run: Run, wanted: Mapping[str, Any], spec: RunSpec) -> bool:  # Any: JSON values
     try:
         is_newer = any(Path(each.path).expanduser().stat().st_mtime > run.created_at for each in spec.data.sources)
@@ -64,11 +133,10 @@ def _is_of(run: Run, wanted: Mapping[str, Any], spec: RunSpec) -> bool:  # Any: 
         return False
 
 
-def _finished_on(events: list[Event], hardware: Hardware) -> bool:
+def _finished_on(events: list[Event], device: str, name: str) -> bool:
     hellos = [event.data for event in events if event.type == "hello"]
     is_here = all(
-        str(hello.get("device")).startswith(hardware.device)
-        and (hardware.device == "cpu" or hello.get("device_name") == hardware.name)
+        str(hello.get("device")).startswith(device) and (device == "cpu" or hello.get("device_name") == name)
         for hello in hellos
     )
     return is_here and any(event.data.get("status") == "finished" for event in events if event.type == "result")

@@ -48,7 +48,7 @@ class ModelPicker(Card):
         row = QHBoxLayout()
         row.setSpacing(SPACE)
         self.combo = PathCombo(
-            self.tr("Model"), self.tr("Choose a model, or type a folder or hub id"), "models", parent=self
+            self.tr("Model"), self.tr("Choose a model"), "models", parent=self
         )
         self.combo.path_chosen.connect(self.path_chosen)
         self.browse = IconButton("folder", self.tr("Browse for a model folder"), self._browse, parent=self)
@@ -61,7 +61,7 @@ class ModelPicker(Card):
         self.show_model(None)
 
     def set_choices(self, models: Sequence[ModelCard], recent: Sequence[str]) -> None:
-        """Fills the list: models of the models folder, then those used lately."""
+        """Fills the list: models of the models folder, then those used lately or by earlier runs."""
         known = [PathChoice(card.name, str(card.path)) for card in models]
         paths = {choice.path for choice in known}
         known += [PathChoice(short_name(path), path) for path in recent if path not in paths]
@@ -98,10 +98,10 @@ class ModelPicker(Card):
 
     def show_fit(self, plan: PlanFacts | None) -> None:
         """Shows whether the chosen model fits."""
-        self.chip.setVisible(plan is not None)
-        if plan is None:
-            return
-        self.chip.set_state(*verdict_words(plan.verdict))
+        says_so = plan is not None and plan.verdict != "nothing"  # which the data and the context length decide
+        self.chip.setVisible(says_so)
+        if plan is not None and says_so:
+            self.chip.set_state(*verdict_words(plan.verdict))
 
     def _browse(self) -> None:
         folder = QFileDialog.getExistingDirectory(self, self.tr("Choose a model folder"), self.combo.path)

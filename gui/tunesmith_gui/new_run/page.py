@@ -14,6 +14,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
+from tunesmith_gui.models.run_spec import Proposal
 from tunesmith_gui.new_run.actions import NewRunActions
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
@@ -112,6 +113,10 @@ class NewRunPage(Page):
         """Takes dropped files, data or a spec to start from, and looks at the computer again."""
         if isinstance(argument, RunSpec):
             self.actions_.take_spec(argument)
+        elif isinstance(argument, Proposal):
+            self.actions_.take_spec(argument.spec, argument.settings)
+            for path in argument.settings[:1]:
+                self.reveal_setting(path)
         elif isinstance(argument, SourceSpec):
             self.actions_.take_source(argument)
         elif isinstance(argument, list):
@@ -291,6 +296,7 @@ class NewRunPage(Page):
             self.data_picker.combo.show_path(self.form.value(DATA))
         self._show_preset()
         self.goal_card.refresh()
+        self.goal_card.show_num_rows(self.facts.num_rows)
         self._show_sources()
         self._show_start()
 
@@ -394,8 +400,9 @@ class NewRunPage(Page):
         self._put_banner("environment", banner)
 
     def _show_choices(self) -> None:
-        models = self.facts.survey.models if self.facts.survey else ()
-        self.model_picker.set_choices(models, self.actions_.recent_models)
+        survey = self.facts.survey
+        models, earlier = (survey.models, survey.earlier) if survey else ((), ())
+        self.model_picker.set_choices(models, list(dict.fromkeys([*self.actions_.recent_models, *earlier])))
         self.data_picker.set_choices(self.actions_.recent_data)
 
     def _show_model(self) -> None:
@@ -410,6 +417,7 @@ class NewRunPage(Page):
         self.data_picker.sheets.show_data(self.facts.data)
         self.data_picker.show_data(self.facts.data, source, self._num_skipped, has_chat_template=has_template)
         self.goal_card.show_columns(self.facts.columns)
+        self.goal_card.show_num_rows(self.facts.num_rows)
         self._show_sources()
         self._show_start()
 

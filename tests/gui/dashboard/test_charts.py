@@ -114,6 +114,16 @@ def test_evaluation_stands_at_its_step_on_every_axis(charts: DashboardCharts, ax
     assert "checkpoint" not in words
 
 
+@pytest.mark.parametrize(("first", "is_told"), [(0.0, True), (1e-4, False)])
+def test_a_rate_of_zero_at_the_first_step_is_explained(charts: DashboardCharts, first: float, is_told: bool) -> None:
+    model = DashboardModel()
+    rates = [first, 1e-4]
+    steps = [Event(step, 1.0, "step", {"step": step, "loss": 1.0, "lr": rate}) for step, rate in enumerate(rates, 1)]
+    model.apply(pack(steps))
+    charts.show_model(model)
+    assert charts.from_zero.isVisibleTo(charts) is is_told
+
+
 def test_axis_reaches_the_planned_step_while_running_and_the_last_one_afterwards(charts: DashboardCharts) -> None:
     charts.show_model(run_of(40, 60))
     for card in (charts.loss, charts.rate, charts.norm):

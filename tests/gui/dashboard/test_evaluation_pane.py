@@ -15,7 +15,6 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.evaluations import save
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.protocol import Event, read_journal
-from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard import actions as actions_module
 from tunesmith_gui.dashboard import evaluation_card
 from tunesmith_gui.dashboard.model import pack
@@ -78,13 +77,12 @@ def test_the_verdict_leads_to_another_run(page: DashboardPage, qtbot: Any) -> No
     buttons = {each.text(): each for each in page.evaluation.findChildren(QPushButton)}
     with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
         buttons["Train until step 10"].click()
-    name, spec = asked.args
-    assert name == "train"
-    assert isinstance(spec, RunSpec)
-    assert (spec.schedule.max_steps, spec.name) == (10, "")
+    name, proposal = asked.args
+    assert (name, proposal.settings) == ("train", ("schedule.max_steps",))
+    assert (proposal.spec.schedule.max_steps, proposal.spec.name) == (10, "")
     with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
         page.ask("next:1")
-    assert asked.args[1].schedule.max_steps == page.spec.schedule.max_steps
+    assert asked.args[1].spec.schedule.max_steps == page.spec.schedule.max_steps
 
 
 FOUND = {

@@ -41,14 +41,17 @@ def test_answers_to_held_out_rows_stand_in_for_samples() -> None:
     # The list shows the last one first.
     assert [(each.step, each.prompt) for each in model.written()] == [(4, "When?"), (4, "Why?")]
     assert model.written()[-1].text == "Why? Because."
-    model.apply(pack([Event(2, 0.0, "sample", {"step": 5, "prompt": "Who?", "text": "You."})]))
+    later = [{"prompt": "Why?", "expected": "So.", "answer": "Because"}]
+    model.apply(pack([Event(2, 1.0, "answers", {"step": 8, "answers": later, "cuts": [21]})]))
+    assert [(each.step, each.cut_at) for each in model.written()] == [(4, 0), (4, 0), (8, 21)], "every step is kept"
+    model.apply(pack([Event(3, 2.0, "sample", {"step": 5, "prompt": "Who?", "text": "You."})]))
     assert [each.text for each in model.written()] == ["You."]
 
 
 @pytest.mark.parametrize("tried_bytes", [None, 6 << 30])
 def test_the_log_says_what_runs_fused_and_what_it_takes(tried_bytes: int | None) -> None:
     model = DashboardModel()
-    sentences = ["30 of 30 layers are fully fused.", "Layers: 30 keep everything."]
+    sentences = ["30 of 30 layers run on Tunesmith's own path.", "Layers: 30 keep everything."]
     setup = {"kernels": sentences, "planned_bytes": 7 << 30 if tried_bytes else None, "tried_bytes": tried_bytes}
     model.apply(pack([Event(1, 0.0, "setup", setup)]))
     said = [line.text for line in model.log.matching()]

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QScrollArea, QWidget
+from PySide6.QtWidgets import QPushButton, QScrollArea, QWidget
 
 from tests.gui.layout_checks import clipped
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core import files
+from tunesmith_core.actions import RAISE_CONTEXT
+from tunesmith_core.errors import UserError
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, JournalWriter, encode, read_journal
 from tunesmith_core.runs import RunState
@@ -29,6 +31,36 @@ from tunesmith_gui.runs.model import differing_settings
 from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.stat_tile import StatTile
+
+
+def test_a_run_whose_answers_were_cut_is_not_green(open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("cut", "happy")
+    events = read_journal(run.journal_path)
+    for event in events:
+        if event.type == "setup":
+            num_rows = event.data["num_train_rows"] + event.data.get("num_eval_rows", 0)
+            event.data["num_open_rows"] = num_rows // 2 + 1
+    run.journal_path.write_bytes(b"".join(map(encode, events)))
+    page = open_dashboard(run)
+    title = "Finished, but most answers were cut before their end"
+    qtbot.waitUntil(lambda: page._banner is not None and title in texts(page._banner), timeout=5000)
+    assert page._banner._tone == "warn"
+    assert "Raise the context length" in texts(page._banner)
+
+
+def test_a_run_that_could_learn_nothing_leads_to_the_context_length(open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("nothing", "happy")
+    error = UserError("no-trained-tokens", "None.", actions=(RAISE_CONTEXT,)).to_dict()
+    events = [read_journal(run.journal_path)[0], Event(2, 1.0, "error", error)]
+    events.append(Event(3, 2.0, "result", {"status": "failed"}))
+    run.journal_path.write_bytes(b"".join(map(encode, events)))
+    page = open_dashboard(run)
+    qtbot.waitUntil(lambda: page._banner is not None and page.spec is not None, timeout=5000)
+    (button,) = [each for each in page._banner.findChildren(QPushButton) if each.text() == "Raise the context length"]
+    assert "Change and retry" not in texts(page._banner)
+    with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
+        button.click()
+    assert asked.args[1].settings == ("data.context_length",)
 
 
 def test_run_resumed_elsewhere_becomes_live_again(context: Any, open_dashboard: Any, qtbot: Any) -> None:

@@ -14,6 +14,7 @@ from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.runs import Run
 from tunesmith_gui.dashboard.model import pack
 from tunesmith_gui.dashboard.page import DashboardPage
+from tunesmith_gui.widgets.status_chip import StatusChip
 
 Say = Callable[..., None]
 
@@ -165,3 +166,25 @@ def test_reading_the_files_again_keeps_what_was_selected(page: DashboardPage) ->
     page.files.setCurrentItem(page.files.topLevelItem(1))
     page.files.set_files([("a", 1, 1.0), ("aa", 1, 1.0), ("b", 2, 2.0)])
     assert page.files.currentItem().text(0) == "b"
+
+
+def test_samples_of_every_step_can_be_chosen_and_cut_ones_are_marked(page: DashboardPage) -> None:
+    page.panes.show_pane("samples")
+    page.model.samples = []
+    tell(
+        page,
+        ("sample", {"step": 0, "prompt": "Who?", "text": "Nobody."}),
+        ("sample", {"step": 20, "prompt": "Who?", "text": "Me and then", "cut_at_tokens": 64}),
+        ("sample", {"step": 30, "prompt": "Who?", "text": "Me."}),
+    )
+    steps = page.samples.steps
+    assert [steps.itemText(place) for place in range(steps.count())] == [
+        "All steps", "Step 30", "Step 20", "Before training",
+    ]  # fmt: skip
+    chips = [chip.text for chip in page.samples.list.findChildren(StatusChip)]
+    assert chips == ["step 30", "step 20", "cut at 64 tokens", "before training"]
+    steps.setCurrentIndex(3)
+    shown = [chip.text for chip in page.samples.list._items.findChildren(StatusChip)]
+    assert shown == ["before training"]
+    tell(page, ("sample", {"step": 40, "prompt": "Who?", "text": "You."}))
+    assert steps.currentText() == "Before training", "what was chosen stays"

@@ -15,9 +15,10 @@ from pytestqt.qtbot import QtBot
 from tests.gui.new_run.driving import GIB, close, make_page
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
+from tunesmith_core.operations.kinds.engine import PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.new_run import doubts_first
+from tunesmith_gui.new_run import doubts_first, lengths_look
 from tunesmith_gui.new_run import facts as new_run_facts
 from tunesmith_gui.new_run.page import NewRunPage
 
@@ -70,6 +71,35 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> type[Looked]:
     Looked.answer, Looked.specs = {"sources": sources, "is_complete": True, "warnings": []}, []
     monkeypatch.setattr(doubts_first, "OperationTask", Looked)
     return Looked
+
+
+class Previewed(QObject):
+    """Stands in for the look at how long rows are: answers what a test says, nothing unless it does."""
+
+    succeeded = Signal(object)
+    answer: ClassVar[dict[str, Any] | None] = None
+    specs: ClassVar[list[RunSpec]] = []
+
+    def __init__(self, _kind: object, spec: PreviewSpec, parent: QObject) -> None:
+        super().__init__(parent)
+        self.specs.append(spec.run)
+
+    def cancel(self) -> None:
+        """Answers no more."""
+
+    def start(self) -> None:
+        """Answers."""
+        if self.answer is not None:
+            self.succeeded.emit(self.answer)
+
+
+@pytest.fixture(autouse=True)
+def previewed(monkeypatch: pytest.MonkeyPatch) -> type[Previewed]:
+    """How long the rows are: nobody says it unless a test does."""
+    Previewed.answer, Previewed.specs = None, []
+    monkeypatch.setattr(lengths_look, "OperationTask", Previewed)
+    monkeypatch.setattr(lengths_look, "REST_MS", 0)
+    return Previewed
 
 
 @pytest.fixture

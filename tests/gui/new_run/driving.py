@@ -117,6 +117,7 @@ ANSWER = {
     "num_cut": 0,
     "num_untrained": 1,
     "longest_tokens": 9,
+    "num_tokens": 27,
     "context_length": 5,
     "is_complete": True,
     "problems": [{"line": 4, "message": "data.jsonl, line 4: no answer"}],

@@ -237,3 +237,23 @@ class TestSample:
         ready.load_spec(spec)
         ready.leave_sample()
         assert ready.value("evaluation.path") == "/data/held.jsonl"
+
+
+class TestProposals:
+    def test_a_proposed_value_does_not_stay_for_the_next_data(self, ready: NewRunForm) -> None:
+        spec = ready.spec
+        spec.evaluation.percent = 40.0
+        ready.load_spec(spec, ("evaluation.percent",))
+        draft = json.loads(json.dumps(ready.to_draft()))
+        ready.load_draft(draft)
+        assert ready.value("evaluation.percent") == 40.0
+        ready.forget_data()
+        assert ready.value("evaluation.percent") == ready.baseline("evaluation.percent")
+
+    def test_a_chosen_value_stays(self, ready: NewRunForm) -> None:
+        spec = ready.spec
+        spec.evaluation.percent = 40.0
+        ready.load_spec(spec, ("evaluation.percent",))
+        ready.set_value("evaluation.percent", 30.0)
+        ready.forget_data()
+        assert ready.value("evaluation.percent") == 30.0

@@ -14,7 +14,7 @@ from tests.gui.new_run.driving import GIB, fill_in
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.new_run.measured import Measured, by_check, by_run
+from tunesmith_gui.new_run.measured import Measured, by_check, by_run, pace_of
 from tunesmith_gui.new_run.page import NewRunPage
 
 TOOK = Measured(2 * GIB, 0.5)
@@ -74,6 +74,54 @@ def test_a_check_times_one_part_of_an_update(spec: RunSpec) -> None:
     spec.schedule.gradient_accumulation_steps = 4
     assert by_check({"peak_bytes": 7, "reserved_bytes": 9, "step_s": 0.5}, spec) == Measured(9, 2.0)
     assert by_check({"peak_bytes": 7}, spec) == Measured(7, None)
+
+
+def trained(spec: RunSpec, *, device: str = "cpu") -> Run:
+    """Make a finished run of steps with 8 rows of 100 tokens each, 200 tokens a second."""
+    spec.schedule.micro_batch_size, spec.schedule.gradient_accumulation_steps = 2, 4
+    run = create_run(spec)
+    journal = JournalWriter(run.journal_path)
+    journal.write("hello", device=device, device_name="x86")
+    journal.write("setup", num_train_rows=90)
+    for step in (1, 2, 3):
+        journal.write("step", step=step, step_s=4.0, tokens=step * 800, tokens_per_s=200.0 if step > 1 else 9.0)
+    journal.write("result", status="finished")
+    journal.close()
+    return run
+
+
+def test_a_run_with_other_settings_but_this_model_and_method_tells_the_pace(spec: RunSpec) -> None:
+    assert pace_of(spec, CPU) is None
+    trained(spec)
+    spec.name, spec.adapter.rank, spec.schedule.gradient_accumulation_steps = "", 8, 2
+    pace = pace_of(spec, CPU)
+    assert pace is not None
+    assert (pace.run, pace.tokens_per_s, pace.row_tokens) == ("mine", 200.0, 100.0)
+    assert pace.step_s(spec, None, None) == 2.0
+    assert pace.step_s(spec, 3, None) == 1.5, "there are not more rows"
+    assert pace.step_s(spec, None, 50.0) == 1.0, "these rows are shorter"
+    spec.quantization.kind = "nf4"
+    assert pace_of(spec, CPU) is None
+    spec.quantization.kind, spec.model.path = "none", "/models/other"
+    assert pace_of(spec, CPU) is None
+
+
+def test_a_run_on_another_device_tells_no_pace(spec: RunSpec) -> None:
+    trained(spec, device="cuda:0")
+    assert pace_of(spec, CPU) is None
+
+
+def test_the_plan_says_by_which_run_it_tells_the_time(
+    qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+) -> None:
+    fill_in(qtbot, page, model, data_file)
+    spec = page.form.spec
+    spec.name, spec.adapter.rank = "earlier", 4
+    trained(spec)
+    page.on_shown()
+    qtbot.waitUntil(lambda: "“earlier”" in page.plan_card.pace.text(), timeout=5000)
+    words = [label.text() for label in page.plan_card._cells if hasattr(label, "text")]
+    assert words[words.index("Time") + 1] != "not known yet"
 
 
 def test_the_plan_shows_what_the_last_run_took(qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:

@@ -381,6 +381,7 @@ class TestPlan:
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         page.form.set_value("schedule.warmup_steps", 0)
+        page.form.set_value("evaluation.percent", 0.0)
         fill_in(qtbot, page, model, data_file)
         tasks = scripted_tasks(monkeypatch)
         qtbot.mouseClick(page.plan_card.check, Qt.MouseButton.LeftButton)

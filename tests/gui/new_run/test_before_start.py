@@ -1,0 +1,101 @@
+"""What the Train page says before a run: few held-out rows, cut rows, a proposal of another run, the first model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pytestqt.qtbot import QtBot
+
+from tests.gui.conftest import settle
+from tests.gui.new_run.driving import ANSWER, close, fill_in, make_page
+from tunesmith_core.runs import create_run
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.context import Context
+from tunesmith_gui.models.run_spec import Proposal
+from tunesmith_gui.new_run.page import NewRunPage
+
+
+class TestProposal:
+    def test_it_opens_the_form_at_the_setting(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        spec = page.form.spec
+        spec.evaluation.percent = 50.0
+        page.on_shown(Proposal(spec, ("evaluation.percent",)))
+        row = page.settings_list.rows["evaluation.percent"]
+        qtbot.waitUntil(lambda: not row.visibleRegion().isEmpty(), timeout=5000)
+        assert page.form.value("evaluation.percent") == 50.0
+
+    def test_too_few_held_out_rows_are_told_beside_their_field_and_in_the_plan(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        data_file.write_text(
+            "".join(json.dumps({"prompt": f"Question {number}?", "completion": "Yes."}) + "\n" for number in range(20)),
+            encoding="utf-8",
+        )
+        fill_in(qtbot, page, model, data_file)
+        words = "Held-out rows: 1 of 20."
+        assert words in page.goal_card.held_out.text()
+        assert page.goal_card.held_out.isVisibleTo(page)
+        assert words in page.plan_card.notes.text()
+        page.form.set_value("evaluation.percent", 30.0)
+        assert not page.goal_card.held_out.isVisibleTo(page)
+        qtbot.waitUntil(lambda: words not in page.plan_card.notes.text(), timeout=5000)
+
+
+class TestCutRows:
+    def test_rows_that_may_be_cut_are_looked_at_and_told_in_the_plan(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
+    ) -> None:
+        note = "Rows cut at the context length of 8 tokens: 3 of 3."
+        previewed.answer = ANSWER | {"notes": [note], "longest_tokens": 30}
+        fill_in(qtbot, page, model, data_file)
+        assert previewed.specs == [], "no row can exceed the context length"
+        page.form.set_value("data.context_length", 8)
+        qtbot.waitUntil(lambda: note in page.plan_card.notes.text(), timeout=5000)
+        assert [spec.data.context_length for spec in previewed.specs] == [8]
+        assert page.plan_card.chip.text == "Fits"
+
+    def test_a_plan_that_would_learn_nothing_does_not_say_that_it_fits(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
+    ) -> None:
+        previewed.answer = ANSWER | {"num_untrained": 3}
+        fill_in(qtbot, page, model, data_file)
+        page.form.set_value("data.context_length", 8)
+        qtbot.waitUntil(lambda: page.plan_card.chip.text == "Nothing to learn", timeout=5000)
+        assert page.model_picker.chip.isHidden(), "it is no fault of the model"
+        page.form.set_value("data.context_length", 2048)
+        qtbot.waitUntil(lambda: page.plan_card.chip.text == "Fits", timeout=5000)
+
+
+class TestFirstModel:
+    def test_the_only_model_is_chosen_on_a_fresh_start(
+        self, qtbot: QtBot, model: Path, context: Context, fake_engine: Any
+    ) -> None:
+        del fake_engine
+        spec = RunSpec(name="earlier")
+        spec.model.path, spec.data.sources[0].path = str(model), "/data/rows.jsonl"
+        create_run(spec)
+        page = make_page(qtbot, context)
+        qtbot.waitUntil(lambda: page.form.value("model.path") == str(model), timeout=5000)
+        page.form.set_value("model.path", "")
+        page.on_shown()
+        settle()
+        assert page.form.value("model.path") == "", "only at the start"
+        close(page)
+
+    def test_models_of_earlier_runs_are_offered_wherever_they_are(
+        self, qtbot: QtBot, model: Path, model_folder: Path, context: Context, fake_engine: Any
+    ) -> None:
+        del fake_engine
+        (model_folder / "config.json").write_text((model / "config.json").read_text())
+        spec = RunSpec(name="earlier")
+        spec.model.path, spec.data.sources[0].path = str(model_folder), "/data/rows.jsonl"
+        create_run(spec)
+        page = make_page(qtbot, context)
+        qtbot.waitUntil(lambda: page.model_picker.combo.findData(str(model_folder)) >= 0, timeout=5000)
+        assert page.form.value("model.path") == "", "there is something to choose"
+        close(page)
