@@ -18,12 +18,14 @@ class Answered:
     Attributes:
         texts: what the model answered, by step; that of step 0 is the base model's.
         right: whether that was right, by step; nothing where it is a matter of wording.
+        cuts: tokens at which the texts were cut, by step; 0 where the model ended them.
     """
 
     prompt: str
     expected: str
     texts: dict[int, str] = field(default_factory=dict)
     right: dict[int, bool] = field(default_factory=dict)
+    cuts: dict[int, int] = field(default_factory=dict)
 
     @property
     def before(self) -> str | None:
@@ -67,12 +69,13 @@ def take_answers(answered: list[Answered], event: Event) -> None:
     step = event.data.get("step")
     if not isinstance(step, int):
         return
-    for told in event.data.get("answers") or ():
+    cuts = event.data.get("cuts") or []
+    for place, told in enumerate(event.data.get("answers") or ()):
         prompt, expected, answer = (told.get(name, "") for name in ("prompt", "expected", "answer"))
         known = next((each for each in answered if (each.prompt, each.expected) == (prompt, expected)), None)
         if known is None:
             answered.append(known := Answered(prompt, expected))
-        known.texts[step] = answer
+        known.texts[step], known.cuts[step] = answer, cuts[place] if place < len(cuts) else 0
         if isinstance(right := told.get("right"), bool):
             known.right[step] = right
 
@@ -80,7 +83,8 @@ def take_answers(answered: list[Answered], event: Event) -> None:
 def forget_answers(answered: list[Answered], step: int) -> list[Answered]:
     """Return what was answered up to a step."""
     kept = [
-        Answered(each.prompt, each.expected, upto(each.texts, step), upto(each.right, step)) for each in answered
+        Answered(each.prompt, each.expected, upto(each.texts, step), upto(each.right, step), upto(each.cuts, step))
+        for each in answered
     ]
     return [each for each in kept if each.texts]
 

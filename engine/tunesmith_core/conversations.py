@@ -12,7 +12,6 @@ from typing import Any
 from tunesmith_core import datafmt, files
 from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.json_values import is_number, is_text, is_time
-from tunesmith_core.operations.kinds.chat import TUNED
 from tunesmith_core.plain_text import one_line, shortened
 from tunesmith_core.protocol import JournalReader
 from tunesmith_core.runs import Run

@@ -3,84 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from tunesmith_core.answered import Answered, forget_answers, take_answers, upto
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunStatus
 from tunesmith_core.verdict import Measured, Verdict, judge
 
-Value = TypeVar("Value", str, int)
-
 Series = dict[int, float]
 """Values by step; what was measured again after a resume replaces what was measured before."""
 
 
 @dataclass(slots=True)
-<<<<<<< HEAD
-=======
-class Answered:
-    """A question of a held-out row, what is expected, and what the model answered by step."""
-
-    prompt: str
-    expected: str
-    texts: dict[int, str] = field(default_factory=dict)
-    cuts: dict[int, int] = field(default_factory=dict)
-    """Tokens at which the texts were cut, by step; 0 where the model ended them."""
-
-    @property
-    def before(self) -> str | None:
-        """What the base model answered, None where it was not asked."""
-        return self.texts.get(0)
-
-    @property
-    def last_step(self) -> int:
-        """Step of the newest answer."""
-        return max(self.texts, default=0)
-
-    @property
-    def now(self) -> str | None:
-        """The newest answer of the trained model, None before there is one."""
-        return self.texts[self.last_step] if self.last_step else None
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
-        """Return question and answers as JSON values."""
-        return {
-            "prompt": self.prompt,
-            "expected": self.expected,
-            "before": self.before,
-            "now": self.now,
-            "step": self.last_step,
-        }
-
-
-def take_answers(answered: list[Answered], event: Event) -> None:
-    """Add the answers of an event to what was answered before."""
-    step = event.data.get("step")
-    if not isinstance(step, int):
-        return
-    cuts = event.data.get("cuts") or []
-    for place, told in enumerate(event.data.get("answers") or ()):
-        prompt, expected, answer = (told.get(name, "") for name in ("prompt", "expected", "answer"))
-        known = next((each for each in answered if (each.prompt, each.expected) == (prompt, expected)), None)
-        if known is None:
-            answered.append(known := Answered(prompt, expected))
-        known.texts[step], known.cuts[step] = answer, cuts[place] if place < len(cuts) else 0
-
-
-def forget_answers(answered: list[Answered], step: int) -> list[Answered]:
-    """Return what was answered up to a step."""
-    kept = [Answered(each.prompt, each.expected, upto(each.texts, step), upto(each.cuts, step)) for each in answered]
-    return [each for each in kept if each.texts]
-
-
-def upto(values: dict[int, Value], step: int) -> dict[int, Value]:
-    """Return the values up to a step."""
-    return {each: value for each, value in values.items() if each <= step}
-
-
-@dataclass(slots=True)
->>>>>>> runB
 class Facts:
     """What a journal says about a run.
 

@@ -62,7 +62,7 @@ class Asking:
         """Ask every question and publish the answers as those of a step; a failure is a warning."""
         began_s = time.monotonic()
         self.last_step = step
-        answers: list[dict[str, str]] = []
+        answers: list[dict[str, Any]] = []  # Any: JSON values
         cuts: list[int] = []
 
         def is_over() -> bool:

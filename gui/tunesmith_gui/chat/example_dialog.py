@@ -33,7 +33,9 @@ class ExampleDialog(QDialog):
         self.box.setFixedHeight(_LINES * self.box.fontMetrics().lineSpacing() + SPACE * 3)
         self.box.textChanged.connect(self._check)
         column.addWidget(self.box)
-        words = self.tr("Write what the answer should be. What was said before and the system prompt are saved with it.")
+        words = self.tr(
+            "Write what the answer should be. What was said before and the system prompt are saved with it."
+        )
         column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self))
         row = QHBoxLayout()
         row.setSpacing(SPACE)

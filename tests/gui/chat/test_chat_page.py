@@ -190,9 +190,8 @@ def test_a_question_that_is_asked_again_keeps_its_earlier_answers(
     page: ChatPage, run: Run, service: SpokenFor, qtbot: Any
 ) -> None:
     def turn_over(name: str) -> None:
-        (found,) = [
-            each for each in page._views[-1].findChildren(IconButton) if each.accessibleName() == name and each.isEnabled()
-        ]
+        (found,) = [each for each in page._views[-1].findChildren(IconButton) if each.accessibleName() == name]
+        assert found.isEnabled()
         qtbot.mouseClick(found, Qt.MouseButton.LeftButton)
         settle()
 
