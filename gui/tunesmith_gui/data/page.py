@@ -239,7 +239,8 @@ class DataPage(Page):
                 self._set_source(replace(self.source, format=said[0], columns=said[1]))
                 return
         self.data = data
-        if data.error is None:
+        if data.sniffed is not None:
+            # Also while its columns are not known: its rows are read as the first of them were.
             self.source = replace(self.source, encoding=data.encoding, sheet=data.sheet)
         self._show_facts()
         if _has_rows(data) and self.rows is None:
