@@ -73,3 +73,18 @@ def test_examples_are_different_and_one_line_each() -> None:
 
 def test_names_that_speak_for_a_question_or_an_answer() -> None:
     assert [speaks(name) for name in ("Question text", "best_reply", "问题", "id", "notes")] == [True] * 3 + [False] * 2
+
+
+@pytest.mark.parametrize("name", ["prompt", "Question", "hint"])
+def test_a_column_that_says_the_same_in_each_row_is_neither_asked_nor_answered(name: str) -> None:
+    texts = ("Berlin lies on the Spree", "Rome lies on the Tiber", "Paris lies on the Seine")
+    head = [{name: "Which river? Answer in full.", "left": f"River {n}", "right": text} for n, text in enumerate(texts)]
+    assert guess_columns("prompt-completion", head) == {"prompt": "left", "completion": "right"}
+    only = [{name: row[name], "right": row["right"]} for row in head]
+    assert set(guess_columns("prompt-completion", only).values()) == {name, "right"}
+    assert guess_columns("prompt-completion", head[:2])["prompt"] == name, "two rows may be alike by chance"
+
+
+def test_an_instruction_may_be_the_same_in_each_row() -> None:
+    head = [{"instruction": "Translate.", "input": word, "output": word.upper()} for word in ("one", "two", "three")]
+    assert guess_columns("alpaca", head)["instruction"] == "instruction"
