@@ -57,6 +57,7 @@ class TestSheets:
         sheets = page.summary.sheets
         assert sheets.isVisibleTo(page)
         assert (sheets.combo.currentText(), page.source.sheet) == ("Pairs", "Pairs")
+        assert sheets.others.text() == "Not read: Odd"
         assert page.summary.facts.text().startswith("2 rows")
         sheets.combo.setCurrentIndex(0)
         sheets.combo.activated.emit(0)
