@@ -16132,7 +16132,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message numerus="yes">
         <source>%Ln left out</source>
         <translation>
-            <numerusform>略去 %Ln 行</numerusform>
+            <numerusform>去掉 %Ln 行</numerusform>
         </translation>
     </message>
     <message>

@@ -326,7 +326,7 @@ class ProblemsPane(QWidget):
     def _size_tree(self) -> None:
         """Gives the choices the room that their words need in this size of text."""
         for place, combo in enumerate(self._combos.values()):
-            hint = combo.sizeHint().grownBy(QMargins(SPACE, SPACE // 2, SPACE, SPACE // 2))
+            hint = combo.sizeHint().grownBy(QMargins(SPACE, SPACE * 3 // 4, SPACE, SPACE * 3 // 4))
             item = self.tree.topLevelItem(place)
             if item is not None:
                 item.setSizeHint(2, hint)
@@ -343,7 +343,8 @@ class ProblemsPane(QWidget):
         guard_wheel(combo)
         combo.currentIndexChanged.connect(lambda _index: self.actions_chosen.emit())
         self._combos[problem["rule"]] = combo
-        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        # Not at each choice: the list gives it its place, which it would leave for one of another size.
+        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContentsOnFirstShow)
         self.tree.setItemWidget(item, 2, combo)
 
     def _row_item(self, row: Problem, place: tuple[int, int]) -> QTreeWidgetItem:

@@ -25,6 +25,7 @@ MOST_LETTERS = 200
 """Of a cell; a column is never wider than that."""
 _TIP_LETTERS = 600
 _LINE_END = " ↵ "
+_NEXT_SPEAKER = " · "
 _LETTERS_AT_BEGINNING, _LETTERS_BEFORE = 20, 10
 """A match within the first letters is in sight; of a later one so many letters before it are shown."""
 
@@ -178,7 +179,7 @@ class RowTableModel(QAbstractTableModel):
         row = self.rows.shown(place)
         if row.values is None:
             return line(self._part(row.text), MOST_LETTERS) if column == 0 else ""
-        return line(self._part(spoken(row.values.get(self.columns[column]))), MOST_LETTERS)
+        return line(self._part(spoken(row.values.get(self.columns[column]), _NEXT_SPEAKER)), MOST_LETTERS)
 
     def _part(self, text: str) -> str:
         """The part of a text that is shown: from its beginning, or from shortly before what is looked for."""

@@ -389,6 +389,25 @@ class TestProblems:
         assert (asked[1].kind.name, asked[1].spec.target) == ("save-data", str(copy))
         asked[1].ended.emit(Outcome(OperationState.FINISHED, 0))
 
+    def test_choices_are_equally_wide_and_stay_where_they_are(
+        self, qtbot: QtBot, checked: DataPage, asked: list[Scripted], result: Answer
+    ) -> None:
+        wide, narrow = result["problems"]
+        problems_found = [{**wide, "actions": ["skip", "keep"]}, {**narrow, "actions": ["keep"]}]
+        asked[0].succeeded.emit({**result, "problems": problems_found})
+        pane = checked.problems
+        combos = list(pane._combos.values())
+        qtbot.wait(100)  # in which Qt would make each as wide as its own words
+        settle()
+        before = [combo.geometry() for combo in combos]
+        assert len({place.width() for place in before}) == 1
+        assert all(combo.height() >= combo.sizeHint().height() for combo in combos)
+        for combo in combos:
+            combo.setCurrentIndex(combo.count() - 1)
+        pane.tree.doItemsLayout()
+        settle()
+        assert [combo.geometry() for combo in combos] == before
+
     def test_no_problems_are_said_in_one_line(self, checked: DataPage, asked: list[Scripted]) -> None:
         asked[0].succeeded.emit(RESULT | {"problems": [], "num_problem_rows": 0})
         (state,) = [each for each in checked.problems.findChildren(EmptyState) if each.isVisible()]

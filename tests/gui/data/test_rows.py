@@ -219,7 +219,7 @@ class TestFinding:
         grid = opened(path).grid
         assert grid is not None
         assert [grid.model.index(0, column).data() for column in (0, 1)] == [
-            "human: Hi ↵ there ↵ gpt: Hello",
+            "human: Hi ↵ there · gpt: Hello",
             "[1]",
         ]
         assert json.loads(grid.pane.text.toPlainText()) == turns, "what is edited stays as it is in the file"
