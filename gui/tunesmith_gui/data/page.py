@@ -401,6 +401,8 @@ class DataPage(Page):
             spec.model.path = self._model
         self.learns.show_data(spec, self.rows if spec else None)
         self.problems.show_data(_checked(spec), self._model_folder(), self.data.state)
+        if self.grid is not None and self.grid.only_problems.isChecked():
+            self.problems.ask()  # what is wrong for the model that is chosen now
 
 
 def _checked(spec: RunSpec | None) -> RunSpec | None:

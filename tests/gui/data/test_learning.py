@@ -371,6 +371,10 @@ class TestProblems:
         qtbot.waitUntil(lambda: page.grid.model.rowCount() == 2, timeout=PATIENCE_MS)
         assert page.parts.value == "rows"
         assert "looking" not in page.grid.count.text()
+        page._choose_model("another")
+        asked[-1].succeeded.emit({**result, "problems": result["problems"][:1]})
+        assert asked[-1].kind.name == "check-data"
+        qtbot.waitUntil(lambda: page.grid.model.rowCount() == 1, timeout=PATIENCE_MS)
 
     def test_the_banner_about_rows_that_cannot_be_used_offers_to_fix_them(
         self, opened: Open, asked: list[Scripted], tmp_path: Path, result: Answer, monkeypatch: pytest.MonkeyPatch

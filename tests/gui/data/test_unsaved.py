@@ -19,8 +19,8 @@ from tunesmith_gui.data.library_card import KeepDialog
 from tunesmith_gui.data.page import DataPage
 from tunesmith_gui.data.saving import Answer, Saving
 from tunesmith_gui.widgets.banner import Banner
-from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.confirm import ConfirmDialog
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 Open = Callable[[Path], DataPage]
 ROWS = [{"question": f"Question {n}", "answer": "yes"} for n in range(10)]
