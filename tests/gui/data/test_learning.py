@@ -371,7 +371,9 @@ class TestProblems:
         qtbot.waitUntil(lambda: page.grid.model.rowCount() == 2, timeout=PATIENCE_MS)
         assert page.parts.value == "rows"
         assert "looking" not in page.grid.count.text()
-        page._choose_model("another")
+        page.context.new_run_spec = RunSpec()
+        page.context.new_run_spec.data.context_length = 77
+        page._show_for_model()
         asked[-1].succeeded.emit({**result, "problems": result["problems"][:1]})
         assert asked[-1].kind.name == "check-data"
         qtbot.waitUntil(lambda: page.grid.model.rowCount() == 1, timeout=PATIENCE_MS)
