@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format, speaks
+from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format, speaking_columns, speaks
 
 GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
 NAMELESS = [{"id": 1, "a": "Why?", "b": "Because it is so.", "c": None}]
@@ -88,3 +88,10 @@ def test_a_column_that_says_the_same_in_each_row_is_neither_asked_nor_answered(n
 def test_an_instruction_may_be_the_same_in_each_row() -> None:
     head = [{"instruction": "Translate.", "input": word, "output": word.upper()} for word in ("one", "two", "three")]
     assert guess_columns("alpaca", head)["instruction"] == "instruction"
+
+
+def test_a_question_by_its_name_that_is_always_the_same_is_in_doubt_beside_another_column() -> None:
+    head = [{"Frage Art": "Offene Frage", "left": f"River {n}", "Antwort": f"It is {n}"} for n in "abc"]
+    assert not speaking_columns(head)
+    alone = [{"Frage Art": row["Frage Art"], "Antwort": row["Antwort"]} for row in head]
+    assert speaking_columns(alone) == {"prompt": "Frage Art", "completion": "Antwort"}
