@@ -109,10 +109,10 @@ def speaking_columns(head: Sequence[Row]) -> dict[str, str]:
         if len(fitting) != 1:
             return {}
         found[role] = fitting[0]
-    others = [name for name in names if name not in found.values() and _is_text(name, head)]
+    spare = [name for name in names if name not in found.values() and _is_text(name, head)]
     same = _same_in_all(head)
     # What is the same in each row is no question while another column could be.
-    return {} if found["prompt"] in same and not same.issuperset(others) else found
+    return {} if found["prompt"] in same and not same.issuperset(spare) else found
 
 
 def _ends_with(name: str, hints: Sequence[str]) -> bool:
