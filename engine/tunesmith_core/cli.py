@@ -23,6 +23,7 @@ from tunesmith_core import (
     cli_models,
     cli_operations,
     cli_runs,
+    cli_sources,
     cli_specs,
     cli_votes,
     environments,
@@ -74,7 +75,7 @@ def make_parser() -> Parser:
     def add_for_spec(name: str, command: Command, help_text: str) -> Parser:
         sub = add(
             name,
-            command,
+            cli_sources.with_spec_hints(command),
             help_text,
             json=True,
             epilog="The smallest SPEC.json: "

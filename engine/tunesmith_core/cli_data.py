@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tunesmith_core import cli_sources, cli_specs, data_library, model_library, terminal
 from tunesmith_core.command_line import Parser
 from tunesmith_core.data_library import DataSet
-from tunesmith_core.errors import EXIT_DONE, UserError
+from tunesmith_core.datafmt import READ_BY_ENGINE, Row, file_kind
+from tunesmith_core.datafmt.encoding import row_place
+from tunesmith_core.datafmt.sniffing import head_rows
+from tunesmith_core.datafmt.spoken import is_chat, spoken
+from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.language_names import language_name
 from tunesmith_core.messages import LISTED, Message, joined, said
 from tunesmith_core.operations.kind import AbsolutePath, Kind
@@ -26,9 +30,10 @@ from tunesmith_core.operations.kinds.data import (
     MixDataSpec,
     SplitDataSpec,
 )
-from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
+from tunesmith_core.operations.kinds.engine import PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.kinds.questions import QUESTIONS, QuestionsSpec
 from tunesmith_core.operations.runner import conduct
+from tunesmith_core.spec_sections import SourceSpec
 
 FILES_HELP = Message("data files, or names of data sets of the library")
 MODEL_HELP = Message("folder or name of the base model")
@@ -87,8 +92,8 @@ def add_commands(parser: Parser) -> None:
     look.add_argument("--model", default="", metavar="MODEL", help=MODEL_HELP)
     look.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens of a row at most (2048)")
     look.add_argument("--rows", type=int, default=ROWS_SHOWN, metavar="N", help="rows to show of each problem (5)")
-    view = add("show", show, "show rows token by token, as training sees them")
-    view.add_argument("--model", required=True, metavar="MODEL", help=MODEL_HELP)
+    view = add("show", show, "show rows as they are read, or token by token as training sees them")
+    view.add_argument("--model", default="", metavar="MODEL", help="base model whose tokens are shown")
     view.add_argument("--rows", type=int, default=ROWS_SHOWN, metavar="N", help="number of rows to show (5)")
     turn = add("convert", convert, "write rows into a file of another kind")
     turn.add_argument("--to", type=Path, required=True, metavar="FILE", help=TARGET_HELP)
@@ -155,8 +160,11 @@ def _conducted(kind: Kind, spec: Any, *, as_json: bool) -> dict[str, Any]:  # An
 
 
 def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON values
+    said_below = {row["path"] for problem in found["problems"] for row in problem["rows"][:num_rows]}
     for path, reason in found["reasons"].items():
-        terminal.say(_placed(path, path, reason))
+        # Why a file is not recognized is a problem, which is told with the others.
+        if path in found["formats"] or path not in said_below:
+            terminal.say(_placed(path, path, reason))
     num_bad = found["num_rows"] - found["num_left_out_rows"] - found["num_good_rows"]
     terminal.say(
         Message(
@@ -179,6 +187,9 @@ def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON value
         for row in problem["rows"][:num_rows]:
             place = ":".join(str(each) for each in (row["path"], row["line"], row["column"]) if each)
             terminal.say(Message("  {line}", line=_placed(row["path"], place, row["message"])))
+        hints = (cli_sources.columns_hint(row["message"]) for row in problem["rows"][:num_rows])
+        for hint in dict.fromkeys(filter(None, hints)):
+            terminal.say(Message("  {line}", line=hint))
     if counts := found.get("languages"):
         total = sum(counts.values())
         named = [
@@ -205,12 +216,41 @@ def _placed(path: str, place: str, words: str) -> str:
 
 
 def show(arguments: Namespace) -> int:
-    """Show rows as the trainer sees them."""
+    """Show rows as the trainer sees them, without a model as they are read."""
     run = cli_sources.run_of(arguments)
+    if not arguments.model:
+        return _show_rows(run.data.sources, arguments)
     run.model.path = str(_model_folder(arguments.model))
     run.data.skip_bad_rows = True
     found = conduct(PREVIEW, PreviewSpec(run, arguments.rows, tokens=True)).get()
     return cli_specs.show_preview(found, as_json=arguments.json)
+
+
+def _show_rows(sources: list[SourceSpec], arguments: Namespace) -> int:
+    found = {each.path: _head(each, arguments.rows) for each in sources}
+    if arguments.json:
+        terminal.say_json(found)
+        return EXIT_DONE
+    for path, rows in found.items():
+        for number, row in enumerate(rows, 1):
+            place = Message("row {row}", row=number) if len(found) == 1 else row_place(Path(path), "json", number)
+            terminal.say(Message("--- {place}", place=place))
+            for column, value in row.items():
+                terminal.say(spoken(value) if is_chat(value) else f"{column}: {spoken(value)}")
+    terminal.note(Message("To see them as tokens, name a model: --model MODEL"))
+    return EXIT_DONE
+
+
+def _head(source: SourceSpec, num_rows: int) -> Sequence[Row]:
+    """Return the first rows of a file that can be read. Raises UserError."""
+    if file_kind(Path(source.path)) not in READ_BY_ENGINE:
+        return head_rows(Path(source.path), num_rows, lambda _line, _error: None, source.encoding)
+    path, chosen = AbsolutePath(source.path), (source.sheet, source.encoding, source.format, source.columns)
+    answer: dict[str, Any] = conduct(WORKBOOK_HEAD, HeadSpec(path, num_rows, *chosen)).get()  # Any: JSON values
+    if answer["problem"]:
+        raise TunesmithError.from_dict(answer["problem"])
+    rows: list[Row] = answer["rows"]
+    return rows
 
 
 def convert(arguments: Namespace) -> int:

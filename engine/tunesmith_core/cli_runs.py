@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tunesmith_core import files, hub, launch, paths, terminal, trash
+from tunesmith_core import cli_sources, files, hub, launch, paths, terminal, trash
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.protocol import Event, JournalReader
@@ -30,7 +30,7 @@ _ARTIFACTS = {"adapter": Message("adapter")}
 
 def train(arguments: Namespace) -> int:
     """Start a run and follow it to its end."""
-    spec = RunSpec.load(arguments.spec)
+    spec = cli_sources.read_spec(arguments.spec)
     if arguments.no_kernels:
         spec.hardware.kernels = False
     _fetch_base_model(spec, arguments.json)

@@ -1,8 +1,9 @@
-"""The files that `tunesmith data` is told: how they are read, by options or as their bytes say."""
+"""The files that a command is told, by options or in a spec: how they are read, and what helps where they aren't."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 from tunesmith_core import data_library, terminal
 from tunesmith_core.command_line import Parser
-from tunesmith_core.datafmt.encoding import UTF_8
+from tunesmith_core.datafmt.encoding import READ_AS, UTF_8
 from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.declared import iter_declarations
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
+from tunesmith_core.plain_text import pasted
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
 
@@ -26,6 +28,7 @@ HINTS = {
 }
 """What helps on a command line, by the code of an error whose own hint names a control of the window."""
 
+EXAMPLE_COLUMNS = {"prompt": "Question", "completion": "Answer"}
 COLUMN_HINT = Message("Name a column that every row of the files has with --column.")
 """What helps where rows lack the column by which `tunesmith data split` keeps them together."""
 
@@ -53,10 +56,69 @@ def with_hints(command: Callable[[Namespace], int]) -> Callable[[Namespace], int
         except TunesmithError as error:
             column = getattr(arguments, "column", "")
             is_of_split = column and error.message.values.get("column") == column
-            error.hint = COLUMN_HINT if is_of_split else HINTS.get(error.code, error.hint)
+            by_code = columns_hint(error.message) or HINTS.get(error.code, error.hint)
+            error.hint = COLUMN_HINT if is_of_split else by_code
             raise
 
     return run
+
+
+def columns_hint(message: str) -> Message | None:
+    """Return how the columns of a file are named that nobody recognizes; None where an error is about something else.
+    """
+    guess = _guess_of(message)
+    if not guess:
+        return None
+    named = pasted([f"{role}={column}" for role, column in guess.items()])
+    return Message("Name the columns, for example: --columns {columns}", columns=named)
+
+
+def _guess_of(message: str) -> dict[str, str]:
+    values = message.values if isinstance(message, Message) else {}
+    guess: dict[str, str] = json.loads(values.get("guess") or "{}")
+    return guess
+
+
+def read_spec(path: Path) -> RunSpec:
+    """Return a spec from its file, whose data files are read as `tunesmith data` reads them.
+
+    Raises:
+        UserError: `spec-invalid`.
+    """
+    spec = RunSpec.load(path)
+    for source in spec.data.sources:
+        if source.encoding == UTF_8:
+            source.encoding = _likely(Path(source.path))
+    return spec
+
+
+def with_spec_hints(command: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
+    """Return a command whose errors about files name what to write into its spec."""
+
+    def run(arguments: Namespace) -> int:
+        try:
+            return command(arguments)
+        except TunesmithError as error:
+            error.hint = _spec_hint(error, arguments.spec) or error.hint
+            raise
+
+    return run
+
+
+def _spec_hint(error: TunesmithError, path: Path) -> Message | None:
+    if error.code not in HINTS:
+        return None
+    if error.code == "chat-template-unclear":
+        return HINTS[error.code]
+    sources = RunSpec.load(path).data.sources
+    number = next((number for number, each in enumerate(sources) if error.message.startswith(each.path)), 0)
+    field, value = "columns", json.dumps(_guess_of(error.message) or EXAMPLE_COLUMNS, ensure_ascii=False)
+    if error.code == "dataset-encoding":
+        likely = (action.removeprefix(READ_AS) for action in error.actions if action.startswith(READ_AS))
+        field, value = "encoding", json.dumps(next(likely, "windows-1252"))
+    return Message(
+        "Write into the spec: {field}, for example {value}", field=f"data.sources[{number}].{field}", value=value
+    )
 
 
 def run_of(arguments: Namespace) -> RunSpec:
@@ -77,7 +139,8 @@ def run_of(arguments: Namespace) -> RunSpec:
     for name in arguments.files:
         path = Path(name).expanduser().absolute()
         known = None if path.exists() else next((each for each in data_library.sets() if each.name == name), None)
-        sources = known.sources if known else [SourceSpec(path=str(path), encoding=_encoding(path, arguments))]
+        encoding = arguments.encoding or _likely(path)
+        sources = known.sources if known else [SourceSpec(path=str(path), encoding=encoding)]
         run.data.sources += [dataclasses.replace(source, **chosen) for source in sources]
     return run
 
@@ -89,9 +152,9 @@ def _column(text: str) -> tuple[str, str]:
     return role, column
 
 
-def _encoding(path: Path, arguments: Namespace) -> str:
+def _likely(path: Path) -> str:
     """Return the encoding of a file for which none was chosen, and say so when it is not the usual one."""
-    encoding = UTF_8 if arguments.encoding else likely_encoding(path)
+    encoding = likely_encoding(path)
     if encoding != UTF_8:
         words = Message(CHOICE_WORDS[encoding])
         terminal.note(Message("{path} is not UTF-8. It is read as {encoding}.", path=path, encoding=words))

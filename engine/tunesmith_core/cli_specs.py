@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import datafmt, devices, held_out, planner, preflight, presets, terminal
+from tunesmith_core import cli_sources, datafmt, devices, held_out, planner, preflight, presets, terminal
 from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.messages import Message, joined, said
@@ -41,7 +41,7 @@ ROW_FACTS = ("num_trained_tokens", "num_tokens", "num_lost_tokens")
 
 def plan(arguments: Namespace) -> int:
     """Estimate memory, time and disk of a run without starting anything."""
-    spec = RunSpec.load(arguments.spec)
+    spec = cli_sources.read_spec(arguments.spec)
     sniffed = [
         datafmt.sniff(
             Path(source.path), encoding=source.encoding, format_name=source.format, columns=source.columns
@@ -152,7 +152,7 @@ def hardware_of(spec: RunSpec) -> Hardware:
 
 def check(arguments: Namespace) -> int:
     """Check a spec as the start of a run does, then measure one real step of it."""
-    spec = RunSpec.load(arguments.spec)
+    spec = cli_sources.read_spec(arguments.spec)
     preflight.check(spec)
     measured = conduct(PLAN_CHECK, spec).get()
     if arguments.json:
@@ -173,7 +173,7 @@ def check(arguments: Namespace) -> int:
 
 def preview(arguments: Namespace) -> int:
     """Show how rows of the data are rendered; what counts for the loss stands between [[ and ]]."""
-    spec = PreviewSpec(RunSpec.load(arguments.spec), arguments.rows, arguments.tokens)
+    spec = PreviewSpec(cli_sources.read_spec(arguments.spec), arguments.rows, arguments.tokens)
     return show_preview(conduct(PREVIEW, spec).get(), as_json=arguments.json)
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from tunesmith_core import cli, data_library, terminal
 from tunesmith_core.cli_data import what_is_done
+from tunesmith_core.datafmt import resolve_layout
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.data import CHECK_DATA, CheckDataSpec, EditedRows, MixDataSpec, SaveDataSpec
+from tunesmith_core.plain_text import pasted
 from tunesmith_core.protocol import Event
 from tunesmith_core.spec import RunSpec
 
@@ -35,6 +37,7 @@ FOUND = {
     "num_left_out_rows": 0,
     "num_good_rows": 1230,
     "num_problem_rows": 7,
+    "formats": {"/a/rows.jsonl": "text"},
     "reasons": {"/a/rows.jsonl": "It is plain text."},
     "problems": [PROBLEM],
     "languages": {"en": 99, "xy": 1},
@@ -88,9 +91,10 @@ def test_what_only_a_copy_does_is_never_promised_of_a_run(severity: str, rule: s
 def test_a_path_is_said_once(fake_engine: Script, data_file: Path, said: Said) -> None:
     words = "/a/gone.jsonl: the file can't be read."
     row = {**ROW, "path": "/a/gone.jsonl", "line": 0, "column": None, "message": words}
-    found = {**FOUND, "reasons": {"/a/gone.jsonl": words}, "problems": [{**PROBLEM, "rows": [row]}]}
+    found = {**FOUND, "formats": {}, "reasons": {"/a/gone.jsonl": words}, "problems": [{**PROBLEM, "rows": [row]}]}
     fake_engine({"check-data": found})
-    assert said("check", str(data_file))[1].replace(words, "").count("/a/gone.jsonl") == 0
+    assert said("check", str(data_file))[1].count("/a/gone.jsonl") == 1
+    assert said("check", str(data_file), "--rows", "0")[1].count("/a/gone.jsonl") == 1
 
 
 def test_errors_are_bad_input_and_json_is_the_answer(fake_engine: Script, data_file: Path, said: Said) -> None:
@@ -195,6 +199,43 @@ def test_a_hint_names_the_option(data_file: Path, said: Said, monkeypatch: pytes
     assert (code, "--columns prompt=Question completion=Answer" in err, "window" in err) == (2, True, False)
 
 
+def unrecognized() -> TunesmithError:
+    rows = [{"Größe (m)": f"How tall is {name}?", "wert": f"{name} is tall."} for name in "abc"]
+    with pytest.raises(TunesmithError) as caught:
+        resolve_layout(rows, source="/a/odd.csv")
+    return caught.value
+
+
+EXAMPLE = pasted(["prompt=Größe (m)", "completion=wert"])
+
+
+def test_columns_that_nobody_recognizes_are_named_by_an_option(
+    data_file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = unrecognized()
+    row = {**ROW, "path": "/a/odd.csv", "line": 0, "column": None, "message": error.message}
+    problem = {**PROBLEM, "severity": "error", "rule": "missing-column", "action": "stop"}
+    reasons = {"/a/odd.csv": error.message}
+    found = {**FOUND, "formats": {}, "reasons": reasons, "problems": [{**problem, "rows": [row]}]}
+
+    class Answer:
+        def get(self) -> dict[str, Any]:
+            return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tunesmith_core.cli_data.conduct", lambda *_, **__: Answer())
+        out = said("check", str(data_file))[1]
+    assert out.count("unrecognized format") == 1
+    assert f"  Name the columns, for example: --columns {EXAMPLE}\n" in out
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tunesmith_core.cli_data.conduct", fail)
+    err = said("convert", str(data_file), "--to", "out.jsonl")[2]
+    assert f"--columns {EXAMPLE}" in err
+
+
 def test_a_hint_fits_the_command(
     data_file: Path, model_folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +284,17 @@ def test_show_lists_tokens_of_rows(fake_engine: Script, data_file: Path, model_f
     assert code == 0
     assert "[[Hi]]" in out
     assert '7       "Hi"   yes' in out
+
+
+def test_show_without_a_model_shows_rows_as_they_are_read(tmp_path: Path, said: Said) -> None:
+    path = tmp_path / "rows.jsonl"
+    chat = {"messages": [{"role": "user", "content": "Hi\nthere"}, {"role": "assistant", "content": "Hello"}]}
+    path.write_text(f'{json.dumps(chat)}\n{json.dumps({"odd": "Größe", "n": 3})}\n{{"broken\n', encoding="utf-8")
+    code, out, err = said("show", str(path))
+    assert code == 0
+    assert out == "--- row 1\nuser: Hi\nthere\nassistant: Hello\n--- row 2\nodd: Größe\nn: 3\n"
+    assert "--model MODEL" in err
+    assert json.loads(said("show", str(path), "--rows", "1", "--json")[1]) == {str(path): [chat]}
 
 
 def test_show_of_an_unknown_model_says_so(home: Path, data_file: Path, said: Said) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tunesmith_core import cli, cli_specs
 from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
 from tunesmith_core.datafmt.sniffing import Sniffed
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.planner import Plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -51,6 +51,40 @@ def test_plan_warns_of_plain_text_for_a_model_with_a_template(
     (Path(spec.model.path) / "tokenizer_config.json").write_text("{}")
     assert cli.main(["plan", str(path)]) == 0
     assert "plain text" not in capsys.readouterr().err
+
+
+def test_plan_reads_a_file_as_data_check_does_and_advises_what_can_be_typed(
+    make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **__: PLAN)
+    rows = tmp_path / "western.csv"
+    rows.write_bytes("question,answer\nWo ist er?,In München\n".encode("windows-1252"))
+    spec, path = make_spec(), tmp_path / "spec.json"
+    spec.data.sources[0].path = str(rows)
+    path.write_text(json.dumps(spec.to_dict()))
+    assert cli.main(["plan", str(path)]) == 0
+    assert "It is read as Windows-1252" in capsys.readouterr().err
+    rows.write_bytes("links,rechts\nWo ist er?,In München\n".encode("windows-1252"))
+    assert cli.main(["plan", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert 'data.sources[0].columns, for example {"prompt": "links", "completion": "rechts"}' in err
+    assert "Column mapping" not in err
+
+
+def test_the_encoding_of_a_file_in_an_archive_is_a_field_of_the_spec(
+    make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, path = make_spec(), tmp_path / "spec.json"
+    path.write_text(json.dumps(spec.to_dict()))
+
+    def fail(_spec: RunSpec) -> None:
+        raise TunesmithError("dataset-encoding", "a.csv: not UTF-8.", actions=["read-as-cp932"])
+
+    monkeypatch.setattr(cli_specs.preflight, "check_rows", fail)
+    assert cli.main(["plan", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert 'hint: Write into the spec: data.sources[0].encoding, for example "cp932"' in err
+    assert "Text encoding" not in err
 
 
 def test_plan_refuses_a_group_column_that_is_not_there(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format, speaks
+from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format, speaking_columns, speaks
 
 GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
 NAMELESS = [{"id": 1, "a": "Why?", "b": "Because it is so.", "c": None}]
@@ -73,3 +73,25 @@ def test_examples_are_different_and_one_line_each() -> None:
 
 def test_names_that_speak_for_a_question_or_an_answer() -> None:
     assert [speaks(name) for name in ("Question text", "best_reply", "问题", "id", "notes")] == [True] * 3 + [False] * 2
+
+
+@pytest.mark.parametrize("name", ["prompt", "Question", "hint"])
+def test_a_column_that_says_the_same_in_each_row_is_neither_asked_nor_answered(name: str) -> None:
+    texts = ("Berlin lies on the Spree", "Rome lies on the Tiber", "Paris lies on the Seine")
+    head = [{name: "Which river? Answer in full.", "left": f"River {n}", "right": text} for n, text in enumerate(texts)]
+    assert guess_columns("prompt-completion", head) == {"prompt": "left", "completion": "right"}
+    only = [{name: row[name], "right": row["right"]} for row in head]
+    assert set(guess_columns("prompt-completion", only).values()) == {name, "right"}
+    assert guess_columns("prompt-completion", head[:2])["prompt"] == name, "two rows may be alike by chance"
+
+
+def test_an_instruction_may_be_the_same_in_each_row() -> None:
+    head = [{"instruction": "Translate.", "input": word, "output": word.upper()} for word in ("one", "two", "three")]
+    assert guess_columns("alpaca", head)["instruction"] == "instruction"
+
+
+def test_a_question_by_its_name_that_is_always_the_same_is_in_doubt_beside_another_column() -> None:
+    head = [{"Frage Art": "Offene Frage", "left": f"River {n}", "Antwort": f"It is {n}"} for n in "abc"]
+    assert not speaking_columns(head)
+    alone = [{"Frage Art": row["Frage Art"], "Antwort": row["Antwort"]} for row in head]
+    assert speaking_columns(alone) == {"prompt": "Frage Art", "completion": "Antwort"}

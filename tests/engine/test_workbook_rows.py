@@ -42,6 +42,14 @@ def test_cells_are_texts_and_rows_have_the_numbers_of_the_sheet(tmp_path: Path) 
     ]
 
 
+def test_numbers_are_read_as_somebody_typed_them(tmp_path: Path) -> None:
+    # 15 % and sums are kept as binary fractions, which have more digits than a spreadsheet shows.
+    typed = [0.15000000000000002, 0.1 + 0.2, 2.9999999999999996, -1.005, 1234567.891, 12345678901234567, 1e-7]
+    path = write_workbook(tmp_path / "a.xlsx", {"Data": [["name", "number"], *[["a", each] for each in typed]]})
+    read = [row["number"] for _, row in rows_of(path)]
+    assert read == ["0.15", "0.3", "3", "-1.005", "1234567.891", "12345678901234568", "1e-07"]
+
+
 def test_the_first_sheet_with_rows_is_read_and_the_others_are_told(tmp_path: Path) -> None:
     pair = [["question", "answer"], ["Why?", "So it is."]]
     sheets = {"Notes": [], "Secret": pair, "Data": pair, "More": pair}

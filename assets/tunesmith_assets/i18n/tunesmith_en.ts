@@ -243,6 +243,37 @@
     </message>
 </context>
 <context>
+    <name>Saving</name>
+    <message numerus="yes">
+        <source>%Ln edited</source>
+        <translation>
+            <numerusform>%Ln edited</numerusform>
+            <numerusform>%Ln edited</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln repaired</source>
+        <translation>
+            <numerusform>%Ln repaired</numerusform>
+            <numerusform>%Ln repaired</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln row(s) kept</source>
+        <translation>
+            <numerusform>%Ln row kept</numerusform>
+            <numerusform>%Ln rows kept</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln left out</source>
+        <translation>
+            <numerusform>%Ln left out</numerusform>
+            <numerusform>%Ln left out</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>SettingsList</name>
     <message numerus="yes">
         <source>%n changed</source>

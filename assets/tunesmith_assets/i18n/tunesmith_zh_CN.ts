@@ -5393,6 +5393,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>运行的名称或 ID（见 `tunesmith trash` 的列表）</translation>
     </message>
     <message>
+        <source>show rows as they are read, or token by token as training sees them</source>
+        <translation>按读取结果显示各行，或按训练所见逐词元显示</translation>
+    </message>
+    <message>
         <source>the file is cut short: {size:,.1f} of {needed:,.1f} MiB</source>
         <translation>文件不完整：只有 {size:,.1f} MiB，应为 {needed:,.1f} MiB</translation>
     </message>
@@ -6667,6 +6671,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>、</translation>
     </message>
     <message>
+        <source>--- {place}</source>
+        <translation>--- {place}</translation>
+    </message>
+    <message>
         <source>--checkpoint and --against name the same weights.</source>
         <translation>--checkpoint 和 --against 指定了相同的权重。</translation>
     </message>
@@ -7061,6 +7069,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Name the columns, for example: --columns prompt=Question completion=Answer</source>
         <translation>请指定列，例如：--columns prompt=Question completion=Answer</translation>
+    </message>
+    <message>
+        <source>Name the columns, for example: --columns {columns}</source>
+        <translation>请指定各列，例如：--columns {columns}</translation>
     </message>
     <message>
         <source>Name the encoding of the file with --encoding.</source>
@@ -7647,6 +7659,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>待下载：{missing} / {total}</translation>
     </message>
     <message>
+        <source>To see them as tokens, name a model: --model MODEL</source>
+        <translation>要查看词元，请指定模型：--model MODEL</translation>
+    </message>
+    <message>
         <source>Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.</source>
         <translation>词元：列 {input_ids} 包含词元编号，将原样使用。</translation>
     </message>
@@ -7733,6 +7749,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Write each file to a name of its own.</source>
         <translation>请为每个文件指定不同的名称。</translation>
+    </message>
+    <message>
+        <source>Write into the spec: {field}, for example {value}</source>
+        <translation>请在配置文件中填写 {field}，例如 {value}</translation>
     </message>
     <message>
         <source>Write it without a repetition inside a repetition, such as (a+)+.</source>
@@ -7897,6 +7917,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>ask the held-out questions of the run</source>
         <translation>用该运行留出的问题提问</translation>
+    </message>
+    <message>
+        <source>base model whose tokens are shown</source>
+        <translation>按哪个基础模型显示词元</translation>
     </message>
     <message>
         <source>before</source>
@@ -8731,6 +8755,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>数字正确</translation>
     </message>
     <message>
+        <source>row {row}</source>
+        <translation>第 {row} 行</translation>
+    </message>
+    <message>
         <source>rows of each file at most</source>
         <translation>每个文件最多取多少行</translation>
     </message>
@@ -8805,10 +8833,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>show program&apos;s version number and exit</source>
         <translation>显示版本号并退出</translation>
-    </message>
-    <message>
-        <source>show rows token by token, as training sees them</source>
-        <translation>按训练所见逐个词元显示行</translation>
     </message>
     <message>
         <source>show the state of a run</source>
@@ -13560,6 +13584,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>查看问题</translation>
     </message>
     <message>
+        <source>Fix and save as…</source>
+        <translation>修复并另存为…</translation>
+    </message>
+    <message>
         <source>This model has a chat template. Trained without it, it may answer wrongly in a chat.</source>
         <translation>这个模型带有对话模板。不用模板训练，它在对话中可能答错。</translation>
     </message>
@@ -13890,6 +13918,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>%1 rows up to the problem</source>
         <translation>出错处之前共 %1 行</translation>
+    </message>
+    <message>
+        <source>looking for problems…</source>
+        <translation>正在查找问题…</translation>
     </message>
     <message numerus="yes">
         <source>%Ln kept</source>
@@ -16242,13 +16274,33 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Your latest changes are not in the copy. Save again to keep them.</source>
         <translation>副本不包含最近的修改。请再次保存以保留它们。</translation>
     </message>
+    <message numerus="yes">
+        <source>%Ln edited</source>
+        <translation>
+            <numerusform>已编辑 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln repaired</source>
+        <translation>
+            <numerusform>已修复 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln row(s) kept</source>
+        <translation>
+            <numerusform>保留 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln left out</source>
+        <translation>
+            <numerusform>去掉 %Ln 行</numerusform>
+        </translation>
+    </message>
     <message>
         <source>Another file is being saved. Wait until it is whole.</source>
         <translation>正在保存另一个文件，请等它完成。</translation>
-    </message>
-    <message>
-        <source>Written to %1</source>
-        <translation>已写入 %1</translation>
     </message>
 </context>
 <context>
@@ -16935,6 +16987,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Sheet</source>
         <translation>工作表</translation>
+    </message>
+    <message>
+        <source>Not read: %1</source>
+        <translation>未读取：%1</translation>
     </message>
 </context>
 <context>

@@ -62,6 +62,9 @@ HINTS: dict[str, tuple[str, ...]] = {
 }
 """Parts of names, in the languages of the data sets out there, that speak for a role."""
 
+_SAID = ("prompt", "completion", "output")
+"""Roles of what is said anew in each row; an instruction may be the same in all of them."""
+
 ALIKE = {"instruction": "prompt", "output": "completion", "conversations": "messages"}
 """Roles of two formats that the same column plays."""
 
@@ -84,6 +87,9 @@ NUMBER = re.compile(r"-?\d+(?:[.,]\d+)?")
 WORDS_OF_SENTENCE = 4
 """Names of columns have fewer."""
 
+FEWEST_ROWS = 3
+"""In which a value must be the same so that it tells one column from the others."""
+
 FEWEST_TEXTS = 0.8
 """Share of the values of a column that must be texts so that it is taken for one without asking."""
 
@@ -103,7 +109,10 @@ def speaking_columns(head: Sequence[Row]) -> dict[str, str]:
         if len(fitting) != 1:
             return {}
         found[role] = fitting[0]
-    return found
+    spare = [name for name in names if name not in found.values() and _is_text(name, head)]
+    same = _same_in_all(head)
+    # What is the same in each row is no question while another column could be.
+    return {} if found["prompt"] in same and not same.issuperset(spare) else found
 
 
 def _ends_with(name: str, hints: Sequence[str]) -> bool:
@@ -142,6 +151,7 @@ def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
     """Return a column for each role of a format that one was found for; no column serves twice."""
     roles = ROLES[format_name]
     names = list(dict.fromkeys(name for row in head for name in row))
+    same = _same_in_all(head)
     found: dict[str, str] = {}
 
     def take(role: Role, name: str | None) -> None:
@@ -149,15 +159,27 @@ def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
             found[role.name] = name
 
     for role in roles:
-        take(role, next((name for name in names if name.lower() in role.usual_names), None))
+        fitting = [name for name in names if not (role.name in _SAID and name in same)]
+        take(role, next((name for name in fitting if name.lower() in role.usual_names), None))
     for role in roles:
         hints = HINTS.get(role.name, ())
-        free = [name for name in names if name not in found.values()]
+        fitting = [name for name in names if not (role.name in _SAID and name in same)]
+        free = [name for name in fitting if name not in found.values()]
         take(role, next((name for name in free if _speaks(name, hints)), None))
     for role in [role for role in roles if role.required]:
-        free = [name for name in _fitting(role, head) if name not in found.values()]
+        varied = [{name: value for name, value in row.items() if name not in same} for row in head]
+        fitting = [*_fitting(role, varied), *_fitting(role, head)]
+        free = [name for name in fitting if name not in found.values()]
         take(role, free[0] if free else None)
     return found
+
+
+def _same_in_all(head: Sequence[Row]) -> set[str]:
+    """Return the columns of one and the same value, in which nobody asks or answers."""
+    if len(head) < FEWEST_ROWS:
+        return set()
+    names = {name for row in head for name in row}
+    return {name for name in names if all(row.get(name) == head[0].get(name) for row in head)}
 
 
 def examples_of(column: str, head: Sequence[Row]) -> list[str]:

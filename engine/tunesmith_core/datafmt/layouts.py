@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from tunesmith_core.datafmt.formats import (
     listed,
     message_list,
 )
-from tunesmith_core.datafmt.guessing import WORDS_OF_SENTENCE, is_data, speaking_columns
+from tunesmith_core.datafmt.guessing import WORDS_OF_SENTENCE, guess_columns, guess_format, is_data, speaking_columns
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, joined
 
@@ -83,7 +84,10 @@ def resolve_layout(
 def _unusual(
     rows: list[Mapping[str, Any]], present: list[str], given: Mapping[str, str], source: str
 ) -> Layout:
-    """Return the layout of rows that no format fits by its usual names; raise what `resolve_layout` says."""
+    """Return the layout of rows that no format fits by its usual names; raise what `resolve_layout` says.
+
+    The error of columns that say nothing carries a guess, role to column, which a command line shows as an example.
+    """
     if not given and (held := _held_messages(rows)):
         return held
     if is_data(present):
@@ -110,6 +114,7 @@ def _unusual(
         hint="Name the columns under Column mapping: messages, instruction and output, prompt and completion, or text.",
         source=source,
         found=listed(present) or "(none)",
+        guess=json.dumps(guess_columns(guess_format(rows), rows), ensure_ascii=False),
     )
 
 

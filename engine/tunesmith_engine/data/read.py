@@ -186,6 +186,7 @@ class Source:
                 source=path,
                 sheet=self.sheet,
                 names=", ".join(f'"{name[:MAX_NAME]}"' for name in others[:MAX_LISTED]),
+                guess=error.message.values.get("guess", "{}"),
             ) from error
 
     def _recognizes(self, rows: list[datafmt.Row]) -> bool:

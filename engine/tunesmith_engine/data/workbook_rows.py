@@ -21,6 +21,9 @@ from tunesmith_engine.data.members import path_of
 MOST_TITLES = 3
 """Rows of one cell that may stand above a heading; more of them are rows."""
 
+SHOWN_DIGITS = 15
+"""Of a number in a cell, in every spreadsheet program."""
+
 
 class WorkbookRows:
     """The rows of one spreadsheet.
@@ -164,9 +167,14 @@ def _refusal(path: DataFile, error: Exception) -> TunesmithError:
 
 
 def _text(cell: Any) -> str:  # Any: what calamine makes of a cell
-    """Return a cell as text: whole numbers without a fraction, dates as ISO 8601 has them."""
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
+    """Return a cell as text: whole numbers without a fraction, dates as ISO 8601 has them.
+
+    A percentage is the number that is kept, 0.15, in each kind of workbook: the library tells no number formats.
+    """
+    if isinstance(cell, float):
+        # A spreadsheet shows 15 digits; what a binary fraction has behind them, nobody has typed.
+        shown = cell if cell.is_integer() else float(f"{cell:.{SHOWN_DIGITS}g}")
+        return str(int(shown) if shown.is_integer() else shown)
     if isinstance(cell, bool):
         return str(cell).upper()
     if isinstance(cell, datetime.date | datetime.time):

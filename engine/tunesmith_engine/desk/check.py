@@ -29,7 +29,7 @@ from tunesmith_engine.desk.lengths import Lengths, too_long_message
 from tunesmith_engine.desk.located import locate
 from tunesmith_engine.desk.near import MOST_EVALUATION_ROWS, NearRows, has_library
 from tunesmith_engine.desk.near import MOST_ROWS as MOST_NEAR_ROWS
-from tunesmith_engine.desk.problems import MOST_SHOWN, Found, Problems
+from tunesmith_engine.desk.problems import MOST_SHOWN, Found, Problems, rule_of_error
 from tunesmith_engine.desk.reading import Meter, Opened, open_tolerantly, total_bytes
 from tunesmith_engine.desk.rules import ERROR, NOTE, RULES, action_of
 from tunesmith_engine.desk.schemas import Schemas
@@ -175,6 +175,8 @@ class Check:
             self._notes += [note for note in file.source.notes.values() if note not in self._notes]
             num_rows = self._num_rows - self._starts[-1]
             if file.problem is not None:
+                # All its rows, of which the first was counted when the problem was told.
+                self._problems.count_more(rule_of_error(file.problem, is_read=False), max(0, num_rows - 1))
                 self._unusable.append(range(self._starts[-1], self._num_rows))
             self._meter.end_file(file, num_rows)
             if num_rows and file.path in broken:

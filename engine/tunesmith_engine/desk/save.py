@@ -91,6 +91,9 @@ class _Copy:
             "path": str(target),
             "num_rows": num_written,
             "num_read_rows": self._num_read,
+            # Those that were read and did not get in.
+            "num_left_out_rows": self._num_read - self._counts["copied"],
+            "num_repaired_rows": self._counts["repaired"],
             "num_edited_rows": self._counts["edited"],
             "num_deleted_rows": self._counts["deleted"],
             "actions": {name: {"action": self._actions[name], "count": number} for name, number in changed.items()},
@@ -137,7 +140,9 @@ class _Copy:
         shape, counted, number = Shape(file.layout), Counted(), 0
 
         def write(position: Position, row: Row) -> None:
-            for each in self._rows_of(position, row, shape, file):
+            copied = self._rows_of(position, row, shape, file)
+            self._counts["copied"] += bool(copied)
+            for each in copied:
                 target.add(each)
 
         for number, (line, row) in enumerate(file.rows, 1):
@@ -168,7 +173,9 @@ class _Copy:
         repaired = self._repaired(row, shape)
         if repaired is None or self._is_copy(repaired, shape):
             return []
-        return self._short_rows(repaired, shape.layout, file.source.place(line))
+        parts = self._short_rows(repaired, shape.layout, file.source.place(line))
+        self._counts["repaired"] += bool(parts) and (repaired is not row or len(parts) > 1)
+        return parts
 
     def _is_refused(self, line: int, row: Row, shape: Shape, file: Opened) -> bool:
         try:

@@ -58,7 +58,6 @@ class FindBar(QWidget):
             row.addWidget(each, 1 if each is self.search else 0)
         self.only_found = QCheckBox(self.tr("Only matches"), self)
         self.only_problems = QCheckBox(self.tr("Only rows with problems"), self)
-        self.only_problems.setEnabled(False)
         for check in (self.only_found, self.only_problems):
             check.setAccessibleName(check.text())
             check.toggled.connect(lambda _on: self.filter_changed.emit())
@@ -104,19 +103,19 @@ class FindBar(QWidget):
         self.next.setEnabled(is_any)
         self.only_found.setEnabled(bool(finder.text) or self.only_found.isChecked())
 
-    def offer_problems(self, *, are_any: bool) -> None:
-        """Offers to see only rows with problems where there are any."""
-        self.only_problems.setEnabled(are_any or self.only_problems.isChecked())
+    def offer_problems(self, *, may_be_any: bool) -> None:
+        """Offers to see only rows with problems, unless it is known that there are none."""
+        self.only_problems.setEnabled(may_be_any or self.only_problems.isChecked())
 
     def show_all(self) -> None:
         """Leaves no row out any more."""
         for check in (self.only_found, self.only_problems):
             check.setChecked(False)
 
-    def wanted(self, problems: Iterable[int]) -> array[int] | None:
-        """The places to show, those of rows with problems given; None for all."""
+    def wanted(self, problems: Iterable[int] | None) -> array[int] | None:
+        """The places to show, those of rows with problems given, if they are known; None for all."""
         places: array[int] | None = None
-        if self.only_problems.isChecked():
+        if self.only_problems.isChecked() and problems is not None:
             places = array("Q", sorted(problems))
         if self.only_found.isChecked() and self.finder.text:
             found = self.finder.places

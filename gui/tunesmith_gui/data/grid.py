@@ -43,11 +43,13 @@ class Grid(QWidget):
         save_asked: (Path) a copy of the rows with their changes is wanted.
         row_chosen: (place) another row is in front.
         counted: the number of rows or of changes is another.
+        problems_asked: which rows have problems is to be found out.
     """
 
     save_asked = Signal(object)
     row_chosen = Signal(int)
     counted = Signal()
+    problems_asked = Signal()
 
     def __init__(self, rows: Rows, columns: tuple[str, ...], file: Path, parent: QWidget) -> None:
         super().__init__(parent)
@@ -60,6 +62,7 @@ class Grid(QWidget):
         """The row that is in front first."""
         self._in_pane: tuple[int, int] | None = None  # place and column
         self._problems: dict[int, list[RowProblem]] = {}
+        self._knows_problems = False
         self._actions: dict[str, str] = {}
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
@@ -232,22 +235,24 @@ class Grid(QWidget):
 
     def _filter(self) -> None:
         here = self.current()
-        self.model.show_places(self.find_bar.wanted(self.model.problems))
+        if self.only_problems.isChecked() and not self._knows_problems:
+            self.problems_asked.emit()
+        self.model.show_places(self.find_bar.wanted(self.model.problems if self._knows_problems else None))
         if here is not None and self.model.shown_row(here) is not None:
             self.go_to(here)
         elif self.model.rowCount():
             self.table.selectRow(0)
         self._say_number()
 
-    def show_problems(self, problems: dict[int, list[RowProblem]]) -> None:
+    def show_problems(self, problems: dict[int, list[RowProblem]], *, are_known: bool = True) -> None:
         """Marks rows with problems, and offers to see only these."""
-        self._problems = problems
+        self._problems, self._knows_problems = problems, are_known
         self.model.show_problems(
             {place: "\n".join(line(core_text(each.message)) for each in found) for place, found in problems.items()}
         )
         self._show_row_problems()
-        self.find_bar.offer_problems(are_any=bool(problems))
-        if self.only_problems.isChecked():
+        self.find_bar.offer_problems(may_be_any=bool(problems) or not are_known)
+        if self.only_problems.isChecked() and are_known:
             self._filter()
 
     def show_actions(self, actions: dict[str, str]) -> None:
@@ -331,6 +336,8 @@ class Grid(QWidget):
             parts = [fill(words, number(len(rows)))]
         if self.model.rowCount() != len(rows):
             parts.append(fill(self.tr("%1 shown"), number(self.model.rowCount())))
+        if self.only_problems.isChecked() and not self._knows_problems:
+            parts.append(self.tr("looking for problems…"))
         if num_kept := rows.num_kept():
             parts.append(self.tr("%Ln kept", "", num_kept))
         if num_edited := rows.num_edited():

@@ -100,7 +100,9 @@ class OpenFile(QScrollArea):
         self.parts.changed.connect(lambda _part: self.show_part())
         self.summary.problems_asked.connect(lambda: self.parts.set_value("problems"))
         self.learns.place_chosen.connect(self._go_to_place)
+        self.summary.fix_asked.connect(self._fix)
         self.problems.row_asked.connect(self._go_to_problem)
+        self.problems.unknown.connect(self._say_why_unknown)
         self.problems.found.connect(self._marks.find)
         self._marks.found.connect(self._show_problems)
         self.problems.actions_chosen.connect(self._show_actions)
@@ -145,6 +147,7 @@ class OpenFile(QScrollArea):
         self.grid.save_asked.connect(self.save_asked)
         self.grid.row_chosen.connect(self.learns.go_to)
         self.grid.finder.failed.connect(self.failed)
+        self.grid.problems_asked.connect(self.problems.ask)
         self.rows.failed.connect(self._show_error)
         self.rows.read.connect(self.rows_read)
         if SYNTHETIC in data.sniffed.columns:
@@ -212,7 +215,17 @@ class OpenFile(QScrollArea):
     def _show_problems(self, marks: dict[int, list[RowProblem]]) -> None:
         if self.grid is not None:
             self._show_actions()
-            self.grid.show_problems(marks)
+            self.grid.show_problems(marks, are_known=self.problems.num_problem_rows is not None)
+
+    def _say_why_unknown(self) -> None:
+        """Where only rows with problems were to be seen: what to do first is said where problems are."""
+        if self.grid is not None and self.grid.only_problems.isChecked():
+            self.grid.only_problems.setChecked(False)
+            self.parts.set_value("problems")
+
+    def _fix(self) -> None:
+        self.parts.set_value("problems")
+        self.problems.fix()
 
     def _show_actions(self) -> None:
         if self.grid is not None:
@@ -220,12 +233,12 @@ class OpenFile(QScrollArea):
 
     # A copy
 
-    def offer_copy(self, path: Path, open_it: Callable[[], None]) -> None:
-        """Says that a copy was saved, and offers to open it."""
+    def tell_copy(self, path: Path, num_rows: str, open_it: Callable[[], None] | None = None) -> None:
+        """Says that a copy was saved and what is in it, and offers to open it where it is not open."""
         self.forget_copy()
         words = fill(self.tr("Saved as %1"), path.name)
-        actions = ((self.tr("Open the copy"), open_it),)
-        self._copied = Banner("ok", words, actions=actions, dismissable=True, parent=self)
+        actions = ((self.tr("Open the copy"), open_it),) if open_it else ()
+        self._copied = Banner("ok", words, num_rows, actions=actions, dismissable=True, parent=self)
         self._column.insertWidget(1, self._copied)
 
     def forget_copy(self) -> None:

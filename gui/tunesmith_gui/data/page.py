@@ -46,12 +46,14 @@ class _Memory:
         changes: to its rows.
         place: of the row in front.
         part: which of the panes is shown.
+        model: for which what is learned and the problems are shown.
     """
 
     source: SourceSpec
     changes: Changes | None = None
     place: int = 0
     part: str = "rows"
+    model: str = ""
 
 
 class DataPage(Page):
@@ -147,12 +149,14 @@ class DataPage(Page):
         if self.grid is not None:
             self.grid.pane.keep_typed()
         if self.rows is None or self.grid is None:
-            return _Memory(self.source)
-        return _Memory(self.source, self.rows.changes(), self.grid.current() or 0, self.parts.value)
+            return _Memory(self.source, model=self._model)
+        changes, place = self.rows.changes(), self.grid.current() or 0
+        return _Memory(self.source, changes, place, self.parts.value, self._model)
 
     def remember(self, memory: object) -> None:
         """Opens it again."""
         assert isinstance(memory, _Memory)
+        self._model = memory.model
         if memory.source.path:
             self.open(memory.source.path, memory.source)
             self._resumed = memory
@@ -239,7 +243,8 @@ class DataPage(Page):
                 self._set_source(replace(self.source, format=said[0], columns=said[1]))
                 return
         self.data = data
-        if data.error is None:
+        if data.sniffed is not None:
+            # Also while its columns are not known: its rows are read as the first of them were.
             self.source = replace(self.source, encoding=data.encoding, sheet=data.sheet)
         self._show_facts()
         if _has_rows(data) and self.rows is None:
@@ -395,7 +400,18 @@ class DataPage(Page):
             spec.evaluation.path = ""
             spec.model.path = self._model
         self.learns.show_data(spec, self.rows if spec else None)
-        self.problems.show_data(spec, self._model_folder())
+        self.problems.show_data(_checked(spec), self._model_folder(), self.data.state)
+        if self.grid is not None and self.grid.only_problems.isChecked():
+            self.problems.ask()  # what is wrong for the model that is chosen now
+
+
+def _checked(spec: RunSpec | None) -> RunSpec | None:
+    """What of a run its check depends on: other settings of the Train page make no other check."""
+    if spec is None:
+        return None
+    checked = RunSpec()
+    checked.data, checked.model = copy.deepcopy(spec.data), copy.deepcopy(spec.model)
+    return checked
 
 
 def _has_rows(data: DataFacts) -> bool:

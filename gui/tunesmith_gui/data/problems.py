@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QMargins, Qt, Signal
+from PySide6.QtCore import QMargins, Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QComboBox,
     QHeaderView,
@@ -19,13 +19,13 @@ from PySide6.QtWidgets import (
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.language_names import language_name
-from tunesmith_core.operations.kinds.data import CHECK_DATA, CheckDataSpec
+from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.protocol import Event
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.data.copy_name import ask_for_copy
+from tunesmith_gui.data.kept_check import kept_check
 from tunesmith_gui.icons import icon
 from tunesmith_gui.plain_text import add_choice, line, set_item_tip, tree_item
-from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, duration, fill, listed, number, translate
@@ -62,12 +62,14 @@ class ProblemsPane(QWidget):
 
     Signals:
         found: (list of {path, line, row, message}) rows with problems.
+        unknown: the check has ended without telling any, or can't begin; the pane says why.
         row_asked: ({path, line, row}) this row is to be seen.
         save_asked: (Path, dict of rule -> action) a repaired copy is wanted.
         setup_asked: the training environment is to be installed.
     """
 
     found = Signal(object)
+    unknown = Signal()
     row_asked = Signal(object)
     actions_chosen = Signal()
     save_asked = Signal(object, object)
@@ -78,8 +80,8 @@ class ProblemsPane(QWidget):
         self.kind = ""
         """Of the file, which tells how its rows are counted."""
         self._spec: RunSpec | None = None
-        self._folder = ""
-        self._task: OperationTask | None = None
+        self._folder = self._state_of_files = ""
+        self._waits = self._fixes = False  # for the check; to save a repaired copy then
         self._result: dict[str, Any] | None = None  # Any: JSON values
         self._combos: dict[str, QComboBox] = {}
         self._is_shown_now = False
@@ -94,13 +96,16 @@ class ProblemsPane(QWidget):
         self.tree = self._build_tree()
         self._stack.addWidget(self.tree)
         column.addWidget(self._stack, 1)
-        self.again = button(self.tr("Check again"), self._begin, icon_name="refresh", parent=self)
+        self.again = button(self.tr("Check again"), self._begin_again, icon_name="refresh", parent=self)
         self.save = button(self.tr("Fix and save as…"), self._ask_where, kind="primary", icon_name="save", parent=self)
         hint = self.tr("Choose what is done about each problem. Your file stays as it is.")
         self.hint = SafeLabel(hint, tone="muted", wrap=True, parent=self)
         self._foot = SideBySide(self.hint, FlowRow((self.again, self.save), self), first_letters=36, parent=self)
         column.addWidget(self._foot)
         self._foot.hide()
+        check = kept_check()
+        for signal, slot in ((check.happened, self._follow), (check.succeeded, self._take), (check.failed, self._fail)):
+            signal.connect(slot)
         # Queued: the lists know their new font only after the theme has told everybody.
         theme().changed.connect(self._size_tree, Qt.ConnectionType.QueuedConnection)
 
@@ -142,28 +147,57 @@ class ProblemsPane(QWidget):
         """How many rows have problems; None before the check has ended."""
         return int(self._result["num_problem_rows"]) if self._result is not None else None
 
-    def show_data(self, spec: RunSpec | None, folder: str) -> None:
-        """Takes other data, or the same for another model; None where its columns are not known yet."""
-        if (spec, folder) == (self._spec, self._folder):
+    def show_data(self, spec: RunSpec | None, folder: str, state: str = "") -> None:
+        """Takes other data, or the same for another model.
+
+        Args:
+            spec: None where its columns are not known yet.
+            folder: of the model.
+            state: of the files; another one once they have changed.
+        """
+        if (spec, folder, state) == (self._spec, self._folder, self._state_of_files):
             return
-        self._spec, self._folder = spec, folder
+        if spec is None:
+            self._give_up()
+        self._spec, self._folder, self._state_of_files = spec, folder, state
         self._forget()
         if self._is_shown_now:
-            self._begin()
+            self.ask()
 
     def set_shown(self, shown: bool) -> None:
         """Starts nothing before somebody looks."""
         self._is_shown_now = shown
-        if shown and self._result is None and self._task is None:
+        if shown:
+            self.ask()
+
+    def ask(self) -> None:
+        """Begins the check unless its answer is here or on its way."""
+        if self._result is None and not self._waits:
             self._begin()
 
+    def fix(self) -> None:
+        """Asks where to save a repaired copy, as soon as it is known what there is to repair."""
+        if self._result is not None:
+            self._ask_where()
+        else:
+            self._fixes = True
+            self.ask()
+
     def _forget(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-        self._task = self._result = None
+        self._result, self._waits = None, False
         self.found.emit([])
 
+    def _give_up(self) -> None:
+        if self._waits:
+            kept_check().cancel()
+
+    def _begin_again(self) -> None:
+        assert self._spec is not None
+        kept_check().begin(CheckDataSpec(self._spec, self._folder), self._state_of_files)
+        self._begin()
+
     def _begin(self) -> None:
+        """Begins a check, or takes that of the same data, which may have ended."""
         self._forget()
         self._put(None)
         self._foot.hide()
@@ -173,24 +207,28 @@ class ProblemsPane(QWidget):
         self.cancel.setVisible(self._spec is not None)
         if self._spec is None:
             self.progress_words.setText(self.tr("Say first which column is which."))
+            self.unknown.emit()
             return
         self.progress_words.setText(self.tr("Checking the rows…"))
         self.bar.setRange(0, 0)
-        self._task = OperationTask(CHECK_DATA, CheckDataSpec(self._spec, self._folder), parent=self)
-        self._task.happened.connect(self._follow)
-        self._task.succeeded.connect(self._take)
-        self._task.failed.connect(self._fail)
-        self._task.start()
+        check, spec = kept_check(), CheckDataSpec(self._spec, self._folder)
+        self._waits = True
+        if not check.is_of(spec, self._state_of_files):
+            check.begin(spec, self._state_of_files)
+        elif check.answer is not None:
+            self._take(check.answer)
+        elif check.latest is not None:
+            self._follow(check.latest)
 
     def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        self._give_up()
+        self._waits = self._fixes = False
         again = (self.tr("Check again"), self._begin)
         self._put(EmptyState("search", self.tr("The check was canceled"), primary=again))
+        self.unknown.emit()
 
     def _follow(self, event: Event) -> None:
-        if event.type != "progress":
+        if event.type != "progress" or not self._waits:
             return
         data = event.data
         if data.get("total_bytes"):
@@ -204,7 +242,9 @@ class ProblemsPane(QWidget):
         self.progress_words.setText(words)
 
     def _fail(self, error: TunesmithError) -> None:
-        self._task = None
+        if not self._waits:
+            return
+        self._waits = self._fixes = False
         if error.code == "environment-missing":
             setup = (self.tr("Set up training"), self.setup_asked.emit)
             words = self.tr("The check uses its libraries.")
@@ -217,6 +257,7 @@ class ProblemsPane(QWidget):
             column.addWidget(error_banner(error, actions=(again,), dismissable=False, parent=holder))
             column.addStretch(1)
             self._put(holder)
+        self.unknown.emit()
 
     def _put(self, state: QWidget | None) -> None:
         if self._state is not None:
@@ -230,7 +271,9 @@ class ProblemsPane(QWidget):
     # The result
 
     def _take(self, result: dict[str, Any]) -> None:  # Any: JSON values
-        self._task, self._result = None, result
+        if not self._waits:
+            return
+        self._waits, self._result = False, result
         problems: list[Problem] = result["problems"]
         rows = self.tr("%Ln row(s) checked", "", result["num_rows"])
         words = fill(self.tr("%1, problems in %2"), rows, number(result["num_problem_rows"])) if problems else rows
@@ -248,8 +291,11 @@ class ProblemsPane(QWidget):
             self._stack.setCurrentWidget(self.tree)
             self._foot.show()
         else:
-            again = (self.tr("Check again"), self._begin)
+            again = (self.tr("Check again"), self._begin_again)
             self._put(EmptyState("check-circle", self.tr("No problems found"), primary=again))
+        fixes, self._fixes = self._fixes and bool(problems), False
+        if fixes:
+            QTimer.singleShot(0, self, self._ask_where)
 
     def _fill_tree(self, problems: list[Problem]) -> None:
         self.tree.clear()
@@ -280,7 +326,7 @@ class ProblemsPane(QWidget):
     def _size_tree(self) -> None:
         """Gives the choices the room that their words need in this size of text."""
         for place, combo in enumerate(self._combos.values()):
-            hint = combo.sizeHint().grownBy(QMargins(SPACE, SPACE // 2, SPACE, SPACE // 2))
+            hint = combo.sizeHint().grownBy(QMargins(SPACE, SPACE * 3 // 4, SPACE, SPACE * 3 // 4))
             item = self.tree.topLevelItem(place)
             if item is not None:
                 item.setSizeHint(2, hint)
@@ -297,7 +343,8 @@ class ProblemsPane(QWidget):
         guard_wheel(combo)
         combo.currentIndexChanged.connect(lambda _index: self.actions_chosen.emit())
         self._combos[problem["rule"]] = combo
-        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        # Not at each choice: the list gives it its place, which it would leave for one of another size.
+        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContentsOnFirstShow)
         self.tree.setItemWidget(item, 2, combo)
 
     def _row_item(self, row: Problem, place: tuple[int, int]) -> QTreeWidgetItem:

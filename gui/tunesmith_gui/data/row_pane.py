@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut
@@ -12,7 +13,6 @@ from PySide6.QtWidgets import QPlainTextEdit, QVBoxLayout, QWidget
 from tunesmith_core.datafmt.reading import Row, decode_row
 from tunesmith_gui.data.hits import Span, hit_format, hits, wrong_format
 from tunesmith_gui.data.row_problems import RowProblem, RowProblems
-from tunesmith_gui.data.row_table import cell_text
 from tunesmith_gui.data.rows import ShownRow
 from tunesmith_gui.icons import icon
 from tunesmith_gui.plain_text import mark_letters, show_letter
@@ -223,3 +223,10 @@ class RowPane(QWidget):
         self.text.setFont(font("mono"))
         self.text.setMinimumHeight(self.text.fontMetrics().lineSpacing() * _LEAST_LINES)
         self._mark()
+
+
+def cell_text(value: Any) -> str:  # Any: JSON values
+    """A value as text that can be edited: texts as they are, everything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QFont
 
+from tunesmith_core.datafmt.spoken import spoken
 from tunesmith_core.plain_text import ELLIPSIS
 from tunesmith_gui.data.hits import hits
 from tunesmith_gui.data.place_set import Places
@@ -26,6 +25,7 @@ MOST_LETTERS = 200
 """Of a cell; a column is never wider than that."""
 _TIP_LETTERS = 600
 _LINE_END = " ↵ "
+_NEXT_SPEAKER = " · "
 _LETTERS_AT_BEGINNING, _LETTERS_BEFORE = 20, 10
 """A match within the first letters is in sight; of a later one so many letters before it are shown."""
 
@@ -73,7 +73,7 @@ class RowTableModel(QAbstractTableModel):
         """The first column of a row that holds a text."""
         values = self.rows.shown(place).values or {}
         columns = range(len(self.columns))
-        return next((each for each in columns if hits(cell_text(values.get(self.columns[each])), wanted)), None)
+        return next((each for each in columns if hits(spoken(values.get(self.columns[each])), wanted)), None)
 
     def column_of(self, name: str) -> int | None:
         """Where a column is; None where there is none of that name."""
@@ -179,7 +179,7 @@ class RowTableModel(QAbstractTableModel):
         row = self.rows.shown(place)
         if row.values is None:
             return line(self._part(row.text), MOST_LETTERS) if column == 0 else ""
-        return line(self._part(cell_text(row.values.get(self.columns[column]))), MOST_LETTERS)
+        return line(self._part(spoken(row.values.get(self.columns[column]), _NEXT_SPEAKER)), MOST_LETTERS)
 
     def _part(self, text: str) -> str:
         """The part of a text that is shown: from its beginning, or from shortly before what is looked for."""
@@ -219,13 +219,6 @@ class RowTableModel(QAbstractTableModel):
         text = self._text(place, column)
         values = self.rows.shown(place).values
         if values is not None and len(text) >= MOST_LETTERS:
-            text = cell_text(values.get(self.columns[column]))[:_TIP_LETTERS]
+            text = spoken(values.get(self.columns[column]))[:_TIP_LETTERS]
         state = self._state(place)
         return f"{state[:1].upper()}{state[1:]}\n{text}" if state else text
-
-
-def cell_text(value: Any) -> str:  # Any: JSON values
-    """A value as text: texts as they are, everything else as JSON."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)

@@ -18,10 +18,10 @@ from tunesmith_gui.data.open_file import OpenFile
 from tunesmith_gui.data.place_set import PlaceSet
 from tunesmith_gui.data.rows import Rows
 from tunesmith_gui.services.operation import OperationTask
-from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.which_rows import ask_which_rows
 
+Answer = dict[str, Any]  # Any: JSON values
 _Changed = tuple[dict[int, Row], PlaceSet]
 
 
@@ -79,22 +79,27 @@ class Saving(QObject):
             left_out = left_out if answer == ConfirmDialog.DialogCode.Accepted else left_out[:0]
         saved = _changes_of(rows)
 
-        def go_on() -> None:
+        def go_on(answer: Answer) -> None:
             if self._file.rows is not rows:
                 return
             if not _are_in(saved, rows):
                 words = self.tr("Your latest changes are not in the copy. Save again to keep them.")
                 self.told.emit("warn", words)
                 return
+            num_edited = sum(rows.is_edited(place) for place in rows.edits if place not in rows.deleted)
+            num_read = len(rows)
             rows.forget_changes()
             done(path)
+            num_rows = answer["num_rows"]
+            words = self._share_words(num_rows - num_edited, self.tr("%Ln edited", "", num_edited), num_read - num_rows)
+            self._file.tell_copy(path, words)
 
         try:
             spec = rows.save_spec(path, left_out)
         except OSError as error:
             self.failed.emit(wrap(error))
             return
-        self._start(SAVE_ROWS, spec, path, go_on)
+        self._start(SAVE_ROWS, spec, go_on)
 
     def save_repaired(self, path: Path, spec: RunSpec, folder: str, actions: dict[str, str]) -> None:
         """Saves the rows that a spec names with what was chosen about each problem; the copy is offered then."""
@@ -107,9 +112,9 @@ class Saving(QObject):
         except OSError as error:
             self.failed.emit(wrap(error))
             return
-        self._start(SAVE_DATA, save, path, lambda: self._offer_copy(path, rows, saved))
+        self._start(SAVE_DATA, save, lambda answer: self._offer_copy(path, rows, saved, answer))
 
-    def _offer_copy(self, path: Path, rows: Rows, saved: _Changed) -> None:
+    def _offer_copy(self, path: Path, rows: Rows, saved: _Changed, answer: Answer) -> None:
         if self._file.rows is not rows:
             return
 
@@ -118,21 +123,27 @@ class Saving(QObject):
                 rows.forget_changes()
             self.copy_asked.emit(path)
 
-        self._file.offer_copy(path, open_it)
+        num_repaired, num_left_out = answer["num_repaired_rows"], answer["num_left_out_rows"]
+        num_kept = answer["num_read_rows"] - num_repaired - num_left_out
+        words = self._share_words(num_kept, self.tr("%Ln repaired", "", num_repaired), num_left_out)
+        self._file.tell_copy(path, words, open_it)
+
+    def _share_words(self, num_kept: int, changed: str, num_left_out: int) -> str:
+        """How many rows are in a copy as they were, with what was changed, and how many are not."""
+        kept = self.tr("%Ln row(s) kept", "", num_kept)
+        return "  ·  ".join((kept, changed, self.tr("%Ln left out", "", num_left_out)))
 
     def _start(
         self,
         kind: Kind,
         spec: Any,  # Any: of the kind
-        path: Path,
-        done: Callable[[], object],
+        done: Callable[[Answer], object],
     ) -> None:
         if self._task is not None:
             self.told.emit("warn", self.tr("Another file is being saved. Wait until it is whole."))
             return
         self._task = OperationTask(kind, spec, parent=self)
-        self._task.succeeded.connect(lambda _answer: self.told.emit("ok", fill(self.tr("Written to %1"), path)))
-        self._task.succeeded.connect(lambda _answer: done())
+        self._task.succeeded.connect(done)
         self._task.failed.connect(self.failed)
         self._task.ended.connect(lambda _outcome: self._forget())
         self._task.start()

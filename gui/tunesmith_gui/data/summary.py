@@ -33,6 +33,7 @@ class FileSummary(QWidget):
         back_asked, train_asked, other_asked, keep_asked, mapping_asked, chat_asked, questions_asked: the person pressed
             that button.
         problems_asked: the rows with problems are to be seen.
+        fix_asked: a repaired copy is to be saved.
         columns_chosen: (format, dict of role -> column).
     """
 
@@ -44,6 +45,7 @@ class FileSummary(QWidget):
     chat_asked = Signal()
     questions_asked = Signal()
     problems_asked = Signal()
+    fix_asked = Signal()
     columns_chosen = Signal(str, object)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -134,7 +136,8 @@ class FileSummary(QWidget):
         if data.error is not None and data.skipping_helps:
             words = self.tr("Some rows can't be used as they are")
             show = (self.tr("Show the problems"), self.problems_asked.emit)
-            return Banner("warn", words, error_words(data.error, folder), actions=(show,), parent=self)
+            fix = (self.tr("Fix and save as…"), self.fix_asked.emit)
+            return Banner("warn", words, error_words(data.error, folder), actions=(show, fix), parent=self)
         if data.error is not None:
             maps = data.error.code == "dataset-column-missing" and data.sniffed is not None
             fix = (core_text(ACTIONS["choose-data"].label), self.other_asked.emit)

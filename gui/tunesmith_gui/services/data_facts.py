@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunesmith_core import datafmt
+from tunesmith_core import datafmt, files
 from tunesmith_core.datafmt.encoding import READ_AS, UTF_8, open_text, read_head, text_encoding
 from tunesmith_core.datafmt.reading import Row
 from tunesmith_core.datafmt.sniffing import head_rows
@@ -60,6 +60,7 @@ class DataFacts:
         others: files beside it.
         num_rows: all of them, where somebody has counted.
         beginning: the first letters of a text file of which no row can be read.
+        state: of the file on the disk, another one once it has changed.
     """
 
     path: str
@@ -75,6 +76,7 @@ class DataFacts:
     others: tuple[OtherFile, ...] = ()
     num_rows: int | None = None
     beginning: str = ""
+    state: str = ""
 
 
 def look_at_data(data: DataSpec) -> DataFacts:
@@ -84,7 +86,15 @@ def look_at_data(data: DataSpec) -> DataFacts:
         _look_at_other(source, data.skip_bad_rows, measured=number < NUM_MEASURED)
         for number, source in enumerate(data.sources[1:])
     )
-    return replace(_look_at_first(data), others=others)
+    return replace(_look_at_first(data), others=others, state=_state(Path(data.sources[0].path).expanduser()))
+
+
+def _state(path: Path) -> str:
+    """When a file or folder was changed, and its size; "" where it is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        found = path.stat()
+        return f"{found.st_mtime_ns} {files.folder_bytes(path) if path.is_dir() else found.st_size}"
+    return ""
 
 
 def _look_at_other(source: SourceSpec, skip_bad_rows: bool, *, measured: bool) -> OtherFile:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QWidget
 
-from tunesmith_gui.plain_text import add_choice
+from tunesmith_gui.plain_text import add_choice, line
 from tunesmith_gui.services.data_facts import DataFacts
+from tunesmith_gui.tr import fill, listed
 from tunesmith_gui.widgets.field import Field
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _COMBO_LETTERS = 12
+_MOST_LETTERS = 60
+"""Of the name of a sheet."""
 
 
 class SheetChoice(QWidget):
@@ -20,6 +24,7 @@ class SheetChoice(QWidget):
 
     Attributes:
         combo: the list.
+        others: which sheets are not read.
     """
 
     chosen = Signal(str)
@@ -32,7 +37,8 @@ class SheetChoice(QWidget):
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.addWidget(Field(self.tr("Sheet"), self.combo, inline=True, parent=self))
-        row.addStretch(1)
+        self.others = SafeLabel(tone="muted", wrap=True, parent=self)
+        row.addWidget(self.others, 1)
         self.hide()
 
     def show_data(self, data: DataFacts | None) -> None:
@@ -46,4 +52,6 @@ class SheetChoice(QWidget):
                 add_choice(self.combo, name, name)
         if data is not None and names:
             self.combo.setCurrentIndex(names.index(data.sheet) if data.sheet else 0)
+        unread = [name for place, name in enumerate(names) if place != self.combo.currentIndex()]
+        self.others.setText(fill(self.tr("Not read: %1"), listed(line(name, _MOST_LETTERS) for name in unread)))
         self.setVisible(len(names) > 1)

@@ -344,6 +344,8 @@ def test_a_format_that_is_not_recognized_is_said_once_and_its_texts_are_looked_a
     answer = check(tmp_path, spec_of(path))
     found = problems_of(answer)
     assert found["missing-column"] == [(0, None)]
+    # The sentence is said once, and all rows of the file are counted.
+    assert next(each["count"] for each in answer["problems"] if each["rule"] == "missing-column") == 5
     assert len(found["personal-data"]) == 5
     assert "unrecognized format" in answer["reasons"][str(path)]
 

@@ -60,6 +60,7 @@ def test_by_default_a_copy_leaves_out_what_cannot_be_trained_on_and_repairs_the_
         "exact-duplicate": 1,
     }
     assert (answer["num_rows"], answer["num_read_rows"]) == (len(rows), 34)
+    assert answer["num_left_out_rows"] == 34 - len(rows)
     found = problems_of(check(tmp_path, spec_of(tmp_path / "copy.jsonl")))
     assert set(found) == {"role-order", "personal-data", "html", "special-token-in-text"}
 
@@ -68,7 +69,8 @@ def test_each_action_does_what_it_says(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "rows.jsonl", [good(1), chat("How?", "Press <b>start</b>"), chat("Who?", "ann@mail.example.org")]
     )
-    _, rows = save(tmp_path, spec_of(path), {"html": "repair", "personal-data": "skip"})
+    answer, rows = save(tmp_path, spec_of(path), {"html": "repair", "personal-data": "skip"})
+    assert (answer["num_read_rows"], answer["num_repaired_rows"], answer["num_left_out_rows"]) == (3, 1, 1)
     assert rows == [good(1), chat("How?", "Press start")]
     _, rows = save(tmp_path, spec_of(path), {"html": "keep", "personal-data": "repair"})
     assert rows == [good(1), chat("How?", "Press <b>start</b>"), chat("Who?", "[EMAIL]")]

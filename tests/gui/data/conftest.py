@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
 from tunesmith_gui.context import Context
+from tunesmith_gui.data.kept_check import kept_check
 from tunesmith_gui.data.page import DataPage
 
 PATIENCE_MS = 20_000
@@ -52,6 +53,7 @@ def opened(qtbot: QtBot, page: DataPage) -> Callable[[Path], DataPage]:
 
 def close(page: DataPage) -> None:
     """Ends what the page has begun."""
+    kept_check().cancel()
     page.on_hidden()
     page.hide()
     if page.rows is not None:

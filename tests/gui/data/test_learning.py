@@ -13,14 +13,16 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
-from tests.gui.data.conftest import PATIENCE_MS
+from tests.gui.data.conftest import PATIENCE_MS, close
 from tests.gui.layout_checks import clipped, unnamed
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.rows import places_in
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event
-from tunesmith_gui.data import learned_rows, problems, saving
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.context import Context
+from tunesmith_gui.data import kept_check, learned_rows, problems, saving
 from tunesmith_gui.data.page import DataPage
 from tunesmith_gui.data.token_view import TokenTable
 from tunesmith_gui.services.operation import OperationTask
@@ -50,7 +52,7 @@ class Scripted(OperationTask):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
     """What the engine is asked, in order."""
     Scripted.asked = []
-    for module in (learned_rows, problems, saving):
+    for module in (learned_rows, kept_check, saving):
         monkeypatch.setattr(module, "OperationTask", Scripted)
     return Scripted.asked
 
@@ -320,6 +322,97 @@ class TestProblems:
         assert (spec.target, spec.actions) == (str(tmp_path / "fixed.jsonl"), {"html": "repair"})
         assert (spec.edited.edits, list(places_in(Path(spec.edited.deleted)))) == ({}, [0])
         asked[1].ended.emit(Outcome(OperationState.FINISHED, 0))
+
+    @pytest.mark.parametrize("ends", [False, True])
+    def test_a_check_continues_on_a_page_that_is_built_again(
+        self, qtbot: QtBot, checked: DataPage, asked: list[Scripted], result: Answer, context: Context, ends: bool
+    ) -> None:
+        progress = Event(1, 1.0, "progress", {"rows": 1200, "done_bytes": 5, "total_bytes": 10})
+        asked[0].happened.emit(progress)
+        if ends:
+            asked[0].succeeded.emit(result)
+        checked.on_hidden()
+        context.new_run_spec = RunSpec()
+        context.new_run_spec.optimizer.learning_rate = 7.0
+        checked.on_shown()
+        settle()
+        again = DataPage(context)
+        again.show()
+        again.remember(checked.memory())
+        again.on_shown()
+        qtbot.waitUntil(lambda: again.parts.value == "problems", timeout=PATIENCE_MS)
+        settle()
+        if not ends:
+            assert again.problems.progress_words.text() == "1,200 rows checked"
+            asked[0].succeeded.emit(result)
+        assert [each.kind.name for each in asked].count("check-data") == 1
+        assert again.problems.tree.topLevelItemCount() == 2
+        close(again)
+
+    def test_a_file_that_was_changed_is_checked_again(
+        self, qtbot: QtBot, checked: DataPage, asked: list[Scripted], result: Answer, table: Path
+    ) -> None:
+        asked[0].succeeded.emit(result)
+        checked.close_file()
+        table.write_text("question,answer\nWho?,Me.\n")
+        checked.open(str(table))
+        qtbot.waitUntil(lambda: checked.rows is not None and checked.rows.is_complete, timeout=PATIENCE_MS)
+        checked.parts.set_value("problems")
+        qtbot.waitUntil(lambda: len(asked) == 2, timeout=PATIENCE_MS)
+
+    def test_only_rows_with_problems_are_found_without_a_look_at_the_list(
+        self, qtbot: QtBot, opened: Open, table: Path, asked: list[Scripted], result: Answer
+    ) -> None:
+        page = opened(table)
+        assert page.grid is not None
+        page.grid.only_problems.setChecked(True)
+        assert "looking for problems…" in page.grid.count.text()
+        asked[0].succeeded.emit(result)
+        qtbot.waitUntil(lambda: page.grid.model.rowCount() == 2, timeout=PATIENCE_MS)
+        assert page.parts.value == "rows"
+        assert "looking" not in page.grid.count.text()
+        page.context.new_run_spec = RunSpec()
+        page.context.new_run_spec.data.context_length = 77
+        page._show_for_model()
+        asked[-1].succeeded.emit({**result, "problems": result["problems"][:1]})
+        assert asked[-1].kind.name == "check-data"
+        qtbot.waitUntil(lambda: page.grid.model.rowCount() == 1, timeout=PATIENCE_MS)
+
+    def test_the_banner_about_rows_that_cannot_be_used_offers_to_fix_them(
+        self, opened: Open, asked: list[Scripted], tmp_path: Path, result: Answer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "broken\n')
+        page = opened(path)
+        banner = page.summary.message
+        assert isinstance(banner, Banner)
+        copy = tmp_path / "fixed.jsonl"
+        monkeypatch.setattr(problems, "ask_for_copy", lambda *_words, as_csv: copy)
+        banner.buttons[1].click()
+        assert page.parts.value == "problems"
+        asked[0].succeeded.emit(result)
+        settle()
+        assert (asked[1].kind.name, asked[1].spec.target) == ("save-data", str(copy))
+        asked[1].ended.emit(Outcome(OperationState.FINISHED, 0))
+
+    def test_choices_are_equally_wide_and_stay_where_they_are(
+        self, qtbot: QtBot, checked: DataPage, asked: list[Scripted], result: Answer
+    ) -> None:
+        wide, narrow = result["problems"]
+        problems_found = [{**wide, "actions": ["skip", "keep"]}, {**narrow, "actions": ["keep"]}]
+        asked[0].succeeded.emit({**result, "problems": problems_found})
+        pane = checked.problems
+        combos = list(pane._combos.values())
+        qtbot.wait(100)  # in which Qt would make each as wide as its own words
+        settle()
+        before = [combo.geometry() for combo in combos]
+        assert len({place.width() for place in before}) == 1
+        assert all(combo.height() >= combo.sizeHint().height() for combo in combos)
+        for combo in combos:
+            combo.setCurrentIndex(combo.count() - 1)
+        pane.tree.doItemsLayout()
+        settle()
+        assert [combo.geometry() for combo in combos] == before
 
     def test_no_problems_are_said_in_one_line(self, checked: DataPage, asked: list[Scripted]) -> None:
         asked[0].succeeded.emit(RESULT | {"problems": [], "num_problem_rows": 0})

@@ -57,6 +57,7 @@ class TestSheets:
         sheets = page.summary.sheets
         assert sheets.isVisibleTo(page)
         assert (sheets.combo.currentText(), page.source.sheet) == ("Pairs", "Pairs")
+        assert sheets.others.text() == "Not read: Odd"
         assert page.summary.facts.text().startswith("2 rows")
         sheets.combo.setCurrentIndex(0)
         sheets.combo.activated.emit(0)
@@ -181,6 +182,23 @@ class TestRecognition:
         qtbot.waitUntil(page.summary.train.isEnabled, timeout=PATIENCE_MS)
         assert page.source.columns == {"prompt": "left", "completion": "right"}
         assert page.summary.reason.text() == "You chose these columns."
+
+    def test_rows_in_another_encoding_are_there_before_anybody_says_what_the_columns_hold(
+        self, qtbot: QtBot, opened: Open, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "doubt.csv"
+        path.write_bytes("Größe,Maß\nWie heißt er?,Jürgen\nWer ist da?,Jörg\n".encode("cp1252"))
+        page = opened(path)
+        question = page.summary.message
+        assert isinstance(question, ColumnQuestion)
+        assert page.grid is not None
+        assert page.grid.model.rowCount() == 2
+        assert page.grid.model.index(0, 1).data() == "Jürgen"
+        assert page.grid.count.text() == "2 rows"
+        qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(page.summary.train.isEnabled, timeout=PATIENCE_MS)
+        assert page.grid.model.rowCount() == 2
+        assert page.source.encoding == "windows-1252"
 
     def test_an_answer_is_remembered_for_the_same_columns(
         self, qtbot: QtBot, opened: Open, tmp_path: Path

@@ -23,7 +23,9 @@ from tunesmith_gui.data.grid import Grid
 from tunesmith_gui.data.page import DataPage
 from tunesmith_gui.data.row_problems import RowProblem
 from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.confirm import ConfirmDialog
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 Open = Callable[[Path], DataPage]
 ROWS = [{"q": f"Question {n}", "a": "yes" if n % 10 else "Über", "n": n} for n in range(100)]
@@ -184,13 +186,43 @@ class TestFinding:
         assert not grid.find_bar.next.isEnabled()
 
     def test_rows_with_problems_are_filtered_and_marked(self, grid: Grid) -> None:
-        assert not grid.only_problems.isEnabled()
         said = {7: "no answer", 3: "too long"}
         grid.show_problems({place: [RowProblem("rule", "Rule", words)] for place, words in said.items()})
         grid.only_problems.setChecked(True)
         assert shown(grid) == ["Question 3", "Question 7"]
         index = grid.model.index(1, 0)
         assert "no answer" in str(grid.model.data(index, Qt.ItemDataRole.ToolTipRole)).lower()
+
+
+    def test_rows_with_problems_can_be_asked_for_before_they_are_known(
+        self, qtbot: QtBot, page: DataPage, grid: Grid
+    ) -> None:
+        assert grid.only_problems.isEnabled()
+        num_rows = len(shown(grid))
+        grid.only_problems.setChecked(True)
+        assert page.parts.value == "problems", "where it is said that its columns are not known"
+        assert not grid.only_problems.isChecked()
+        grid.problems_asked.disconnect()
+        with qtbot.waitSignal(grid.problems_asked):
+            grid.only_problems.setChecked(True)
+        assert len(shown(grid)) == num_rows, "nothing is hidden until it is known"
+        grid.show_problems({7: [RowProblem("rule", "Rule", "no answer")]})
+        assert shown(grid) == ["Question 7"]
+        grid.only_problems.setChecked(False)
+        grid.show_problems({})
+        assert not grid.only_problems.isEnabled()
+
+    def test_a_chat_is_shown_as_it_is_spoken(self, opened: Open, tmp_path: Path) -> None:
+        path = tmp_path / "chats.jsonl"
+        turns = [{"from": "human", "value": "Hi\nthere"}, {"from": "gpt", "value": "Hello"}]
+        path.write_text(json.dumps({"conversations": turns, "n": [1]}))
+        grid = opened(path).grid
+        assert grid is not None
+        assert [grid.model.index(0, column).data() for column in (0, 1)] == [
+            "human: Hi ↵ there · gpt: Hello",
+            "[1]",
+        ]
+        assert json.loads(grid.pane.text.toPlainText()) == turns, "what is edited stays as it is in the file"
 
 
 class TestChanging:
@@ -242,16 +274,22 @@ class TestChanging:
         grid.rows.edit(0, {"q": "new"})
         grid.rows.delete([1, 2])
         target = tmp_path / "copy.jsonl"
-        with qtbot.waitSignal(page.notify, timeout=PATIENCE_MS) as said:
-            grid.save_asked.emit(target)
-        assert said.args is not None
-        assert said.args[0] == "ok"
+        told: list[str] = []
+        page.notify.connect(lambda *_words: told.append("covers what is behind it"))
+        num_rows = len(grid.rows)
+        grid.save_asked.emit(target)
+        qtbot.waitUntil(target.exists, timeout=PATIENCE_MS)
         saved = [json.loads(text) for text in target.read_text().splitlines()]
         assert saved == [{"q": "new"}, *ROWS[3:]]
         qtbot.waitUntil(lambda: page.title == "copy.jsonl" and page.rows is not None, timeout=PATIENCE_MS)
         assert page.rows is not None
         qtbot.waitUntil(lambda: page.rows.is_complete and not page.saving.is_busy, timeout=PATIENCE_MS)
         assert not page.rows.has_changes
+        (banner,) = [each for each in page.findChildren(Banner) if each.isVisible()]
+        words = [each.text() for each in banner.findChildren(SafeLabel)]
+        assert "Saved as copy.jsonl" in words
+        assert f"{num_rows - 3} rows kept  ·  1 edited  ·  2 left out" in words
+        assert not told
 
     def test_another_file_drops_changes_only_when_told(
         self, page: DataPage, grid: Grid, data: Path, monkeypatch: pytest.MonkeyPatch

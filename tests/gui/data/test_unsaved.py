@@ -17,9 +17,10 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.data.grid import Grid
 from tunesmith_gui.data.library_card import KeepDialog
 from tunesmith_gui.data.page import DataPage
-from tunesmith_gui.data.saving import Saving
+from tunesmith_gui.data.saving import Answer, Saving
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.confirm import ConfirmDialog
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 Open = Callable[[Path], DataPage]
 ROWS = [{"question": f"Question {n}", "answer": "yes"} for n in range(10)]
@@ -178,16 +179,18 @@ def test_a_repaired_copy_is_opened_by_one_click(
     copy = tmp_path / "fixed.jsonl"
     asked = answer(monkeypatch, 0)
 
-    def save(_saving: Saving, _kind: object, spec: SaveDataSpec, path: Path, done: Callable[[], object]) -> None:
+    def save(_saving: Saving, _kind: object, spec: SaveDataSpec, done: Callable[[Answer], object]) -> None:
         assert spec.edited.edits
-        path.write_text('{"question": "new", "answer": "no"}\n')
-        done()
+        copy.write_text('{"question": "new", "answer": "no"}\n')
+        done({"num_read_rows": 9, "num_repaired_rows": 2, "num_left_out_rows": 3})
 
     monkeypatch.setattr(Saving, "_start", save)
     changed.problems.save_asked.emit(copy, {})
     settle()
     (banner,) = [each for each in changed.findChildren(Banner) if each.isVisible()]
     assert banner.buttons[0].text() == "Open the copy"
+    words = [each.text() for each in banner.findChildren(SafeLabel)]
+    assert "4 rows kept  ·  2 repaired  ·  3 left out" in words
     banner.buttons[0].click()
     assert asked == [], "the copy has the changes"
     qtbot.waitUntil(lambda: is_open(changed, copy), timeout=PATIENCE_MS)
