@@ -136,10 +136,13 @@ class TurnView(Card):
         self.edit = button(self.tr("Edit"), lambda: self.asked.emit("edit", ""), kind="link", parent=self)
         self.again = button(self.tr("Regenerate"), lambda: self.asked.emit("again", ""), kind="link", parent=self)
         self._rounds = self._make_rounds(turn)
-        head.addWidget(self._rounds, 0, Qt.AlignmentFlag.AlignTop)
         for each in (self.edit, self.again):
             each.setAccessibleName(tr.fill(self.tr("%1 question %2"), each.text(), number + 1))
-            head.addWidget(each, 0, Qt.AlignmentFlag.AlignTop)
+        controls = QHBoxLayout()
+        for control in (self._rounds, self.edit, self.again):
+            controls.addWidget(control)
+        head.addLayout(controls)
+        head.setAlignment(controls, Qt.AlignmentFlag.AlignTop)
         self.body.addLayout(head)
         self._sides = QBoxLayout(QBoxLayout.Direction.TopToBottom)
         self._sides.setSpacing(SPACE * 2)
