@@ -89,7 +89,7 @@ class DashboardPage(Page):
         self.run_in_background(_import_charts, self._build_charts)
 
     def _build(self) -> None:
-        area = QScrollArea(self)
+        area = self._area = QScrollArea(self)
         area.setWidgetResizable(True)
         area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -191,6 +191,7 @@ class DashboardPage(Page):
         self._second_look.stop()
         self._drop_banner()
         self._drop_notice()
+        self._area.verticalScrollBar().setValue(0)
         self._files_key = ()
         self.files.set_files([])
         self.settings_pane.clear()

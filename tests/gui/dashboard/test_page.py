@@ -12,6 +12,7 @@ from PySide6.QtCore import QUrl
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPushButton, QScrollArea, QWidget
 
+from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core import files
@@ -31,6 +32,20 @@ from tunesmith_gui.runs.model import differing_settings
 from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.stat_tile import StatTile
+
+
+def test_another_run_is_shown_from_its_top(open_dashboard: Any) -> None:
+    first, second = make_run("first"), make_run("second")
+    page = open_dashboard(first)
+    page.resize(1000, 300)
+    settle()
+    bar = next(area for area in page.findChildren(QScrollArea) if area.parent() is page).verticalScrollBar()
+    bar.setValue(bar.maximum())
+    assert bar.value() > 0
+    page.on_shown(first.id)
+    assert bar.value() > 0, "the same run goes on where it was left"
+    page.on_shown(second.id)
+    assert bar.value() == 0
 
 
 def test_a_run_whose_answers_were_cut_is_not_green(open_dashboard: Any, qtbot: Any) -> None:
