@@ -138,10 +138,11 @@ def _four_bit(inputs: Inputs, num_rows: int, nested: bool) -> Nf4Weight:
 
 
 def _matvec(sizes: Sizes, inputs: Inputs) -> Results:
-    from tunesmith_engine.kernels.matvec import multiply_row, multiply_row_gated
+    from tunesmith_engine.kernels.matvec import FEW_ROWS, multiply_row, multiply_row_gated
 
     x, gated = inputs.random(sizes.hidden), inputs.empty(NUM_ROWS - 1)
-    found = {"few": inputs.empty(NUM_ROWS), "many": inputs.empty(sizes.vocabulary)}
+    # A program for the vocabulary is compiled by whether 16 divides it, and is the same for fewer rows.
+    found = {"few": inputs.empty(NUM_ROWS), "many": inputs.empty(FEW_ROWS + 16 + sizes.vocabulary % 16)}
     for out in found.values():
         multiply_row(x, inputs.rows(sizes.hidden, len(out)), out)
     multiply_row_gated(x, inputs.rows(sizes.hidden, 2 * len(gated)), sizes.activation, gated)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from tests.engine.kernels.conftest import INTERPRETED
+from tests.engine.kernels.model_sizes import sizes_of_model
 from tunesmith_core import environments
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host
@@ -23,7 +25,8 @@ from tunesmith_core.protocol import read_journal
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import triton_problem
 from tunesmith_engine.proof import prove as proof
-from tunesmith_engine.proof.inputs import Sizes
+from tunesmith_engine.proof.cases import CASES
+from tunesmith_engine.proof.inputs import Inputs, Sizes
 
 pytestmark = pytest.mark.skipif(bool(triton_problem) or INTERPRETED, reason="needs Triton without its interpreter")
 
@@ -202,3 +205,19 @@ def test_a_kernel_may_round_its_largest_value_the_other_way() -> None:
     assert proof._excess(wrong, twin, exact, torch.bfloat16) is None
     wrong[8] = torch.nan
     assert proof._excess(wrong, twin, exact, torch.bfloat16)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_proof_needs_little_memory_and_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = sizes_of_model("llama-3.1-8b", "bfloat16")
+    asked: list[int] = []
+    random = Inputs.random
+
+    def counted(inputs: Inputs, *shape: int) -> torch.Tensor:
+        asked.append(math.prod(shape))
+        return random(inputs, *shape)
+
+    monkeypatch.setattr(Inputs, "random", counted)
+    CASES[name].compute(sizes, Inputs(sizes, CPU, torch.float32), twin=True)
+    # In float64, 64 MB: a matrix of the vocabulary would be 4 GB, and take ten seconds to make.
+    assert sum(asked) < 8_000_000
