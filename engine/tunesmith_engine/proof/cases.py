@@ -182,7 +182,7 @@ def _nf4_rows(sizes: Sizes, inputs: Inputs) -> Results:
 def _argmax(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.argmax import argmax
 
-    x = inputs.rows(sizes.vocabulary)
+    x = inputs.rows(sizes.vocabulary, 3)
     # Numbers, not places: of equal ones any is right. Where programs are only compiled, the places hold anything.
     places = argmax(x).clamp(0, sizes.vocabulary - 1)
     return {"largest": x.gather(1, places[:, None])}
