@@ -55,7 +55,7 @@ class World:
         self.path, self.adapter_path, self.tmp_path = folder, folder / "adapter", folder / "tmp"
         self.run, self.plan = self, SimpleNamespace(total_steps=total_steps)
         spec = RunSpec.from_dict({"version": 1, "name": "r", "model": {"path": "/models/base"}, **sections})
-        data = SimpleNamespace(train=[1, 2], eval=[3], notes={}, pairs="chat", questions={})
+        data = SimpleNamespace(train=[1, 2], eval=[3], notes={}, pairs="chat", questions={}, system_prompt="")
         data.hashes = lambda: {"tokens": "t" * 16, "held_out": "h" * 16}
         self.parts = SimpleNamespace(
             spec=spec, data=data, compute=SimpleNamespace(device=torch.device("cpu")), method=self, folder=folder

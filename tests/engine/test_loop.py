@@ -171,12 +171,15 @@ def test_a_stop_ends_the_making_of_parts_wherever_it_is(tiny_spec: MakeSpec, tin
 
 
 def test_a_prompt_is_made_tokens_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "prompt_tokens", lambda *_: [9])
-    parts = SimpleNamespace(data=SimpleNamespace(prompts={"Hi": [1, 2]}), spec=None, folder=None)
+    asked: list[RunSpec] = []
+    monkeypatch.setattr(loop_module, "prompt_tokens", lambda spec, *_: asked.append(spec) or [9])
+    data = SimpleNamespace(prompts={"Hi": [1, 2]}, system_prompt="Be brief.")
+    parts = SimpleNamespace(data=data, spec=RunSpec(), folder=None)
     loop = SimpleNamespace(parts=parts)
     tokens = loop_module.Loop.prompt_tokens
     assert tokens(loop, "Hi", lambda: False) == [1, 2]  # type: ignore[arg-type]
     assert tokens(loop, "Ho", lambda: False) == [9]  # type: ignore[arg-type]
+    assert [spec.data.system_prompt for spec in asked] == ["Be brief."], "as the rows have it"
 
 
 def test_weights_that_do_not_fit_are_counted_and_the_first_is_named() -> None:
