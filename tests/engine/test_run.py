@@ -239,15 +239,15 @@ def test_a_run_that_is_renamed_while_it_trains_is_saved_where_it_is(tiny_spec: M
         before = sorted(taken.path.rglob("*"))
         assert taken.path == run.path
         post_command(renamed.control_path, "stop", mode="save")
-        engine.communicate()
+        _, written = engine.communicate()
     assert sorted(taken.path.rglob("*")) == before
+    assert result_of(renamed)["status"] == "stopped", (result_of(renamed), written)
     assert (renamed.adapter_path / "adapter_model.safetensors").is_file()
     assert [event.seq for event in events(renamed)] == list(range(1, len(events(renamed)) + 1))
     saved = events(renamed, "checkpoint")[-1].data
     assert sorted(f"step-{step:06d}" for step in saved["kept"]) == sorted(
         path.name for path in renamed.checkpoints_path.glob("step-*")
     )
-    assert result_of(renamed)["status"] == "stopped"
     assert [event.data["code"] for event in events(renamed, "warning")] == []
 
 
