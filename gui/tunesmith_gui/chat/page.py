@@ -82,6 +82,7 @@ class ChatPage(ModelPage):
         self.model = ChatModel()
         self._system = ""
         self._banner: Banner | None = None
+        self._is_at_end = True
         self._views: list[TurnView] = []
         self._saving = False
         self._unsaved: dict[str, Callable[[], None]] = {}
@@ -117,6 +118,7 @@ class ChatPage(ModelPage):
         self._area, holder, self._turns = self._scrolling()
         self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._area.verticalScrollBar().rangeChanged.connect(self._keep_end_in_sight)
+        self._area.verticalScrollBar().valueChanged.connect(self._note_place)
         self._empty = EmptyState(
             "chat",
             self.tr("Ask what you trained it for"),
@@ -242,7 +244,7 @@ class ChatPage(ModelPage):
         return int(self.context.chat.ready.get("step") or 0)
 
     def _send(self, sides: tuple[str, ...]) -> None:
-        talk = self.model.current
+        talk, self._is_at_end = self.model.current, True
         self.context.chat.ask(sides, {side: talk.messages(side) for side in sides}, talk.sampling, self)
         self._save()
         self._keep.start()
@@ -528,8 +530,12 @@ class ChatPage(ModelPage):
         self.list.show_conversations(model.conversations, model.current, busy=model.answering)
         self._repaint()
 
+    def _note_place(self, place: int) -> None:
+        self._is_at_end = place >= self._area.verticalScrollBar().maximum()
+
     def _keep_end_in_sight(self, _low: int, high: int) -> None:
-        if self.model.answering:
+        """Follow what is written, and what stands below it at last, unless the person reads further up."""
+        if self._is_at_end:
             self._area.verticalScrollBar().setValue(high)
 
 

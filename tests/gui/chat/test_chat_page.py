@@ -186,6 +186,26 @@ def test_a_question_is_edited_and_asked_again(page: ChatPage, service: SpokenFor
     assert [turn.answers[TUNED].text for turn in talk.turns] == ["This."]
 
 
+def test_the_end_of_an_answer_stays_in_sight_unless_one_reads_further_up(
+    page: ChatPage, service: SpokenFor, qtbot: Any
+) -> None:
+    page.window().resize(900, 500)
+    bar = page._area.verticalScrollBar()
+    say(page, qtbot, "Who?", "Me.\n" * 40)
+    settle()
+    assert bar.value() == bar.maximum() > 0, "what stands below the answer is seen too"
+    write(page, qtbot, "Sure?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    service.piece("Yes.\n" * 20)
+    settle()
+    assert bar.value() == bar.maximum()
+    bar.setValue(10)
+    service.piece("No.\n" * 20)
+    service.done()
+    settle()
+    assert bar.value() == 10
+
+
 def test_a_question_that_is_asked_again_keeps_its_earlier_answers(
     page: ChatPage, run: Run, service: SpokenFor, qtbot: Any
 ) -> None:
