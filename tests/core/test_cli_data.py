@@ -297,6 +297,18 @@ def test_show_without_a_model_shows_rows_as_they_are_read(tmp_path: Path, said: 
     assert json.loads(said("show", str(path), "--rows", "1", "--json")[1]) == {str(path): [chat]}
 
 
+def test_show_asks_the_engine_for_rows_of_a_workbook(fake_engine: Script, tmp_path: Path, said: Said) -> None:
+    path = tmp_path / "rows.ods"
+    path.write_bytes(b"PK\x03\x04rest")
+    problem = TunesmithError("dataset-parse-error", "rows.ods: no workbook.").to_dict()
+    fake_engine({"workbook-head": {"problem": problem, "rows": []}})
+    code, _, err = said("show", str(path))
+    assert code == 2
+    assert "rows.ods: no workbook." in err
+    fake_engine({"workbook-head": {"problem": None, "rows": [{"q": "Hi", "a": 3}]}})
+    assert said("show", str(path))[:2] == (0, "--- row 1\nq: Hi\na: 3\n")
+
+
 def test_show_of_an_unknown_model_says_so(home: Path, data_file: Path, said: Said) -> None:
     code, _, err = said("show", str(data_file), "--model", "nobody")
     assert code == 2

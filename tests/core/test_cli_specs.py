@@ -87,6 +87,24 @@ def test_the_encoding_of_a_file_in_an_archive_is_a_field_of_the_spec(
     assert "Text encoding" not in err
 
 
+def test_an_encoding_that_was_chosen_and_a_template_that_is_unclear_are_left_to_the_spec(
+    make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, path = make_spec(), tmp_path / "spec.json"
+    spec.data.sources[0].encoding = "windows-1252"
+    path.write_text(json.dumps(spec.to_dict()))
+    checked: list[str] = []
+
+    def fail(spec: RunSpec) -> None:
+        checked.append(spec.data.sources[0].encoding)
+        raise TunesmithError("chat-template-unclear", "It answers twice.")
+
+    monkeypatch.setattr(cli_specs.preflight, "check_rows", fail)
+    assert cli.main(["plan", str(path)]) == 2
+    assert checked == ["windows-1252"]
+    assert "hint: Choose a model with another chat template." in capsys.readouterr().err
+
+
 def test_plan_refuses_a_group_column_that_is_not_there(
     make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

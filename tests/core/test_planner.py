@@ -440,3 +440,9 @@ def test_a_fused_run_comes_to_one_row_with_the_least_kept() -> None:
     least += fused_memory.activation_bytes(spec, CARD, 2, 700, "saver")
     least += fused_memory.logit_bytes(CARD, 2, 700, "saver")
     assert planned.least_bytes == least
+
+
+def test_rows_without_a_token_to_learn_are_no_fit() -> None:
+    spec = RunSpec()
+    assert plan(spec, gpu(80), card=CARD).verdict == "fits"
+    assert plan(spec, gpu(80), card=CARD, learns_nothing=True).verdict == "nothing"

@@ -232,6 +232,17 @@ def test_the_page_names_what_it_was_made_of(
     assert hashlib.sha256(data_file.read_bytes()).hexdigest() in text
 
 
+def test_answers_are_called_right_or_wrong_where_that_was_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(JournalWriter(run.journal_path)) as journal:
+        for step, right in ((0, False), (20, True)):
+            told = {"prompt": "3 + 3?", "expected": "6", "answer": str(step), "right": right}
+            journal.write("answers", step=step, answers=[told])
+    text = report_of(run, capsys)
+    assert "efore training: wrong" in text
+    assert "tep 20: right" in text
+    assert "tep 20</td>" in text, "nothing is told of the other question"
+
+
 def test_answers_that_a_resume_undid_are_forgotten(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(JournalWriter(run.journal_path)) as journal:
         journal.write("hello", resumed_from_step=0)

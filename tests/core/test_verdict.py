@@ -215,6 +215,13 @@ def test_a_fallen_loss_is_no_success_while_no_answer_is_right(
     assert words in verdict.evidence
 
 
+def test_wrong_answers_want_more_steps_while_the_loss_still_falls() -> None:
+    still = {step: 2.0 - step / 20 for step in range(1, 21)}
+    verdict = judge(Measured(GOOD, still, SETUP, answers=answered(*[(False, False)] * 3)))
+    assert (verdict.outcome, verdict.next_steps[0].name) == (Outcome.STILL_WRONG, "more-steps")
+    assert "still falling" in verdict.advice
+
+
 def test_answers_whose_wording_is_free_say_nothing() -> None:
     free = [Answered("What is new?", "Much", {0: "Nothing", 20: "This and that"}) for _ in range(6)]
     verdict = judge(Measured(GOOD, answers=free))
