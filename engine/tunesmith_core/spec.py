@@ -234,6 +234,12 @@ TOLD_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule"
 """What a card or a report tells of the settings; what they say of files and computers is told apart."""
 
 
+def told_settings(spec: RunSpec) -> list[Setting]:
+    """Return the settings that cards and reports show of a run: epochs say nothing where the number of steps is set."""
+    unused = "schedule.epochs" if spec.schedule.max_steps else ""
+    return [each for each in iter_settings() if each.section in TOLD_SECTIONS and each.path != unused]
+
+
 def iter_settings() -> Iterator[Setting]:
     """Yield every setting of a RunSpec in the order of forms and documents."""
     for section, kind in SECTIONS.items():

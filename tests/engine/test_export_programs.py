@@ -17,6 +17,7 @@ from tests.engine import causal_types
 from tests.engine.exports import export, trained_run
 from tests.engine.tokenizers_made import write_tokenizer
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.plain_text import pasted
 from tunesmith_core.runs import Run
 from tunesmith_engine.export import other_programs, using
 from tunesmith_engine.export.gguf import modelfile as modelfile_module
@@ -247,6 +248,8 @@ def test_commands_are_ready_to_be_copied(tmp_path: Path) -> None:
     assert told["gguf"].startswith(f"llama-cli -m {quoted}")
     assert told["gguf-adapter"].startswith(f"llama-cli -m BASE_MODEL.gguf --lora {quoted}")
     assert len(using.commands("gguf", folder, "base", "mine")) == 1
+    assert using.commands("gguf", folder, "base", "mine", "Be brief.")[0].endswith(f" -sys {pasted(['Be brief.'])}")
+    assert "-sys" not in using.commands("gguf", folder, "base", "mine", "Two\nlines")[0]
     (folder / MODELFILE_NAME).touch()
     assert using.commands("gguf", folder, "base", "mine")[1].startswith(f"ollama create mine -f {quoted}")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +18,12 @@ from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.operations.kind import RunFolder
 from tunesmith_core.operations.kinds.chat import ASK, AskSpec
 from tunesmith_core.operations.runner import conduct
+from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.system_prompt import MOST_CHARACTERS, CommonSystemPrompt
 from tunesmith_engine.export.adapter_card import system_prompt_part
+from tunesmith_engine.export.merged_card import merged_card
 
 Make = Callable[..., RunSpec]
 New = Callable[[RunSpec], Run]
@@ -119,3 +123,23 @@ def test_the_trained_model_is_asked_as_it_learned(
 def test_a_card_keeps_fences_of_a_system_prompt_apart() -> None:
     assert "````\nUse ``` for code.\n````" in system_prompt_part("Use ``` for code.")
     assert system_prompt_part("") == ""
+
+
+def test_the_card_of_a_model_tells_the_verdict_of_its_step(new_run: New, tiny_spec: Make, tiny_model: Path) -> None:
+    run = new_run(tiny_spec())
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("setup", num_train_rows=9, num_eval_rows=9, num_distinct_rows=9, system_prompt=SAILOR)
+        for step, loss in ((0, 3.0), (12, 1.0)):
+            journal.write("eval", step=step, loss=loss)
+            asked = [{"prompt": f"{n}?", "expected": "1", "answer": "2", "right": False} for n in range(3)]
+            journal.write("answers", step=step, answers=asked)
+
+    def card(step: int) -> str:
+        status = SimpleNamespace(step=12, first_eval_loss=3.0, eval_loss=1.0)
+        trained: Any = SimpleNamespace(run=run, spec=run.load_spec(), status=status, step=step)
+        return merged_card(trained, tiny_model, None)
+
+    assert "No answer is right yet" in card(12)
+    assert "Right answers to 3 held-out questions: 0 before, 0 after." in card(12)
+    assert "No answer is right yet" not in card(6), "the verdict is not that of an earlier checkpoint"
+    assert f"```\n{SAILOR}\n```" in card(6)

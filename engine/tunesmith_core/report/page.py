@@ -18,7 +18,7 @@ from tunesmith_core.redact import redact
 from tunesmith_core.report.curves import curves
 from tunesmith_core.report.facts import Facts, read, verdict_on
 from tunesmith_core.runs import ADAPTER_FILES, Run, display_name
-from tunesmith_core.spec import TOLD_SECTIONS, RunSpec, iter_settings
+from tunesmith_core.spec import RunSpec, told_settings
 from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_core.verdict import Verdict
 
@@ -261,9 +261,7 @@ def _sources(setup: dict[str, Any]) -> list[tuple[str, object]]:  # Any: JSON va
 def _settings(spec: RunSpec) -> list[tuple[str, object]]:
     return [
         (setting.declaration.label, _shown(setting.get(spec), setting.declaration.zero))
-        for setting in iter_settings()
-        # Where the number of steps is set, epochs say nothing.
-        if setting.section in TOLD_SECTIONS and not (spec.schedule.max_steps and setting.path == "schedule.epochs")
+        for setting in told_settings(spec)
     ]
 
 

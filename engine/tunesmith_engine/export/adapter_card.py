@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tunesmith_core.evaluations import LOSS_HELP
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.spec import TOLD_SECTIONS, RunSpec, iter_settings
+from tunesmith_core.spec import RunSpec, told_settings
 
 
 def base_model_license(folder: Path) -> str:
@@ -105,8 +105,7 @@ def settings_table(spec: RunSpec) -> str:
     """Return the settings of a run that a card shows, as a table of Markdown."""
     rows = "\n".join(
         f"| {setting.declaration.label} | {_shown(setting.get(spec))} |"
-        for setting in iter_settings()
-        if setting.section in TOLD_SECTIONS
+        for setting in told_settings(spec)
     )
     return f"| setting | value |\n|---|---|\n{rows}"
 

@@ -91,7 +91,9 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
         "bytes": files.folder_bytes(target),
         "existed": exists,
         "licence": base_model_license(folder),
-        "commands": commands(spec.format, target, trained.spec.model.path, ollama_name(run, spec.type)),
+        "commands": commands(
+            spec.format, target, trained.spec.model.path, ollama_name(run, spec.type), system_prompt_of(run)
+        ),
         "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
     }
 

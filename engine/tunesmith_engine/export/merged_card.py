@@ -7,6 +7,7 @@ from pathlib import Path
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.export_proof import title
 from tunesmith_core.exports import UNKNOWN_LICENCE
+from tunesmith_core.report.facts import read, verdict_on
 from tunesmith_engine.export.adapter_card import (
     base_model_license,
     base_model_name,
@@ -73,6 +74,8 @@ def _card(trained: Trained, base: Path, library: str, use: str) -> str:
     front = f"license: {licence}\n" if licence != UNKNOWN_LICENCE else ""
     # The last loss of the run is not that of an earlier checkpoint.
     is_last = trained.step == status.step
+    verdict = verdict_on(read(trained.run)) if is_last else None
+    told = " ".join(filter(None, (verdict.sentence, verdict.evidence))) + "\n" if verdict else ""
     return f"""---
 {front}base_model: {base_model_name(spec)}
 base_model_relation: finetune
@@ -90,6 +93,7 @@ The base model with an adapter merged into its weights, trained with Tunesmith f
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
 
 {losses_line(status.first_eval_loss, status.eval_loss if is_last else None)}
+{told}
 {system_prompt_part(system_prompt_of(trained.run))}## Use
 
 {use}

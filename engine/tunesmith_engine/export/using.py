@@ -63,7 +63,16 @@ def gguf_file(folder: Path) -> Path:
     return next(folder.glob("*.gguf"))
 
 
-def commands(kind: ExportFormat, folder: Path, base: str, name: str) -> list[str]:
+def in_llama_cpp(model: list[str], system_prompt: str) -> str:
+    """Return the command that talks to a model in llama.cpp, under the system prompt that it was trained with.
+
+    One of several lines can't be pasted into every shell.
+    """
+    asked = ["-sys", system_prompt] if system_prompt and "\n" not in system_prompt else []
+    return pasted(["llama-cli", *model, *asked])
+
+
+def commands(kind: ExportFormat, folder: Path, base: str, name: str, system_prompt: str = "") -> list[str]:
     """Return commands that use an export, ready to be copied.
 
     Args:
@@ -71,6 +80,7 @@ def commands(kind: ExportFormat, folder: Path, base: str, name: str) -> list[str
         folder: of the export.
         base: path or name of the base model.
         name: of the model in Ollama.
+        system_prompt: that the model was trained with, "" for none.
     """
     match kind:
         case "merged":
@@ -78,9 +88,9 @@ def commands(kind: ExportFormat, folder: Path, base: str, name: str) -> list[str
         case "adapter":
             return [pasted(["vllm", "serve", base, "--enable-lora", "--lora-modules", f"tuned={folder}"])]
         case "gguf":
-            told = [pasted(["llama-cli", "-m", str(gguf_file(folder))])]
+            told = [in_llama_cpp(["-m", str(gguf_file(folder))], system_prompt)]
             if (folder / MODELFILE_NAME).is_file():
                 told.append(pasted(["ollama", "create", name, "-f", str(folder / MODELFILE_NAME)]))
             return told
         case "gguf-adapter":
-            return [pasted(["llama-cli", "-m", BASE_FILE, "--lora", str(gguf_file(folder))])]
+            return [in_llama_cpp(["-m", BASE_FILE, "--lora", str(gguf_file(folder))], system_prompt)]

@@ -12,6 +12,7 @@ from peft import PeftModel
 from peft.tuners.lora import Linear, LoraLayer
 
 from tunesmith_core import files
+from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import BASE_TYPE
 from tunesmith_core.gguf_types import HEADER_BYTES
@@ -29,6 +30,7 @@ from tunesmith_engine.export.proof import EQUAL_NATS, context_of
 from tunesmith_engine.export.restoring import PREFIX
 from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.trained import Trained
+from tunesmith_engine.export.using import BASE_FILE, in_llama_cpp
 from tunesmith_engine.export.verifying import Way, verify
 from tunesmith_engine.model.load import load_config
 from tunesmith_engine.model.lora import trainable
@@ -69,7 +71,7 @@ def write_gguf_adapter(host: Host, trained: Trained, folder: Path, staging: Stag
     )
     proof = verify(host, trained, folder, staging, way)
     path.unlink()
-    use = f"```\nllama-cli -m BASE_MODEL.gguf --lora {name}\n```"
+    use = f"```\n{in_llama_cpp(['-m', BASE_FILE, '--lora', name], system_prompt_of(trained.run))}\n```"
     files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
 
 

@@ -34,6 +34,7 @@ from tunesmith_engine.export.proof import EQUAL_NATS, Answer, Figures, Tokenizer
 from tunesmith_engine.export.rounding import Rounding
 from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.trained import Trained
+from tunesmith_engine.export.using import in_llama_cpp
 from tunesmith_engine.export.verifying import Way, verify
 from tunesmith_engine.model.load import load_config
 
@@ -78,7 +79,7 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
         shutil.copyfile(path, staging.folder / path.name)
     way = _way(staging.folder / name, file.formats, type_name, context_of(config))
     proof = verify(host, trained, folder, staging, way)
-    use = f"```\nllama-cli -m {name}\n```"
+    use = f"```\n{in_llama_cpp(['-m', name], system_prompt_of(trained.run))}\n```"
     if is_blind_to_marks(tokenizer):
         message = Message(
             "llama.cpp cuts scripts with combining marks, such as Hindi, into other tokens. Other texts are the same."
