@@ -63,7 +63,7 @@ HINTS: dict[str, tuple[str, ...]] = {
 """Parts of names, in the languages of the data sets out there, that speak for a role."""
 
 _SAID = ("prompt", "completion", "output")
-"""Roles of what is said anew in each row; an instruction may be the same in all of them."""
+"""Roles whose values differ from row to row; an instruction may repeat."""
 
 ALIKE = {"instruction": "prompt", "output": "completion", "conversations": "messages"}
 """Roles of two formats that the same column plays."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QPlainTextEdit, QWidget
 
-from tunesmith_gui.plain_text import window_title
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
-from tunesmith_gui.widgets.fitting import fitting_size
+from tunesmith_gui.widgets.dialog_frame import framed
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
-_WIDTH_LETTERS, _LINES = 68, 8
+_LINES = 8
 _QUESTION_LETTERS = 400
 
 
@@ -19,13 +18,7 @@ class ExampleDialog(QDialog):
 
     def __init__(self, question: str, answer: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        title = self.tr("Save as an example")
-        self.setWindowTitle(window_title(title))
-        self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
-        column = QVBoxLayout(self)
-        column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
-        column.setSpacing(SPACE * 2)
-        column.addWidget(SafeLabel(title, role="heading", wrap=True, parent=self))
+        column = framed(self, self.tr("Save as an example"))
         column.addWidget(SafeLabel(question, wrap=True, most=_QUESTION_LETTERS, parent=self))
         self.box = QPlainTextEdit(answer, self)
         self.box.setTabChangesFocus(True)

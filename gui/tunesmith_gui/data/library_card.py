@@ -6,24 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLineEdit, QPushButton, QWidget
 
 from tunesmith_core import data_library
 from tunesmith_core.data_library import DataSet, DataUse
 from tunesmith_core.runs import iter_runs
-from tunesmith_gui.plain_text import set_tip, window_title
+from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, size, translate
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.confirm import ConfirmDialog
+from tunesmith_gui.widgets.dialog_frame import framed
 from tunesmith_gui.widgets.field import Field
-from tunesmith_gui.widgets.fitting import fitting_size
 from tunesmith_gui.widgets.path_combo import PathChoice, labels
 from tunesmith_gui.widgets.row_words import format_word
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 
-_WIDTH_LETTERS = 56
 
 Kept = tuple[DataSet, list[DataUse]]
 
@@ -120,13 +119,7 @@ class KeepDialog(QDialog):
     def __init__(self, proposed: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        title = self.tr("Add to the library")
-        self.setWindowTitle(window_title(title))
-        self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
-        column = QVBoxLayout(self)
-        column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
-        column.setSpacing(SPACE * 2)
-        column.addWidget(SafeLabel(title, role="heading", wrap=True, parent=self))
+        column = framed(self, self.tr("Add to the library"))
         words = self.tr("The library remembers the file, its versions and the runs that used them. The file stays put.")
         column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self))
         self.keep = button(self.tr("Add to the library"), self._keep, kind="primary", parent=self)

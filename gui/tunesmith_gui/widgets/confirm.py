@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QWidget
 
-from tunesmith_gui.plain_text import window_title
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
-from tunesmith_gui.widgets.fitting import fitting_size
+from tunesmith_gui.widgets.dialog_frame import framed
 from tunesmith_gui.widgets.safe_label import SafeLabel
-
-_WIDTH_LETTERS = 68
 
 
 class ConfirmDialog(QDialog):
@@ -34,12 +31,7 @@ class ConfirmDialog(QDialog):
         other: str = "",
     ) -> None:
         super().__init__(parent)
-        self.setWindowTitle(window_title(title))
-        self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
-        column = QVBoxLayout(self)
-        column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
-        column.setSpacing(SPACE * 2)
-        column.addWidget(SafeLabel(title, role="heading", wrap=True, parent=self))
+        column = framed(self, title)
         column.addWidget(SafeLabel(text, wrap=True, parent=self))
         if note:
             column.addWidget(SafeLabel(note, tone="muted", wrap=True, parent=self))

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QLineEdit, QWidget
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.background import Job
-from tunesmith_gui.plain_text import window_title
 from tunesmith_gui.services import hub_token
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.dialog_frame import framed
 from tunesmith_gui.widgets.error_banner import error_words
 from tunesmith_gui.widgets.field import Field
-from tunesmith_gui.widgets.fitting import fitting_size
 from tunesmith_gui.widgets.safe_label import SafeLabel
-
-_WIDTH_LETTERS = 68
 
 
 class TokenDialog(QDialog):
@@ -31,13 +28,7 @@ class TokenDialog(QDialog):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        title = self.tr("Enter an access token")
-        self.setWindowTitle(window_title(title))
-        self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
-        column = QVBoxLayout(self)
-        column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
-        column.setSpacing(SPACE * 2)
-        column.addWidget(SafeLabel(title, role="heading", wrap=True, parent=self))
+        column = framed(self, self.tr("Enter an access token"))
         words = self.tr(
             "Create a token with read access in the settings of your account on the hub. It is kept in the keyring of "
             "your system, in no file, and is only sent to the hub."

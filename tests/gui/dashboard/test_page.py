@@ -43,7 +43,7 @@ def test_another_run_is_shown_from_its_top(open_dashboard: Any) -> None:
     bar.setValue(bar.maximum())
     assert bar.value() > 0
     page.on_shown(first.id)
-    assert bar.value() > 0, "the same run goes on where it was left"
+    assert bar.value() > 0, "the same run keeps its place"
     page.on_shown(second.id)
     assert bar.value() == 0
 
