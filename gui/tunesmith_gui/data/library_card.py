@@ -23,7 +23,6 @@ from tunesmith_gui.widgets.path_combo import PathChoice, labels
 from tunesmith_gui.widgets.row_words import format_word
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 
-
 Kept = tuple[DataSet, list[DataUse]]
 
 
