@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tunesmith_core import datafmt, files
-from tunesmith_core.datafmt import encoding, json_stream, reading
+from tunesmith_core.datafmt import encoding, json_rows, json_stream, reading
 from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_core.json_values import MAX_VALUES
 
@@ -263,7 +263,8 @@ def test_a_row_of_too_many_values_is_refused(tmp_path: Path, name: str, content:
 
 @pytest.mark.parametrize("name", ["a.jsonl", "first.jsonl", "a.json", "inside.json", "wrapped.json", "a.csv"])
 def test_endless_blank_lines_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(reading, "MAX_BLANK_CHARACTERS", 50)
+    for module in (reading, json_rows):
+        monkeypatch.setattr(module, "MAX_BLANK_CHARACTERS", 50)
     monkeypatch.setattr(reading, "MAX_BLANK_ROWS", 50)
     monkeypatch.setattr(json_stream, "MAX_BLANK_CHARACTERS", 50)
     monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 7)
@@ -295,9 +296,18 @@ def test_what_is_no_ordinary_file_is_named(tmp_path: Path) -> None:
         assert "the file can't be read" in failure(path).message
 
 
-def test_lines_over_the_cap_are_refused_and_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
+@pytest.fixture
+def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines and values have small limits, and so has what is read of a file at once."""
+    for module in (reading, json_rows, encoding):
+        monkeypatch.setattr(module, "MAX_ROW_CHARACTERS", 50)
+    monkeypatch.setattr(json_rows, "CHUNK_CHARACTERS", 20)
+    monkeypatch.setattr(json_rows, "MAX_SKIPPED_CHARACTERS", 200)
     monkeypatch.setattr(reading, "MAX_VALUES", 50)
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_lines_over_the_cap_are_refused_and_can_be_skipped(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", '{"a":"' + "x" * 120 + '"}\n{"a":2}\n{"a":"' + "x" * 60 + '"}')
     assert "line 1: the line is longer than 50 characters" in failure(path).message
     assert read_leniently(path) == ([(2, {"a": 2})], [1, 3])
@@ -314,9 +324,8 @@ def test_a_row_of_too_many_columns_is_refused(tmp_path: Path) -> None:
     assert "row 2: the row has 4,097 columns. The most is 4,096." in failure(items).message
 
 
-def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
-    monkeypatch.setattr(reading, "MAX_SKIPPED_CHARACTERS", 200)
+@pytest.mark.usefixtures("short_lines")
+def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", '{"a":1}\n{"a":"' + "x" * 230 + '"}\n{"a":2}')
     assert read_leniently(path) == ([(1, {"a": 1}), (3, {"a": 2})], [2])
     endless = write(tmp_path, "b.jsonl", '{"a":1}\n{"a":"' + "x" * 400 + '"}\n{"a":2}')
@@ -374,6 +383,31 @@ def test_kinds_are_judged_by_content_first(tmp_path: Path) -> None:
     }
     for name, (content, kind) in kinds.items():
         assert datafmt.file_kind(write(tmp_path, name, content)) == kind, name
+
+
+LINES = ["", " ", "{}", '{"a":1}', '{"a":"\\ud83d\\ude00"}', '{"a":"\\ud83d"}', '{"a":"\\\\ud83d"}', '{"a":"é"}', '{"a":"\udc80"}']
+LINES += ["7", '"a"', '{"a":[{}', "{}]}", '{"a":1},{"a":2}', '{"a":1},"b",{"a":2}', '{"a":"b', '"}', '{"a":NaN}', '{"a":1}\r']
+
+
+@given(lines=st.lists(st.sampled_from(LINES), min_size=1, max_size=12), size=st.sampled_from([1, 9, 30, 65536]))
+@settings(max_examples=300, deadline=None)
+def test_many_lines_are_decoded_as_each_would_be(lines: list[str], size: int) -> None:
+    sound, broken = [], []
+    for number, line in enumerate(lines, 1):
+        if text := line.strip():
+            try:
+                row, end = reading.decode_row(text, 0)
+                (sound if end == len(text) and isinstance(row, dict) else broken).append(number)
+            except ValueError:
+                broken.append(number)
+    bad: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_rows, "CHUNK_CHARACTERS", size)
+        rows = dict(
+            json_rows.jsonl_rows(Path("a"), io.StringIO("\n".join(lines)), lambda line, _error: bad.append(line))
+        )
+    assert (list(rows), bad) == (sound, broken)
+    assert list(rows.values()) == [json.loads(lines[number - 1]) for number in sound]
 
 
 @given(content=st.binary(max_size=300), name=st.sampled_from(["a.jsonl", "a.json", "a.csv", "a.tsv"]))

@@ -89,16 +89,16 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
     windows = "-m pytest -p no:cacheprovider -m not long tests/windows | TUNESMITH_EXAMPLE_MODEL"
     # It runs beside what comes after the time budgets.
     assert machine.calls.index(windows) >= 4
-    ruff, mypy, contracts, budgets, engine, tests, combine, report = [call for call in machine.calls if call != windows]
+    ruff, mypy, contracts, budgets, tests, bare, combine, report = [call for call in machine.calls if call != windows]
     assert ruff.startswith("-m ruff check")
     assert mypy.startswith("-m mypy")
     assert "lint_imports_command" in contracts
     assert budgets == "-m pytest -p no:cacheprovider -m not long tests/bench | TUNESMITH_EXAMPLE_MODEL"
     workers = "-m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder --durations=30"
-    assert engine == f"{workers} tests/engine | TUNESMITH_EXAMPLE_MODEL"
-    apart = "--ignore=tests/windows --ignore=tests/bench --ignore=tests/engine"
-    assert tests == f"-m coverage run {workers} {apart} | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
-    assert machine.giving_way.read_text().split() == ["tests/engine", "--ignore=tests/engine"]
+    apart = "--ignore=tests/windows --ignore=tests/bench --ignore=tests/core --ignore=tests/setup"
+    assert tests == f"{workers} {apart} | TUNESMITH_EXAMPLE_MODEL"
+    assert bare == f"-m coverage run {workers} tests/core tests/setup | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
+    assert machine.giving_way.read_text().split() == ["--ignore=tests/setup", "tests/setup"]
     assert combine.startswith("-m coverage combine")
     assert report.startswith("-m coverage report --fail-under=100")
     assert progress.lines[-1] == "Everything passed."
@@ -141,7 +141,7 @@ def test_a_selection_runs_pytest_alone(machine: Machine) -> None:
         "-m mypy",
         "lint_imports",
         "not long tests/bench",
-        "--durations=30 tests/engine",
+        "coverage run",
         "--ignore=tests/windows",
         "coverage report",
         "not long tests/windows",

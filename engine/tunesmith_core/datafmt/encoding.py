@@ -160,6 +160,16 @@ def row_error(path: DataFile, kind: str, number: int, problem: Message) -> Tunes
     )
 
 
+def too_long_error(path: DataFile, number: int) -> TunesmithError:
+    """Return the error for a line that no reader keeps."""
+    return parse_error(
+        path,
+        "the line is longer than {max_row_characters:,} characters.",
+        number,
+        max_row_characters=MAX_ROW_CHARACTERS,
+    )
+
+
 def blank_error(path: DataFile, line: int | None = None) -> TunesmithError:
     """Return the error of a file in which nothing more is to be expected."""
     return parse_error(path, "too many blank lines follow each other.", line)

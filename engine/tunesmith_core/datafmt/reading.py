@@ -7,12 +7,10 @@ reader that wants to go on after one passes `on_bad_row`.
 from __future__ import annotations
 
 import csv
-import json
-import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -42,18 +40,15 @@ from tunesmith_core.datafmt.encoding import (
     open_text,
     parse_error,
     read_head,
-    row_error,
     text_encoding,
     text_problem,
-    too_wide,
+    too_long_error,
 )
+from tunesmith_core.datafmt.json_rows import BadRow, Row, decode_row, jsonl_rows
 from tunesmith_core.datafmt.json_stream import ArrayScanner
-from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import MAX_VALUES
-from tunesmith_core.messages import Message, json_problem
-
-Row = dict[str, Any]  # Any: JSON values
-BadRow = Callable[[int, TunesmithError], None]
+from tunesmith_core.messages import Message
 
 PARQUET = "parquet"
 READ_BY_ENGINE = frozenset({PARQUET, ARROW, PDF, DOCX, HTML, GZ, ZST, ZIP, FOLDER, *WORKBOOKS.values()})
@@ -80,20 +75,8 @@ MOST_COMMENTS = 100
 """Lines above the names of the columns that say something about a table."""
 DELIMITER_LINE = re.compile(rf'"?sep=([{DELIMITERS}])"?\s*', re.IGNORECASE)
 """A first line that only says the delimiter, as spreadsheets have it."""
-MAX_DIGITS = 1000
-"""Of a whole number: the time to read one grows with the square of them."""
-MAX_SKIPPED_CHARACTERS = 16 * MAX_ROW_CHARACTERS
-"""Of a line that is too long; behind more there is no next line to be expected."""
 MAX_BLANK_ROWS = 2_000_000
 """Rows of nothing but commas behind each other, twice what a spreadsheet can hold."""
-
-TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"|[-+.\w]+', re.DOTALL)
-"""Texts, numbers and words of JSON."""
-
-HALVES = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F])|\\.", re.DOTALL)
-"""Escapes of JSON; the group is half a surrogate pair."""
-
-SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def file_kind(path: DataFile) -> str:
@@ -208,7 +191,7 @@ def read_rows(
 
     with open_text(path, by_mark, newline="" if kind in ("csv", "tsv") else None) as file:
         if kind == "jsonl":
-            rows = _jsonl_rows(path, file, bad)
+            rows = jsonl_rows(path, file, bad)
         elif kind == "json":
             rows = _json_rows(path, file, bad, {} if notes is None else notes)
         elif kind in (PLAIN, MARKDOWN):
@@ -239,144 +222,6 @@ def _document_rows(path: DataFile, file: TextIO, kind: str, bad: BadRow) -> Iter
             bad(number, parse_error(path, "{reason}.", line, reason=problem[1]))
         else:
             yield number, {"text": text}
-
-
-def _jsonl_rows(path: DataFile, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Row]]:
-    number = num_blank = 0
-    while text := file.readline(MAX_ROW_CHARACTERS + 1):
-        number += 1
-        if (plain := _plain_row(text)) is not None:
-            num_blank = 0
-            yield number, plain
-            continue
-        if len(text) > MAX_ROW_CHARACTERS:
-            bad(number, _too_long(path, number))
-            _skip_line(path, file, number)
-            continue
-        stripped = text.strip()
-        if not stripped:
-            num_blank += len(text)
-            if num_blank > MAX_BLANK_CHARACTERS:
-                raise blank_error(path, number)
-            continue
-        # Both would be kept: a line may take 64 MiB.
-        indent = text.index(stripped[0])
-        text, num_blank = stripped, 0
-        try:
-            row = _jsonl_row(path, text, number, indent)
-        except UserError as error:
-            bad(number, error)
-        else:
-            yield number, row
-
-
-def _skip_line(path: DataFile, file: TextIO, number: int) -> None:
-    """Go behind a line that is too long."""
-    num_skipped = 0
-    while (text := file.readline(MAX_ROW_CHARACTERS)) and not text.endswith("\n"):
-        num_skipped += len(text)
-        if num_skipped > MAX_SKIPPED_CHARACTERS:
-            raise _too_long(path, number)
-
-
-def _too_long(path: DataFile, number: int) -> TunesmithError:
-    return parse_error(
-        path,
-        "the line is longer than {max_row_characters:,} characters.",
-        number,
-        max_row_characters=MAX_ROW_CHARACTERS,
-    )
-
-
-def _plain_row(line: str) -> Row | None:
-    """Return the row of a line that is surely sound, None for any other: most of millions are, and take a short way."""
-    # One letter is found in a fifth of the time of two.
-    has_codes = "\\" in line and "\\u" in line
-    if line[0] != "{" or has_codes or not line.isascii() or json_values.may_exceed(line):
-        return None
-    try:
-        row, end = _DECODER.raw_decode(line)
-    except ValueError:
-        return None
-    return row if line[end:] in ("\n", "") and len(row) <= MAX_COLUMNS else None
-
-
-def _jsonl_row(path: DataFile, text: str, number: int, indent: int) -> Row:
-    if json_values.may_exceed(text) and (problem := json_values.excess(text)):
-        raise parse_error(path, "{reason}.", number, reason=problem)
-    try:
-        value, end = decode_row(text, 0)
-    except json.JSONDecodeError as error:
-        column = indent + error.pos + 1
-        raise parse_error(path, "not valid JSON: {msg}.", number, column, msg=json_problem(error.msg)) from error
-    if end < len(text):
-        column = indent + len(text) - len(text[end:].lstrip()) + 1
-        raise parse_error(path, "more text follows the JSON object.", number, column)
-    if not isinstance(value, dict):
-        raise parse_error(path, "the line must hold a JSON object such as {...}.", number)
-    if len(value) > MAX_COLUMNS:
-        raise row_error(path, "jsonl", number, too_wide(value))
-    return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(Message("{name} is not a JSON number", name=name))
-
-
-def _finite_float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(Message("the number {number} is too large", number=text[:20]))
-    return value
-
-
-def _whole_number(text: str) -> int:
-    if len(text) > MAX_DIGITS:
-        raise ValueError(Message("the number {number} is too large", number=text[:20] + "..."))
-    return int(text)
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite_float, parse_int=_whole_number)
-
-
-def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
-    """Decode one JSON value of a data file and return it with the position behind it.
-
-    Raises:
-        json.JSONDecodeError: with the position, for everything that is wrong: syntax, NUL, undecodable bytes, numbers
-            that are not finite, half a surrogate pair.
-    """
-    try:
-        value, end = _DECODER.raw_decode(text, start)
-    except json.JSONDecodeError:
-        problem = text_problem(text[start:])
-        if problem is None:
-            raise
-        raise json.JSONDecodeError(problem[1], text, start + problem[0]) from None
-    except ValueError as error:
-        raise json.JSONDecodeError(error.args[0], text, _place_of_number(text, start)) from None
-    # The decoder itself refuses NUL.
-    problem = None if text.isascii() else text_problem(text[start:end])
-    if problem is None and text.find("\\", start, end) >= 0 and SURROGATE_ESCAPE.search(text, start, end):
-        half = text_problem(json.dumps(value, ensure_ascii=False))
-        place = next((match.start() - start for match in HALVES.finditer(text, start, end) if match[1]), 0)
-        problem = half and (place, half[1])
-    if problem:
-        raise json.JSONDecodeError(problem[1], text, start + problem[0])
-    return value, end
-
-
-def _place_of_number(text: str, start: int) -> int:
-    """Return where the first number stands that is none or too large."""
-    tokens = (match for match in TOKENS.finditer(text, start) if match[0][0] != '"')
-    return next((match.start() for match in tokens if _is_no_number(match[0])), start)
-
-
-def _is_no_number(token: str) -> bool:
-    try:
-        return len(token) > MAX_DIGITS or not math.isfinite(float(token))
-    except ValueError:
-        return False
 
 
 def table_head(path: Path, kind: str, encoding: str) -> tuple[str, int]:
@@ -498,7 +343,7 @@ class _CsvLines:
             self.num_characters += len(line)
             if self.num_characters > MAX_VALUES:
                 if len(line) > MAX_ROW_CHARACTERS:
-                    raise _too_long(self._path, number)
+                    raise too_long_error(self._path, number)
                 if self.num_characters > MAX_ROW_CHARACTERS:
                     raise parse_error(
                         self._path,

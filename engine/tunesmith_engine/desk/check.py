@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -44,6 +45,9 @@ BATCH_ROWS, BATCH_BYTES = 256, 1 << 20
 MOST_FINDINGS = 100
 """In one text, whose kinds are told."""
 
+ROWS_OBJECTS = 100_000
+"""New objects after which Python looks for circles among them: rows have none, and usual are 700."""
+
 _Looked = tuple[int, Row, bytes, list[str], str]
 """Line, row, all texts of it as UTF-8, these texts, and which of them is the answer, "" for none."""
 
@@ -54,6 +58,7 @@ def check_data(host: Host, spec: CheckDataSpec) -> dict[str, Any]:  # Any: JSON 
     Raises:
         TunesmithError: `foreign-limit`; whatever is wrong with the data is in the answer.
     """
+    gc.set_threshold(ROWS_OBJECTS)
     with host.portions as portions:
         tokenizer = None
         if spec.folder:

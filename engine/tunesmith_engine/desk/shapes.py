@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from operator import itemgetter
 from typing import Any
 
 from tunesmith_core.datafmt import Chat, Layout, Row, is_wanted, to_messages
@@ -86,27 +85,32 @@ class Shape:
         return self._quick_table if is_table else _nothing
 
     def _quick_table(self, row: Row) -> list[str] | None:
+        texts = []
         try:
-            texts = [row[name] for name in self._columns]
-            return texts if all(map(str.strip, texts)) else None
-        except (KeyError, TypeError):
+            for name in self._columns:
+                text = row[name]
+                if not text.strip():
+                    return None
+                texts.append(text)
+        except (KeyError, AttributeError):
             return None
+        return texts
 
     def _quick_chat(self, column: str, role: str, content: str) -> QuickTexts:
-        orders, role_of, text_of = self._orders, itemgetter(role), itemgetter(content)
+        orders = self._orders
 
         def texts_of(row: Row) -> list[str] | None:
+            roles, texts = [], []
             try:
-                messages = row[column]
-                texts = list(map(text_of, messages))
-                is_sound = (
-                    tuple(map(role_of, messages)) in orders
-                    and sum(map(len, messages)) == 2 * len(messages)
-                    and all(map(str.strip, texts))
-                )
-            except (KeyError, TypeError):
+                for message in row[column]:
+                    text = message[content]
+                    if len(message) != 2 or not text.strip():
+                        return None
+                    roles.append(message[role])
+                    texts.append(text)
+            except (KeyError, TypeError, AttributeError):
                 return None
-            return texts if is_sound else None
+            return texts if tuple(roles) in orders else None
 
         return texts_of
 

@@ -54,8 +54,9 @@ WINDOWS_TESTS = "tests/windows"
 TIMED_TESTS = "tests/bench"
 """These alone need the computer for themselves, and the speed that a person meets, which coverage would slow."""
 
-ENGINE_TESTS = "tests/engine"
-"""The bare packages are covered without them, and measuring would take a third of their time more."""
+BARE_TESTS = ("tests/core", "tests/setup")
+"""These cover the bare packages. Measuring reaches into every process that a test starts, and would take a third of
+the time of the others more."""
 
 
 @dataclass(slots=True)
@@ -193,27 +194,23 @@ def _run_all(
     outcome: Outcome,
 ) -> None:
     """Run pytest under a headless X server and measure the coverage of the bare packages; Windows comes beside."""
-    measured = {python: environment | {"COVERAGE_FILE": str(_coverage_file(python))} for python, _ in selections}
     workers = ["-n", str(min((os.cpu_count() or 1) + 1, MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
     workers += [f"--durations={NUM_SLOWEST}"]
-    apart = [f"--ignore={tests}" for tests in (WINDOWS_TESTS, TIMED_TESTS, ENGINE_TESTS)]
-
-    def run(name: str, python: Path, arguments: list[str], *before: str) -> None:
-        command = [*before, *HEADLESS, str(python), "-m", "coverage", "run", *PYTEST, *arguments]
-        _step(f"{name} ({_tag(python)})", command, measured[python], progress, outcome)
-
+    apart = [f"--ignore={tests}" for tests in (WINDOWS_TESTS, TIMED_TESTS, *BARE_TESTS)]
     for python, selection in selections:
         budgets = [*HEADLESS, str(python), *PYTEST, *selection, TIMED_TESTS]
         _step(f"time budgets ({_tag(python)})", budgets, environment, progress, outcome)
     with _windows_beside(*selections[0], missing, environment, progress, outcome):
         for python, selection in selections:
-            engine = [*GIVING_WAY, *HEADLESS, str(python), *PYTEST, *selection, *workers, ENGINE_TESTS]
-            _step(f"pytest of the engine ({_tag(python)})", engine, environment, progress, outcome)
-            run("pytest", python, [*selection, *workers, *apart], *GIVING_WAY)
+            command = [*GIVING_WAY, *HEADLESS, str(python), *PYTEST, *selection, *workers, *apart]
+            _step(f"pytest ({_tag(python)})", command, environment, progress, outcome)
+            measured = environment | {"COVERAGE_FILE": str(_coverage_file(python))}
             coverage = [str(python), "-m", "coverage"]
-            subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=measured[python], check=False)
+            command = [*GIVING_WAY, *HEADLESS, *coverage, "run", *PYTEST, *selection, *workers, *BARE_TESTS]
+            _step(f"pytest of the bare packages ({_tag(python)})", command, measured, progress, outcome)
+            subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=measured, check=False)
             report = [*coverage, "report", f"--fail-under={MIN_COVERAGE_PERCENT}"]
-            _step(f"coverage ({_tag(python)})", report, measured[python], progress, outcome)
+            _step(f"coverage ({_tag(python)})", report, measured, progress, outcome)
 
 
 def _coverage_file(python: Path) -> Path:
