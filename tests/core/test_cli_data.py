@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tunesmith_core import cli, data_library, terminal
+from tunesmith_core import cli, cli_sources, data_library, terminal
 from tunesmith_core.cli_data import what_is_done
 from tunesmith_core.datafmt import resolve_layout
 from tunesmith_core.errors import TunesmithError
@@ -175,9 +176,9 @@ def test_files_are_read_as_chosen_or_as_their_bytes_say(
     western.write_bytes("Frage,Antwort\nWo?,In M\u00fcnchen \u20ac\n".encode("windows-1252"))
     book = tmp_path / "book.zip"
     book.write_bytes(b"PK\x03\x04\xe9\xe9")
-    names = ["convert", str(western), str(data_file), str(book), "none.csv", "--to", "out.jsonl"]
+    names = ["convert", str(western), str(data_file), str(book), "--to", "out.jsonl"]
     _, _, err = said(*names)
-    assert [each.encoding for each in specs[-1].run.data.sources] == ["windows-1252", "utf-8", "utf-8", "utf-8"]
+    assert [each.encoding for each in specs[-1].run.data.sources] == ["windows-1252", "utf-8", "utf-8"]
     assert err.count("is read as") == 1
     assert "western.csv is not UTF-8. It is read as Windows-1252 (Western European)." in err
     options = ["--encoding", "cp932", "--format", "prompt-completion", "--columns", "prompt=Frage", "completion=A=B"]
@@ -187,6 +188,11 @@ def test_files_are_read_as_chosen_or_as_their_bytes_say(
         assert source.columns == {"prompt": "Frage", "completion": "A=B"}
     code, _, err = said(*names, "--columns", "prompt")
     assert (code, "prompt is not ROLE=COLUMN." in err) == (2, True)
+    order = ["convert", "--to", "out.jsonl", "--columns", "prompt=Frage", "completion=A", str(data_file), str(western)]
+    for words in (order, [*order, "--json"], ["convert", str(data_file), *order[1:6], str(western), "--json"]):
+        assert said(*words)[0] == 0
+        assert [each.path for each in specs[-1].run.data.sources] == [str(data_file), str(western)]
+        assert specs[-1].run.data.sources[1].columns == {"prompt": "Frage", "completion": "A"}
     assert home.is_dir()
 
 
@@ -234,6 +240,60 @@ def test_columns_that_nobody_recognizes_are_named_by_an_option(
     monkeypatch.setattr("tunesmith_core.cli_data.conduct", fail)
     err = said("convert", str(data_file), "--to", "out.jsonl")[2]
     assert f"--columns {EXAMPLE}" in err
+
+
+def test_what_is_not_there_is_the_only_thing_that_is_told(
+    tmp_path: Path, data_file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunesmith_core.cli_data.conduct", lambda *_, **__: pytest.fail("There is nothing to check."))
+    code, out, err = said("check", str(data_file), str(tmp_path / "gone.jsonl"))
+    assert (code, out) == (2, "")
+    assert f"{tmp_path / 'gone.jsonl'}: the file can't be read: No such file or directory." in err
+
+
+@pytest.mark.parametrize(
+    ("values", "hint", "in_spec"),
+    [
+        (
+            {"sheets": '["Größe 1", "More"]'},
+            'Write --sheet NAME, where NAME is one of these: "Größe 1", "More"',
+            'data.sources[0].sheet, for example "Größe 1"',
+        ),
+        ({"likely": "cp932"}, "Name the encoding of the file: --encoding cp932", ""),
+    ],
+)
+def test_an_error_names_the_option_with_its_value(
+    values: dict[str, str],
+    hint: str,
+    in_spec: str,
+    tmp_path: Path,
+    data_file: Path,
+    said: Said,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = TunesmithError("dataset-parse-error", "/a/odd.gz: no.", hint="Look at the window.", **values)
+    row = {**ROW, "path": "/a/odd.gz", "line": 0, "column": None, "message": error.message}
+    found = {**FOUND, "num_rows": 0, "problems": [{**PROBLEM, "severity": "error", "action": "stop", "rows": [row]}]}
+
+    class Answer:
+        def get(self) -> dict[str, Any]:
+            return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tunesmith_core.cli_data.conduct", lambda *_, **__: Answer())
+        assert f"  {hint}\n" in said("check", str(data_file))[1]
+
+    def fail(*_: object, **__: object) -> int:
+        raise error
+
+    monkeypatch.setattr("tunesmith_core.cli_data.conduct", fail)
+    assert f"hint: {hint}\n" in said("convert", str(data_file), "--to", "out.jsonl")[2]
+    spec = RunSpec()
+    spec.data.sources[0].path = str(data_file)
+    spec.save(tmp_path / "spec.json")
+    with pytest.raises(TunesmithError) as caught:
+        cli_sources.with_spec_hints(fail)(Namespace(spec=tmp_path / "spec.json"))
+    assert (in_spec or "window") in str(caught.value.hint)
 
 
 def test_a_hint_fits_the_command(
@@ -307,6 +367,11 @@ def test_show_asks_the_engine_for_rows_of_a_workbook(fake_engine: Script, tmp_pa
     assert "rows.ods: no workbook." in err
     fake_engine({"workbook-head": {"problem": None, "rows": [{"q": "Hi", "a": 3}]}})
     assert said("show", str(path))[:2] == (0, "--- row 1\nq: Hi\na: 3\n")
+    answer = {"problem": None, "rows": [{"q": "Hi"}], "sheet": "Data", "notes": ["5% is read as 0.05."]}
+    fake_engine({"workbook-head": answer})
+    code, out, err = said("show", str(path))
+    assert (code, out) == (0, f'{path}: sheet "Data"\n--- row 1\nq: Hi\n')
+    assert "5% is read as 0.05.\n" in err
 
 
 def test_show_of_an_unknown_model_says_so(home: Path, data_file: Path, said: Said) -> None:
