@@ -168,8 +168,8 @@ def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON value
     num_bad = found["num_rows"] - found["num_left_out_rows"] - found["num_good_rows"]
     terminal.say(
         Message(
-            "{rows:,} rows. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can't.",
-            rows=found["num_rows"],
+            "{rows}. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can't.",
+            rows=terminal.rows(found["num_rows"]),
             good=found["num_good_rows"],
             remarked=found["num_problem_rows"] - num_bad,
             bad=num_bad,
@@ -303,7 +303,7 @@ def questions(arguments: Namespace) -> int:
         return EXIT_DONE
     terminal.say(
         Message(
-            "Wrote {number:,} questions about {passages:,} passages: {path}",
+            "Questions written: {number:,}. Passages: {passages:,}. They are in {path}",
             number=answer["rows"],
             passages=answer["passages"],
             path=answer["path"],
@@ -325,7 +325,7 @@ def _tell_written(answer: dict[str, Any], as_json: bool) -> int:  # Any: JSON va
         terminal.say_json(answer)
         return EXIT_DONE
     for path, number in answer["files"].items():
-        terminal.say(Message("Wrote {number:,} rows: {path}", number=number, path=path))
+        terminal.say(Message("Wrote {rows}: {path}", rows=terminal.rows(number), path=path))
     if answer["num_skipped_rows"]:
         number = answer["num_skipped_rows"]
         terminal.note(Message("Rows that could not be read and were left out: {number:,}", number=number))

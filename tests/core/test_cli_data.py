@@ -71,6 +71,8 @@ def test_a_check_names_each_place(fake_engine: Script, data_file: Path, said: Sa
     assert "  /a/rows.jsonl:3:9: an email address.\n  /a/rows.jsonl:4: an email address." in out
     assert "Languages: English 99%, xy 1%" in out
     assert "Only some rows." in err
+    fake_engine({"check-data": {**FOUND, "num_rows": 1, "num_good_rows": 1, "num_problem_rows": 0}})
+    assert "\n1 row. 1 can be trained on (0 of them with a remark), 0 can't.\n" in said("check", str(data_file))[1]
     _, out, _ = said("check", str(data_file), "--rows", "1")
     assert "rows.jsonl:4" not in out
 
@@ -252,17 +254,24 @@ def test_what_is_not_there_is_the_only_thing_that_is_told(
 
 
 @pytest.mark.parametrize(
-    ("values", "hint", "in_spec"),
+    ("code", "values", "hint", "in_spec"),
     [
         (
+            "dataset-parse-error",
             {"sheets": '["Größe 1", "More"]'},
             'Write --sheet NAME, where NAME is one of these: "Größe 1", "More"',
             'data.sources[0].sheet, for example "Größe 1"',
         ),
-        ({"likely": "cp932"}, "Name the encoding of the file: --encoding cp932", ""),
+        (
+            "dataset-encoding",
+            {"likely": "cp932"},
+            "Name the encoding of the file: --encoding cp932",
+            'data.sources[0].encoding, for example "cp932"',
+        ),
     ],
 )
 def test_an_error_names_the_option_with_its_value(
+    code: str,
     values: dict[str, str],
     hint: str,
     in_spec: str,
@@ -271,8 +280,12 @@ def test_an_error_names_the_option_with_its_value(
     said: Said,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    error = TunesmithError("dataset-parse-error", "/a/odd.gz: no.", hint="Look at the window.", **values)
-    row = {**ROW, "path": "/a/odd.gz", "line": 0, "column": None, "message": error.message}
+    def error() -> TunesmithError:
+        return TunesmithError(
+            code, "/a/odd.gz: no.", hint="Look at the window.", actions=("read-as-cp932",), **values
+        )
+
+    row = {**ROW, "path": "/a/odd.gz", "line": 0, "column": None, "message": error().message}
     found = {**FOUND, "num_rows": 0, "problems": [{**PROBLEM, "severity": "error", "action": "stop", "rows": [row]}]}
 
     class Answer:
@@ -284,16 +297,16 @@ def test_an_error_names_the_option_with_its_value(
         assert f"  {hint}\n" in said("check", str(data_file))[1]
 
     def fail(*_: object, **__: object) -> int:
-        raise error
+        raise error()
 
     monkeypatch.setattr("tunesmith_core.cli_data.conduct", fail)
     assert f"hint: {hint}\n" in said("convert", str(data_file), "--to", "out.jsonl")[2]
     spec = RunSpec()
-    spec.data.sources[0].path = str(data_file)
-    spec.save(tmp_path / "spec.json")
+    spec.model.path, spec.data.sources[0].path = "owner/model", str(data_file)
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
     with pytest.raises(TunesmithError) as caught:
         cli_sources.with_spec_hints(fail)(Namespace(spec=tmp_path / "spec.json"))
-    assert (in_spec or "window") in str(caught.value.hint)
+    assert in_spec in str(caught.value.hint)
 
 
 def test_a_hint_fits_the_command(
@@ -327,6 +340,8 @@ def test_what_was_written_is_told(fake_engine: Script, data_file: Path, said: Sa
     assert (code, out.splitlines()[-1]) == (0, "Wrote 1,200 rows: /out.csv")
     assert "Rows that could not be read and were left out: 3" in err
     assert json.loads(said("convert", str(data_file), "--to", "/out.csv", "--json")[1]) == answer
+    fake_engine({"convert-data": {"files": {"/out.csv": 1}, "num_skipped_rows": 0}})
+    assert said("convert", str(data_file), "--to", "/out.csv")[1].endswith("Wrote 1 row: /out.csv\n")
     fake_engine({"convert-data": {**answer, "num_skipped_rows": 0}})
     assert not said("convert", str(data_file), "--to", "/out.csv")[2]
     fake_engine({"mix-data": {**answer, "num_left_out_rows": 4, "are_chats": True, "lost_columns": {"rejected": 1200}}})

@@ -158,15 +158,24 @@ class NewRunActions(QObject):
         """Takes a data file; what was said about the former one does not fit it."""
         self.take_source(SourceSpec(path=path))
 
-    def take_source(self, source: SourceSpec) -> None:
-        """Takes a data file and how it is read; nothing of the former one stays."""
+    def take_source(self, source: SourceSpec, model: str = "") -> None:
+        """Takes a data file and how it is read; nothing of the former one stays.
+
+        Args:
+            source: the file.
+            model: what it was looked at with, for a form without one.
+        """
         self._form.leave_sample()
         self._form.forget_data()
         chosen = RunSpec(data=DataSpec(sources=[source]))
         for path in (*READING, DATA):
             self._form.set_value(path, SETTINGS[path].get(chosen))
-        # Where there is one model, there is nothing to choose.
-        if not self._form.value("model.path") and self._facts.survey and len(self._facts.survey.models) == 1:
+        if self._form.value("model.path"):
+            return
+        if model:
+            self.choose_model(model)
+        elif self._facts.survey and len(self._facts.survey.models) == 1:
+            # Where there is one model, there is nothing to choose.
             self.choose_model(self._only_model())
 
     def add_data(self, path: str) -> None:
