@@ -137,7 +137,9 @@ def check(arguments: Namespace) -> int:
     run = cli_sources.run_of(arguments)
     run.data.context_length = arguments.context_length
     if arguments.evaluation:
-        run.evaluation.path = str(Path(arguments.evaluation).expanduser().absolute())
+        evaluation = Path(arguments.evaluation).expanduser().absolute()
+        cli_sources.check_exists(evaluation)
+        run.evaluation.path = str(evaluation)
     folder = str(_model_folder(arguments.model)) if arguments.model else ""
     found = _conducted(CHECK_DATA, CheckDataSpec(run, folder), as_json=arguments.json)
     if arguments.json:
@@ -166,15 +168,16 @@ def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON value
         if path in found["formats"] or path not in said_below:
             terminal.say(_placed(path, path, reason))
     num_bad = found["num_rows"] - found["num_left_out_rows"] - found["num_good_rows"]
-    terminal.say(
-        Message(
-            "{rows}. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can't.",
-            rows=terminal.rows(found["num_rows"]),
-            good=found["num_good_rows"],
-            remarked=found["num_problem_rows"] - num_bad,
-            bad=num_bad,
+    if found["num_rows"]:
+        terminal.say(
+            Message(
+                "{rows}. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can't.",
+                rows=terminal.rows(found["num_rows"]),
+                good=found["num_good_rows"],
+                remarked=found["num_problem_rows"] - num_bad,
+                bad=num_bad,
+            )
         )
-    )
     for problem in found["problems"]:
         title = Message(
             "{severity}: {title} ({number:,}).",

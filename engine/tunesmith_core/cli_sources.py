@@ -178,12 +178,18 @@ def run_of(arguments: Namespace) -> RunSpec:
     for name in arguments.files:
         path = Path(name).expanduser().absolute()
         known = None if path.exists() else next((each for each in data_library.sets() if each.name == name), None)
-        if known is None and not path.exists():
-            raise parse_error(path, "the file can't be read: {reason}.", reason=Message("No such file or directory"))
+        if known is None:
+            check_exists(path)
         encoding = arguments.encoding or _likely(path)
         sources = known.sources if known else [SourceSpec(path=str(path), encoding=encoding)]
         run.data.sources += [dataclasses.replace(source, **chosen) for source in sources]
     return run
+
+
+def check_exists(path: Path) -> None:
+    """Refuse a file that is not there, before anything begins. Raises UserError `dataset-parse-error`."""
+    if not path.exists():
+        raise parse_error(path, "the file can't be read: {reason}.", reason=Message("No such file or directory"))
 
 
 def _column(text: str) -> tuple[str, str]:

@@ -125,6 +125,7 @@ def test_what_is_checked_is_what_was_named(
 
     monkeypatch.setattr("tunesmith_core.cli_data.conduct", conduct)
     monkeypatch.chdir(data_file.parent)
+    Path("held.jsonl").touch()
     data_library.add("mine", [RunSpec().data.sources[0].__class__(path=str(data_file), format="messages")])
     said(
         "check",
@@ -250,6 +251,7 @@ def test_what_is_not_there_is_the_only_thing_that_is_told(
     monkeypatch.setattr("tunesmith_core.cli_data.conduct", lambda *_, **__: pytest.fail("There is nothing to check."))
     code, out, err = said("check", str(data_file), str(tmp_path / "gone.jsonl"))
     assert (code, out) == (2, "")
+    assert said("check", str(data_file), "--evaluation", str(tmp_path / "gone.jsonl"))[:2] == (2, "")
     assert f"{tmp_path / 'gone.jsonl'}: the file can't be read: No such file or directory." in err
 
 
@@ -294,7 +296,9 @@ def test_an_error_names_the_option_with_its_value(
 
     with monkeypatch.context() as patch:
         patch.setattr("tunesmith_core.cli_data.conduct", lambda *_, **__: Answer())
-        assert f"  {hint}\n" in said("check", str(data_file))[1]
+        out = said("check", str(data_file))[1]
+    assert f"  {hint}\n" in out
+    assert "can be trained on" not in out
 
     def fail(*_: object, **__: object) -> int:
         raise error()

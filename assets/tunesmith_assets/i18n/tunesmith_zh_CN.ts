@@ -15599,7 +15599,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>%1 of %2 passages</source>
-        <translation>第 %1 段，共 %2 段</translation>
+        <translation>第 %1 / %2 段</translation>
     </message>
     <message numerus="yes">
         <source>%Ln question(s)</source>

@@ -16,6 +16,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
+from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.doubts_first import DoubtsFirst
 from tunesmith_gui.new_run.download_first import DownloadFirst
 from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
@@ -157,6 +158,11 @@ class NewRunActions(QObject):
     def choose_data(self, path: str) -> None:
         """Takes a data file; what was said about the former one does not fit it."""
         self.take_source(SourceSpec(path=path))
+
+    def take_chosen(self, chosen: ChosenData) -> None:
+        """Takes what the Data page shows, where encodings are recognized and not chosen."""
+        self.take_source(chosen.source, chosen.model)
+        self._form.surroundings.encoding = chosen.source.encoding
 
     def take_source(self, source: SourceSpec, model: str = "") -> None:
         """Takes a data file and how it is read; nothing of the former one stays.

@@ -366,10 +366,8 @@ class NewRunFacts(QObject):
         """Which encoding was recognized; one that was asked for only proves to be possible."""
         if data is None:
             return ""
-        if data.encoding != self._form.value(ENCODING) or data.encoding == UTF_8:
-            return data.encoding
-        is_same = self.data is not None and self.data.path == data.path
-        return self._form.surroundings.encoding if is_same else ""
+        is_asked_for = data.encoding == self._form.value(ENCODING) != UTF_8
+        return self._form.surroundings.encoding if is_asked_for else data.encoding
 
     def _ask_plan(self) -> None:
         card = self.model.card if self.model else None

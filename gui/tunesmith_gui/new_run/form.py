@@ -367,6 +367,7 @@ class NewRunForm(QObject):
         """
         spec = self._state.spec
         spec.data.sources = spec.data.sources[:1]
+        self.surroundings.encoding = ""
         for path in (*FORGOTTEN_WITH_DATA, *self._state.proposed):
             self.reset(path)
         if self.value("evaluation.path"):
@@ -376,6 +377,7 @@ class NewRunForm(QObject):
     def _fill(self, state: _State) -> None:
         self._state = state
         self.is_weighing = False
+        self.surroundings.encoding = ""
         self._base_preset = presets.matching(state.spec) or presets.DEFAULT
         self._baseline = presets.apply(RunSpec(), self._base_preset)
         self.changed.emit("")

@@ -117,7 +117,7 @@ class NewRunPage(Page):
             for path in argument.settings[:1]:
                 self.reveal_setting(path)
         elif isinstance(argument, ChosenData):
-            self.actions_.take_source(argument.source, argument.model)
+            self.actions_.take_chosen(argument)
         elif isinstance(argument, list):
             self.actions_.take_files([Path(each) for each in argument])
         self.facts.refresh()

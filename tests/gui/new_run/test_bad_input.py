@@ -28,6 +28,7 @@ from tunesmith_core.operations.kinds.engine import HeadSpec
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
+from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.form import SETTINGS, Missing
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.new_run.settings_list import SettingRow
@@ -243,6 +244,8 @@ class TestBadInput:
         assert encoding.note.text() == "detected"
         page.form.set_value("data.sources[0].encoding", "cp949")
         assert encoding.note.text() == "changed, was UTF-8"
+        page.on_shown(ChosenData(SourceSpec(path=str(data), encoding="windows-1252")))
+        qtbot.waitUntil(lambda: encoding.note.text() == "detected", timeout=5000)
         # What was said about one file holds for no other.
         page.actions_.choose_data(str(tmp_path / "none.csv"))
         assert page.form.value("data.sources[0].encoding") == "utf-8"
