@@ -149,9 +149,9 @@ def _percent_styles(path: Path) -> set[str]:
     def on_element(name: str, attributes: Attributes) -> None:
         nonlocal section, number
         match _local(name):
-            case "numFmts" | "cellStyleXfs" | "cellXfs" | "dxfs" as list_name:
+            case "cellStyleXfs" | "cellXfs" as list_name:
                 section = list_name
-            case "numFmt" if section == "numFmts" and "%" in UNSHOWN.sub("", attributes["formatCode"]):
+            case "numFmt" if "%" in UNSHOWN.sub("", attributes["formatCode"]):
                 formats.add(attributes["numFmtId"])
             case "xf" if section == "cellXfs":
                 number += 1
