@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tunesmith_core import cli_sources, cli_specs, data_library, model_library, terminal
 from tunesmith_core.command_line import Parser
 from tunesmith_core.data_library import DataSet
-from tunesmith_core.datafmt import READ_BY_ENGINE, Row, file_kind
+from tunesmith_core.datafmt import READ_BY_ENGINE, file_kind
 from tunesmith_core.datafmt.encoding import row_place
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.datafmt.spoken import is_chat, spoken
@@ -76,7 +76,7 @@ LIST_HEADER = (
 
 def add_commands(parser: Parser) -> None:
     """Declare what can be done with data."""
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=cli_sources.FilesParser)
 
     def add(name: str, command: Callable[[Namespace], int], help_text: str, *, takes_files: bool = True) -> Parser:
         sub: Parser = commands.add_parser(name, prog=f"tunesmith data {name}", help=help_text, description=help_text)
@@ -137,7 +137,9 @@ def check(arguments: Namespace) -> int:
     run = cli_sources.run_of(arguments)
     run.data.context_length = arguments.context_length
     if arguments.evaluation:
-        run.evaluation.path = str(Path(arguments.evaluation).expanduser().absolute())
+        evaluation = Path(arguments.evaluation).expanduser().absolute()
+        cli_sources.check_exists(evaluation)
+        run.evaluation.path = str(evaluation)
     folder = str(_model_folder(arguments.model)) if arguments.model else ""
     found = _conducted(CHECK_DATA, CheckDataSpec(run, folder), as_json=arguments.json)
     if arguments.json:
@@ -166,15 +168,16 @@ def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON value
         if path in found["formats"] or path not in said_below:
             terminal.say(_placed(path, path, reason))
     num_bad = found["num_rows"] - found["num_left_out_rows"] - found["num_good_rows"]
-    terminal.say(
-        Message(
-            "{rows:,} rows. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can't.",
-            rows=found["num_rows"],
-            good=found["num_good_rows"],
-            remarked=found["num_problem_rows"] - num_bad,
-            bad=num_bad,
+    if found["num_rows"]:
+        terminal.say(
+            Message(
+                "{rows}. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can't.",
+                rows=terminal.rows(found["num_rows"]),
+                good=found["num_good_rows"],
+                remarked=found["num_problem_rows"] - num_bad,
+                bad=num_bad,
+            )
         )
-    )
     for problem in found["problems"]:
         title = Message(
             "{severity}: {title} ({number:,}).",
@@ -187,7 +190,7 @@ def _say_found(found: dict[str, Any], num_rows: int) -> None:  # Any: JSON value
         for row in problem["rows"][:num_rows]:
             place = ":".join(str(each) for each in (row["path"], row["line"], row["column"]) if each)
             terminal.say(Message("  {line}", line=_placed(row["path"], place, row["message"])))
-        hints = (cli_sources.columns_hint(row["message"]) for row in problem["rows"][:num_rows])
+        hints = (cli_sources.hint_of(row["message"]) for row in problem["rows"][:num_rows])
         for hint in dict.fromkeys(filter(None, hints)):
             terminal.say(Message("  {line}", line=hint))
     if counts := found.get("languages"):
@@ -229,28 +232,35 @@ def show(arguments: Namespace) -> int:
 def _show_rows(sources: list[SourceSpec], arguments: Namespace) -> int:
     found = {each.path: _head(each, arguments.rows) for each in sources}
     if arguments.json:
-        terminal.say_json(found)
+        terminal.say_json({path: head["rows"] for path, head in found.items()})
         return EXIT_DONE
-    for path, rows in found.items():
-        for number, row in enumerate(rows, 1):
+    for path, head in found.items():
+        if head.get("sheet"):
+            terminal.say(Message('{path}: sheet "{sheet}"', path=path, sheet=head["sheet"]))
+        for number, row in enumerate(head["rows"], 1):
             place = Message("row {row}", row=number) if len(found) == 1 else row_place(Path(path), "json", number)
             terminal.say(Message("--- {place}", place=place))
             for column, value in row.items():
                 terminal.say(spoken(value) if is_chat(value) else f"{column}: {spoken(value)}")
+    for note in (each for head in found.values() for each in head.get("notes", ())):
+        terminal.note(note)
     terminal.note(Message("To see them as tokens, name a model: --model MODEL"))
     return EXIT_DONE
 
 
-def _head(source: SourceSpec, num_rows: int) -> Sequence[Row]:
-    """Return the first rows of a file that can be read. Raises UserError."""
+def _head(source: SourceSpec, num_rows: int) -> dict[str, Any]:  # Any: JSON values
+    """Return the first rows of a file that can be read, and what the engine says of one that it reads.
+
+    Raises:
+        UserError: what is wrong with the file.
+    """
     if file_kind(Path(source.path)) not in READ_BY_ENGINE:
-        return head_rows(Path(source.path), num_rows, lambda _line, _error: None, source.encoding)
+        return {"rows": head_rows(Path(source.path), num_rows, lambda _line, _error: None, source.encoding)}
     path, chosen = AbsolutePath(source.path), (source.sheet, source.encoding, source.format, source.columns)
     answer: dict[str, Any] = conduct(WORKBOOK_HEAD, HeadSpec(path, num_rows, *chosen)).get()  # Any: JSON values
     if answer["problem"]:
         raise TunesmithError.from_dict(answer["problem"])
-    rows: list[Row] = answer["rows"]
-    return rows
+    return answer
 
 
 def convert(arguments: Namespace) -> int:
@@ -296,7 +306,7 @@ def questions(arguments: Namespace) -> int:
         return EXIT_DONE
     terminal.say(
         Message(
-            "Wrote {number:,} questions about {passages:,} passages: {path}",
+            "Questions written: {number:,}. Passages: {passages:,}. They are in {path}",
             number=answer["rows"],
             passages=answer["passages"],
             path=answer["path"],
@@ -318,7 +328,7 @@ def _tell_written(answer: dict[str, Any], as_json: bool) -> int:  # Any: JSON va
         terminal.say_json(answer)
         return EXIT_DONE
     for path, number in answer["files"].items():
-        terminal.say(Message("Wrote {number:,} rows: {path}", number=number, path=path))
+        terminal.say(Message("Wrote {rows}: {path}", rows=terminal.rows(number), path=path))
     if answer["num_skipped_rows"]:
         number = answer["num_skipped_rows"]
         terminal.note(Message("Rows that could not be read and were left out: {number:,}", number=number))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tunesmith_core import data_library, terminal
 from tunesmith_core.command_line import Parser
-from tunesmith_core.datafmt.encoding import READ_AS, UTF_8
+from tunesmith_core.datafmt.encoding import READ_AS, UTF_8, parse_error
 from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.declared import iter_declarations
 from tunesmith_core.errors import TunesmithError
@@ -47,6 +47,30 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--sheet", default="", metavar="NAME", help="sheet of the workbooks among the files")
 
 
+class FilesParser(Parser):
+    """A parser of a command that takes files, which may stand behind `--columns` too."""
+
+    def parse_known_args(  # type: ignore[override]  # argparse has overloads of the same
+        self, args: Sequence[str] | None = None, namespace: Namespace | None = None
+    ) -> tuple[Namespace, list[str]]:
+        """Read the words of a command line."""
+        return super().parse_known_args(_files_first(list(args or ())), namespace)
+
+
+def _files_first(words: list[str]) -> list[str]:
+    """Return a command line without files behind `--columns`, which would take them for columns."""
+    if "--columns" not in words:
+        return words
+    first = words.index("--columns") + 1
+    end = next((place for place in range(first, len(words)) if words[place].startswith("-")), len(words))
+    first_file = next((place for place in range(first, end) if "=" not in words[place]), end)
+    if first_file == first:
+        # No column at all, which is told as an error.
+        return words
+    num_files = next((place for place, word in enumerate(words) if word.startswith("-")), 0)
+    return words[:num_files] + words[first_file:end] + words[num_files:first_file] + words[end:]
+
+
 def with_hints(command: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
     """Return a command whose errors about files name its options."""
 
@@ -56,27 +80,39 @@ def with_hints(command: Callable[[Namespace], int]) -> Callable[[Namespace], int
         except TunesmithError as error:
             column = getattr(arguments, "column", "")
             is_of_split = column and error.message.values.get("column") == column
-            by_code = columns_hint(error.message) or HINTS.get(error.code, error.hint)
+            by_code = hint_of(error.message) or HINTS.get(error.code, error.hint)
             error.hint = COLUMN_HINT if is_of_split else by_code
             raise
 
     return run
 
 
-def columns_hint(message: str) -> Message | None:
-    """Return how the columns of a file are named that nobody recognizes; None where an error is about something else.
-    """
-    guess = _guess_of(message)
-    if not guess:
-        return None
-    named = pasted([f"{role}={column}" for role, column in guess.items()])
-    return Message("Name the columns, for example: --columns {columns}", columns=named)
+def hint_of(message: str) -> Message | None:
+    """Return which option reads a file that an error is about, with its value; None where none helps."""
+    if guess := _guess_of(message):
+        named = pasted([f"{role}={column}" for role, column in guess.items()])
+        return Message("Name the columns, for example: --columns {columns}", columns=named)
+    if sheets := _sheets_of(message):
+        names = ", ".join(f'"{name}"' for name in sheets)
+        return Message("Write --sheet NAME, where NAME is one of these: {names}", names=names)
+    if encoding := _values_of(message).get("likely"):
+        return Message("Name the encoding of the file: --encoding {encoding}", encoding=encoding)
+    return None
+
+
+def _values_of(message: str) -> Mapping[str, Any]:  # Any: JSON values
+    return message.values if isinstance(message, Message) else {}
 
 
 def _guess_of(message: str) -> dict[str, str]:
-    values = message.values if isinstance(message, Message) else {}
-    guess: dict[str, str] = json.loads(values.get("guess") or "{}")
+    guess: dict[str, str] = json.loads(_values_of(message).get("guess") or "{}")
     return guess
+
+
+def _sheets_of(message: str) -> list[str]:
+    """Return the sheets of a workbook that has not the one that was named."""
+    sheets: list[str] = json.loads(_values_of(message).get("sheets") or "[]")
+    return sheets
 
 
 def read_spec(path: Path) -> RunSpec:
@@ -106,7 +142,8 @@ def with_spec_hints(command: Callable[[Namespace], int]) -> Callable[[Namespace]
 
 
 def _spec_hint(error: TunesmithError, path: Path) -> Message | None:
-    if error.code not in HINTS:
+    sheets = _sheets_of(error.message)
+    if error.code not in HINTS and not sheets:
         return None
     if error.code == "chat-template-unclear":
         return HINTS[error.code]
@@ -116,6 +153,8 @@ def _spec_hint(error: TunesmithError, path: Path) -> Message | None:
     if error.code == "dataset-encoding":
         likely = (action.removeprefix(READ_AS) for action in error.actions if action.startswith(READ_AS))
         field, value = "encoding", json.dumps(next(likely, "windows-1252"))
+    if sheets:
+        field, value = "sheet", json.dumps(sheets[0], ensure_ascii=False)
     return Message(
         "Write into the spec: {field}, for example {value}", field=f"data.sources[{number}].{field}", value=value
     )
@@ -125,7 +164,7 @@ def run_of(arguments: Namespace) -> RunSpec:
     """Return a run with the files that were named; a name that is no file is a data set of the library.
 
     Raises:
-        UserError: `usage` for a column without a role.
+        UserError: `usage` for a column without a role; `dataset-parse-error` for a file that is not there.
     """
     chosen: dict[str, Any] = {  # Any: values of a source
         "encoding": arguments.encoding,
@@ -139,10 +178,18 @@ def run_of(arguments: Namespace) -> RunSpec:
     for name in arguments.files:
         path = Path(name).expanduser().absolute()
         known = None if path.exists() else next((each for each in data_library.sets() if each.name == name), None)
+        if known is None:
+            check_exists(path)
         encoding = arguments.encoding or _likely(path)
         sources = known.sources if known else [SourceSpec(path=str(path), encoding=encoding)]
         run.data.sources += [dataclasses.replace(source, **chosen) for source in sources]
     return run
+
+
+def check_exists(path: Path) -> None:
+    """Refuse a file that is not there, before anything begins. Raises UserError `dataset-parse-error`."""
+    if not path.exists():
+        raise parse_error(path, "the file can't be read: {reason}.", reason=Message("No such file or directory"))
 
 
 def _column(text: str) -> tuple[str, str]:

@@ -185,6 +185,12 @@ CODES: dict[str, ErrorCode] = {
         "another kind.",
         "Choose the part that is to be read, or put the rows into one file.",
     ),
+    "dataset-percentages-unknown": ErrorCode(
+        USER,
+        "Percentages are read as fractions",
+        "How numbers are shown can't be read from this workbook, so 5% becomes 0.05.",
+        "Save the workbook as .xlsx to keep percentages as they are shown.",
+    ),
     "dataset-rows-left-out": ErrorCode(
         USER,
         "Rows are left out on purpose",

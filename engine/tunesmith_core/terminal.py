@@ -125,6 +125,11 @@ def cell(text: str) -> str:
     return shortened(one_line(text), MAX_CELL_COLUMNS)
 
 
+def rows(number: int) -> Message:
+    """Return a number of rows for people."""
+    return Message("{number:,} row", number=number) if number == 1 else Message("{number:,} rows", number=number)
+
+
 def size(num_bytes: float) -> str:
     """Return any size for people, in the unit that suits it."""
     for unit, name in ((GIB, "GiB"), (GIB >> 10, "MiB")):
@@ -208,7 +213,7 @@ class Progress:
     def _rows(self, event: Event) -> None:
         data = event.data
         parts = [
-            Message("{number:,} rows", number=data.get("rows") or data.get("done") or 0),
+            rows(data.get("rows") or data.get("done") or 0),
             Message("{rate:,.0f} rows/s", rate=data["rows_per_s"]),
         ]
         if data.get("remaining_s"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tunesmith_core import cli, data_library, terminal
+from tunesmith_core import cli, cli_sources, data_library, terminal
 from tunesmith_core.cli_data import what_is_done
 from tunesmith_core.datafmt import resolve_layout
 from tunesmith_core.errors import TunesmithError
@@ -70,6 +71,8 @@ def test_a_check_names_each_place(fake_engine: Script, data_file: Path, said: Sa
     assert "  /a/rows.jsonl:3:9: an email address.\n  /a/rows.jsonl:4: an email address." in out
     assert "Languages: English 99%, xy 1%" in out
     assert "Only some rows." in err
+    fake_engine({"check-data": {**FOUND, "num_rows": 1, "num_good_rows": 1, "num_problem_rows": 0}})
+    assert "\n1 row. 1 can be trained on (0 of them with a remark), 0 can't.\n" in said("check", str(data_file))[1]
     _, out, _ = said("check", str(data_file), "--rows", "1")
     assert "rows.jsonl:4" not in out
 
@@ -122,6 +125,7 @@ def test_what_is_checked_is_what_was_named(
 
     monkeypatch.setattr("tunesmith_core.cli_data.conduct", conduct)
     monkeypatch.chdir(data_file.parent)
+    Path("held.jsonl").touch()
     data_library.add("mine", [RunSpec().data.sources[0].__class__(path=str(data_file), format="messages")])
     said(
         "check",
@@ -175,9 +179,9 @@ def test_files_are_read_as_chosen_or_as_their_bytes_say(
     western.write_bytes("Frage,Antwort\nWo?,In M\u00fcnchen \u20ac\n".encode("windows-1252"))
     book = tmp_path / "book.zip"
     book.write_bytes(b"PK\x03\x04\xe9\xe9")
-    names = ["convert", str(western), str(data_file), str(book), "none.csv", "--to", "out.jsonl"]
+    names = ["convert", str(western), str(data_file), str(book), "--to", "out.jsonl"]
     _, _, err = said(*names)
-    assert [each.encoding for each in specs[-1].run.data.sources] == ["windows-1252", "utf-8", "utf-8", "utf-8"]
+    assert [each.encoding for each in specs[-1].run.data.sources] == ["windows-1252", "utf-8", "utf-8"]
     assert err.count("is read as") == 1
     assert "western.csv is not UTF-8. It is read as Windows-1252 (Western European)." in err
     options = ["--encoding", "cp932", "--format", "prompt-completion", "--columns", "prompt=Frage", "completion=A=B"]
@@ -187,6 +191,11 @@ def test_files_are_read_as_chosen_or_as_their_bytes_say(
         assert source.columns == {"prompt": "Frage", "completion": "A=B"}
     code, _, err = said(*names, "--columns", "prompt")
     assert (code, "prompt is not ROLE=COLUMN." in err) == (2, True)
+    order = ["convert", "--to", "out.jsonl", "--columns", "prompt=Frage", "completion=A", str(data_file), str(western)]
+    for words in (order, [*order, "--json"], ["convert", str(data_file), *order[1:6], str(western), "--json"]):
+        assert said(*words)[0] == 0
+        assert [each.path for each in specs[-1].run.data.sources] == [str(data_file), str(western)]
+        assert specs[-1].run.data.sources[1].columns == {"prompt": "Frage", "completion": "A"}
     assert home.is_dir()
 
 
@@ -236,6 +245,74 @@ def test_columns_that_nobody_recognizes_are_named_by_an_option(
     assert f"--columns {EXAMPLE}" in err
 
 
+def test_what_is_not_there_is_the_only_thing_that_is_told(
+    tmp_path: Path, data_file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunesmith_core.cli_data.conduct", lambda *_, **__: pytest.fail("There is nothing to check."))
+    code, out, err = said("check", str(data_file), str(tmp_path / "gone.jsonl"))
+    assert (code, out) == (2, "")
+    assert said("check", str(data_file), "--evaluation", str(tmp_path / "gone.jsonl"))[:2] == (2, "")
+    assert f"{tmp_path / 'gone.jsonl'}: the file can't be read: No such file or directory." in err
+
+
+@pytest.mark.parametrize(
+    ("code", "values", "hint", "in_spec"),
+    [
+        (
+            "dataset-parse-error",
+            {"sheets": '["Größe 1", "More"]'},
+            'Write --sheet NAME, where NAME is one of these: "Größe 1", "More"',
+            'data.sources[0].sheet, for example "Größe 1"',
+        ),
+        (
+            "dataset-encoding",
+            {"likely": "cp932"},
+            "Name the encoding of the file: --encoding cp932",
+            'data.sources[0].encoding, for example "cp932"',
+        ),
+    ],
+)
+def test_an_error_names_the_option_with_its_value(
+    code: str,
+    values: dict[str, str],
+    hint: str,
+    in_spec: str,
+    tmp_path: Path,
+    data_file: Path,
+    said: Said,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def error() -> TunesmithError:
+        return TunesmithError(
+            code, "/a/odd.gz: no.", hint="Look at the window.", actions=("read-as-cp932",), **values
+        )
+
+    row = {**ROW, "path": "/a/odd.gz", "line": 0, "column": None, "message": error().message}
+    found = {**FOUND, "num_rows": 0, "problems": [{**PROBLEM, "severity": "error", "action": "stop", "rows": [row]}]}
+
+    class Answer:
+        def get(self) -> dict[str, Any]:
+            return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tunesmith_core.cli_data.conduct", lambda *_, **__: Answer())
+        out = said("check", str(data_file))[1]
+    assert f"  {hint}\n" in out
+    assert "can be trained on" not in out
+
+    def fail(*_: object, **__: object) -> int:
+        raise error()
+
+    monkeypatch.setattr("tunesmith_core.cli_data.conduct", fail)
+    assert f"hint: {hint}\n" in said("convert", str(data_file), "--to", "out.jsonl")[2]
+    spec = RunSpec()
+    spec.model.path, spec.data.sources[0].path = "owner/model", str(data_file)
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
+    with pytest.raises(TunesmithError) as caught:
+        cli_sources.with_spec_hints(fail)(Namespace(spec=tmp_path / "spec.json"))
+    assert in_spec in str(caught.value.hint)
+
+
 def test_a_hint_fits_the_command(
     data_file: Path, model_folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +344,8 @@ def test_what_was_written_is_told(fake_engine: Script, data_file: Path, said: Sa
     assert (code, out.splitlines()[-1]) == (0, "Wrote 1,200 rows: /out.csv")
     assert "Rows that could not be read and were left out: 3" in err
     assert json.loads(said("convert", str(data_file), "--to", "/out.csv", "--json")[1]) == answer
+    fake_engine({"convert-data": {"files": {"/out.csv": 1}, "num_skipped_rows": 0}})
+    assert said("convert", str(data_file), "--to", "/out.csv")[1].endswith("Wrote 1 row: /out.csv\n")
     fake_engine({"convert-data": {**answer, "num_skipped_rows": 0}})
     assert not said("convert", str(data_file), "--to", "/out.csv")[2]
     fake_engine({"mix-data": {**answer, "num_left_out_rows": 4, "are_chats": True, "lost_columns": {"rejected": 1200}}})
@@ -307,6 +386,11 @@ def test_show_asks_the_engine_for_rows_of_a_workbook(fake_engine: Script, tmp_pa
     assert "rows.ods: no workbook." in err
     fake_engine({"workbook-head": {"problem": None, "rows": [{"q": "Hi", "a": 3}]}})
     assert said("show", str(path))[:2] == (0, "--- row 1\nq: Hi\na: 3\n")
+    answer = {"problem": None, "rows": [{"q": "Hi"}], "sheet": "Data", "notes": ["5% is read as 0.05."]}
+    fake_engine({"workbook-head": answer})
+    code, out, err = said("show", str(path))
+    assert (code, out) == (0, f'{path}: sheet "Data"\n--- row 1\nq: Hi\n')
+    assert "5% is read as 0.05.\n" in err
 
 
 def test_show_of_an_unknown_model_says_so(home: Path, data_file: Path, said: Said) -> None:

@@ -35,7 +35,7 @@ def test_what_was_written_is_told(fake_engine: Script, data_file: Path, model_fo
     fake_engine({"write-questions": ANSWER})
     assert cli.main(words) == 0
     told = capsys.readouterr()
-    assert told.out.splitlines()[-1] == "Wrote 1,200 questions about 9 passages: /a/q.jsonl"
+    assert told.out.splitlines()[-1] == "Questions written: 1,200. Passages: 9. They are in /a/q.jsonl"
     for note in (
         "Passages whose reply could not be read: 2",
         "Questions that were asked before and were left out: 3",

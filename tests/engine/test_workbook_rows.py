@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from tests.workbooks import write_workbook
+from tests.workbooks import Shown, write_open_document, write_workbook
 from tunesmith_core.datafmt import file_kind, sniff
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.operations.host import Host
@@ -20,6 +21,7 @@ from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.engine import HeadSpec
 from tunesmith_core.runs import Run
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.data import percent_cells
 from tunesmith_engine.data.read import Source
 from tunesmith_engine.data.workbook_rows import WorkbookRows
 from tunesmith_engine.operations import workbook_head
@@ -48,6 +50,72 @@ def test_numbers_are_read_as_somebody_typed_them(tmp_path: Path) -> None:
     path = write_workbook(tmp_path / "a.xlsx", {"Data": [["name", "number"], *[["a", each] for each in typed]]})
     read = [row["number"] for _, row in rows_of(path)]
     assert read == ["0.15", "0.3", "3", "-1.005", "1234567.891", "12345678901234568", "1e-07"]
+
+
+def test_percentages_are_read_as_they_are_shown_and_other_formats_as_numbers(tmp_path: Path) -> None:
+    shown = [Shown(0.05, 9), Shown(0.125, 10), Shown(0.15000000000000002, "0.0%"), Shown(-1, '0.0" of "%')]
+    plain = [0.05, Shown(1234.5, '#,##0.00" €"'), Shown(0.25, '0.00" % not"'), Shown(0.5, "0.00\\%"), Shown(0.5, 2)]
+    sheets: dict[str, Any] = {
+        "Cover": [["a", "b"], [1, 2]],
+        "Data": [[], [None, "name", "share"], *[[None, "a", each] for each in [*shown, *plain]], [None, "b", "5%"]],
+    }
+    path = write_workbook(tmp_path / "a.xlsx", sheets)
+    source = Source(SourceSpec(path=str(path), sheet="Data"), False)
+    read = [row["share"] for _, row in source.rows()]
+    assert read == ["5%", "12.5%", "15%", "-100%", "0.05", "1234.5", "0.25", "0.5", "0.5", "5%"]
+    assert "dataset-percentages-unknown" not in source.notes
+
+
+def test_cells_that_do_not_say_their_place_are_percentages_too(tmp_path: Path) -> None:
+    whole = write_workbook(tmp_path / "whole.xlsx", {"A": [["name", "share"], ["a", Shown(0.05, 9)]]})
+    path = tmp_path / "a.xlsx"
+    with zipfile.ZipFile(whole) as read, zipfile.ZipFile(path, "w") as written:
+        for name in read.namelist():
+            text = read.read(name)
+            written.writestr(name, re.sub(rb' r="[A-Z]?\d+"', b"", text) if "sheet1" in name else text)
+    assert rows_of(path) == [(2, {"name": "a", "share": "5%"})]
+
+
+def test_percentages_of_an_open_document_are_read_as_they_are_shown(tmp_path: Path) -> None:
+    def cell(kind: str, value: str, more: str = "") -> str:
+        kept = "" if kind == "string" else f'office:value="{value}"'
+        words = f"<text:p>{value}</text:p>"
+        return f'<table:table-cell office:value-type="{kind}" {kept} {more}>{words}</table:table-cell>'
+
+    share, number = cell("percentage", "0.05"), cell("float", "0.05")
+    rows = [
+        ("", cell("string", "name") + cell("string", "share") + cell("string", "other")),
+        ('table:number-rows-repeated="2"', cell("string", "a") + share + number),
+        ("", cell("percentage", "1", 'table:number-columns-repeated="2"') + cell("currency", "3.5")),
+    ]
+    written = "".join(f"<table:table-row {more}>{cells}</table:table-row>" for more, cells in rows)
+    before = f'<table:table table:name="Before"><table:table-row>{share * 3}</table:table-row></table:table>'
+    path = write_open_document(tmp_path / "a.ods", f'{before}<table:table table:name="A">{written}</table:table>')
+    source = Source(SourceSpec(path=str(path), sheet="A"), False)
+    assert [list(row.values()) for _, row in source.rows()] == [
+        ["a", "5%", "0.05"], ["a", "5%", "0.05"], ["100%", "100%", "3.5"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "is_told"), [(0.05, True), (5, False)])
+def test_that_percentages_can_not_be_told_is_said_where_it_matters(
+    value: float, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(percent_cells.SPANS, "xlsx")  # as of the binary kinds, which nothing here can write
+    path = write_workbook(tmp_path / "a.xlsx", {"A": [["text", "share"], ["one", 1], ["two", Shown(value, 9)]]})
+    source = Source(SourceSpec(path=str(path)), False)
+    assert [row["share"] for _, row in source.rows()] == ["1", str(value)]
+    said = f"{path}: number formats are not read, so that 5% is read as 0.05."
+    assert source.notes.get("dataset-percentages-unknown") == (said if is_told else None)
+
+
+def test_a_workbook_whose_styles_are_broken_is_read_and_says_so(tmp_path: Path) -> None:
+    path = write_workbook(tmp_path / "a.xlsx", {"A": [["text", "share"], ["one", 0.05]]})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("xl/styles.xml", "<styleSheet><cellXfs></cellXfs></styleSheet>rest")
+    source = Source(SourceSpec(path=str(path)), False)
+    assert [row["share"] for _, row in source.rows()] == ["0.05"]
+    assert "dataset-percentages-unknown" in source.notes
 
 
 def test_the_first_sheet_with_rows_is_read_and_the_others_are_told(tmp_path: Path) -> None:

@@ -89,6 +89,20 @@
         </translation>
     </message>
     <message numerus="yes">
+        <source>%Ln row(s) read so far</source>
+        <translation>
+            <numerusform>%Ln row read so far</numerusform>
+            <numerusform>%Ln rows read so far</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln row(s) up to the problem</source>
+        <translation>
+            <numerusform>%Ln row up to the problem</numerusform>
+            <numerusform>%Ln rows up to the problem</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
         <source>%Ln kept</source>
         <translation>
             <numerusform>%Ln kept</numerusform>
@@ -117,6 +131,34 @@
         <translation>
             <numerusform>%Ln row</numerusform>
             <numerusform>%Ln rows</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>The first %Ln row(s)</source>
+        <translation>
+            <numerusform>The first %Ln row</numerusform>
+            <numerusform>The first %Ln rows</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln token(s)</source>
+        <translation>
+            <numerusform>%Ln token</numerusform>
+            <numerusform>%Ln tokens</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>longest %Ln token(s)</source>
+        <translation>
+            <numerusform>longest %Ln token</numerusform>
+            <numerusform>longest %Ln tokens</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%1  ·  %Ln token(s), %2 learned</source>
+        <translation>
+            <numerusform>%1  ·  %Ln token, %2 learned</numerusform>
+            <numerusform>%1  ·  %Ln tokens, %2 learned</numerusform>
         </translation>
     </message>
 </context>
@@ -194,10 +236,17 @@
         </translation>
     </message>
     <message numerus="yes">
-        <source>%Ln question(s) from %1 passages.</source>
+        <source>%Ln question(s)</source>
         <translation>
-            <numerusform>%Ln question from %1 passages.</numerusform>
-            <numerusform>%Ln questions from %1 passages.</numerusform>
+            <numerusform>%Ln question</numerusform>
+            <numerusform>%Ln questions</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln question(s) written. Passages: %1.</source>
+        <translation>
+            <numerusform>%Ln question written. Passages: %1.</numerusform>
+            <numerusform>%Ln questions written. Passages: %1.</numerusform>
         </translation>
     </message>
     <message numerus="yes">

@@ -4235,6 +4235,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请在模型站的账号设置中创建新令牌并输入，或移除旧令牌。</translation>
     </message>
     <message>
+        <source>Percentages are read as fractions</source>
+        <translation>百分比按小数读取</translation>
+    </message>
+    <message>
+        <source>How numbers are shown can&apos;t be read from this workbook, so 5% becomes 0.05.</source>
+        <translation>无法从该工作簿读取数字的显示格式，因此 5% 会变成 0.05。</translation>
+    </message>
+    <message>
+        <source>Save the workbook as .xlsx to keep percentages as they are shown.</source>
+        <translation>请把工作簿另存为 .xlsx，百分比就会按显示的样子读取。</translation>
+    </message>
+    <message>
         <source>The run has not saved a model yet</source>
         <translation>该运行还没有保存过模型</translation>
     </message>
@@ -4289,6 +4301,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Choose another name. The file that you opened stays as it is.</source>
         <translation>换一个名字。你打开的文件保持不变。</translation>
+    </message>
+    <message>
+        <source>Choose one of its sheets.</source>
+        <translation>请选择其中一个工作表。</translation>
     </message>
     <message>
         <source>Copy or download the file again.</source>
@@ -4551,6 +4567,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>根据任意错误输出找出失败原因：tunesmith explain LOGFILE，用 - 表示读取标准输入。</translation>
     </message>
     <message>
+        <source>Name the encoding of the file: --encoding {encoding}</source>
+        <translation>请指定文件的编码：--encoding {encoding}</translation>
+    </message>
+    <message>
         <source>Nats tell how far apart the probabilities of two models are, and 0 is equal.</source>
         <translation>纳特（nat）表示两个模型给出的概率相差多少，0 表示完全相同。</translation>
     </message>
@@ -4793,6 +4813,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Python: {executable}</source>
         <translation>Python：{executable}</translation>
+    </message>
+    <message>
+        <source>Questions written: {number:,}. Passages: {passages:,}. They are in {path}</source>
+        <translation>已生成 {number:,} 个问题，来自 {passages:,} 段文字。文件：{path}</translation>
     </message>
     <message>
         <source>Read-only file system</source>
@@ -5349,6 +5373,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>已验证：仅有舍入差异</translation>
     </message>
     <message>
+        <source>Write --sheet NAME, where NAME is one of these: {names}</source>
+        <translation>请写 --sheet 名称，名称为以下之一：{names}</translation>
+    </message>
+    <message>
+        <source>Wrote {rows}: {path}</source>
+        <translation>已写入 {rows}：{path}</translation>
+    </message>
+    <message>
         <source>Your list of models is not what a list has to be: {path}</source>
         <translation>您的模型列表格式不正确：{path}</translation>
     </message>
@@ -5545,6 +5577,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path}：没有足够长的段落可供提问。</translation>
     </message>
     <message>
+        <source>{path}: number formats are not read, so that 5% is read as 0.05.</source>
+        <translation>{path}：未读取数字格式，因此 5% 读作 0.05。</translation>
+    </message>
+    <message>
         <source>{path}: rows behind the error are not counted. Rows before it: {number:,}.</source>
         <translation>{path}：出错位置之后的行未统计，之前有 {number:,} 行。</translation>
     </message>
@@ -5559,6 +5595,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{path}: rows whose label is false are left out ({num:,}).</source>
         <translation>{path}：标签为 false 的行已略过（{num:,} 行）。</translation>
+    </message>
+    <message>
+        <source>{path}: sheet &quot;{sheet}&quot;</source>
+        <translation>{path}：工作表“{sheet}”</translation>
     </message>
     <message>
         <source>{path}: the label of every row is false.</source>
@@ -5591,6 +5631,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{path}: there is no row to train for its weight of {weight:g} ({setting}), because all are held out.</source>
         <translation>{path}：设了权重 {weight:g}（{setting}），但所有行都被留出，没有可训练的行。</translation>
+    </message>
+    <message>
+        <source>{path}: there is no sheet &quot;{sheet}&quot;. It has: {names}.</source>
+        <translation>{path}：没有工作表“{sheet}”。现有工作表：{names}。</translation>
     </message>
     <message>
         <source>{path}: these files are missing or changed: {names}.</source>
@@ -5663,10 +5707,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{reason} Hold out {percent}% or more.</source>
         <translation>{reason}请留出 {percent}% 或更多。</translation>
-    </message>
-    <message>
-        <source>{rows:,} rows. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can&apos;t.</source>
-        <translation>共 {rows:,} 行：{good:,} 行可用于训练（其中 {remarked:,} 行有提示），{bad:,} 行不可用。</translation>
     </message>
     <message>
         <source>{seconds} s</source>
@@ -7759,10 +7799,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请避免在重复中嵌套重复，例如 (a+)+。</translation>
     </message>
     <message>
-        <source>Wrote {number:,} questions about {passages:,} passages: {path}</source>
-        <translation>已根据 {passages:,} 个段落生成 {number:,} 个问题：{path}</translation>
-    </message>
-    <message>
         <source>a checkpoint instead of the base model</source>
         <translation>与某个检查点比较，而不是基础模型</translation>
     </message>
@@ -9763,6 +9799,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{number:,} 个问题</translation>
     </message>
     <message>
+        <source>{number:,} row</source>
+        <translation>{number:,} 行</translation>
+    </message>
+    <message>
         <source>{num} lines of {file} can&apos;t be read and are not counted. They stay in the file.</source>
         <translation>{file} 中有 {num} 行无法读取，没有计入。这些行保留在文件中。</translation>
     </message>
@@ -9877,10 +9917,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>请改写为 JSONL，它可以容纳任何结构的行。</translation>
     </message>
     <message>
-        <source>Wrote {number:,} rows: {path}</source>
-        <translation>已写入 {number:,} 行：{path}</translation>
-    </message>
-    <message>
         <source>a GitHub token</source>
         <translation>GitHub 令牌</translation>
     </message>
@@ -9967,10 +10003,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>there is no file that can be read. The files are: {names}.</source>
         <translation>没有可以读取的文件。现有文件：{names}。</translation>
-    </message>
-    <message>
-        <source>there is no sheet &quot;{sheet}&quot;. It has: {names}.</source>
-        <translation>没有工作表“{sheet}”。现有工作表：{names}。</translation>
     </message>
     <message>
         <source>this is a workbook or a document. Give its name the right ending, such as .xlsx or .docx.</source>
@@ -10167,6 +10199,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{root} is not a full path.</source>
         <translation>{root} 不是完整路径。</translation>
+    </message>
+    <message>
+        <source>{rows}. {good:,} can be trained on ({remarked:,} of them with a remark), {bad:,} can&apos;t.</source>
+        <translation>共 {rows}：{good:,} 行可用于训练（其中 {remarked:,} 行有提示），{bad:,} 行不可用。</translation>
     </message>
     <message>
         <source>{rule}: there is no action {action}.</source>
@@ -13915,9 +13951,17 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
             <numerusform>共 %Ln 行</numerusform>
         </translation>
     </message>
-    <message>
-        <source>%1 rows up to the problem</source>
-        <translation>出错处之前共 %1 行</translation>
+    <message numerus="yes">
+        <source>%Ln row(s) read so far</source>
+        <translation>
+            <numerusform>已读取 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln row(s) up to the problem</source>
+        <translation>
+            <numerusform>出错处之前共 %Ln 行</numerusform>
+        </translation>
     </message>
     <message>
         <source>looking for problems…</source>
@@ -13948,10 +13992,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Save as</source>
         <translation>另存为</translation>
-    </message>
-    <message>
-        <source>%1 rows read so far</source>
-        <translation>已读取 %1 行</translation>
     </message>
     <message>
         <source>%1 shown</source>
@@ -14083,21 +14123,33 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
             <numerusform>共 %Ln 行</numerusform>
         </translation>
     </message>
-    <message>
-        <source>The first %1 rows</source>
-        <translation>前 %1 行</translation>
+    <message numerus="yes">
+        <source>The first %Ln row(s)</source>
+        <translation>
+            <numerusform>前 %Ln 行</numerusform>
+        </translation>
     </message>
-    <message>
-        <source>%1 tokens</source>
-        <translation>%1 个词元</translation>
+    <message numerus="yes">
+        <source>%Ln token(s)</source>
+        <translation>
+            <numerusform>%Ln 个词元</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>longest %Ln token(s)</source>
+        <translation>
+            <numerusform>最长 %Ln 个词元</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%1  ·  %Ln token(s), %2 learned</source>
+        <translation>
+            <numerusform>%1  ·  %Ln 个词元，学习 %2 个</numerusform>
+        </translation>
     </message>
     <message>
         <source>%1 learned (%2%)</source>
         <translation>学习 %1 个（%2%）</translation>
-    </message>
-    <message>
-        <source>longest %1 tokens</source>
-        <translation>最长 %1 个词元</translation>
     </message>
     <message>
         <source>%1% cut off at the context length of %2</source>
@@ -14122,10 +14174,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The run leaves this row out: %1</source>
         <translation>训练时会跳过这一行：%1</translation>
-    </message>
-    <message>
-        <source>%1  ·  %2 tokens, %3 learned</source>
-        <translation>%1  ·  %2 个词元，学习 %3 个</translation>
     </message>
     <message>
         <source>%1  ·  edited, not saved yet</source>
@@ -15378,10 +15426,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>检查已取消</translation>
     </message>
     <message>
-        <source>%1 rows checked</source>
-        <translation>已检查 %1 行</translation>
-    </message>
-    <message>
         <source>%1, %2 per second</source>
         <translation>%1，每秒 %2 行</translation>
     </message>
@@ -15554,8 +15598,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>正在加载模型…</translation>
     </message>
     <message>
-        <source>%1 of %2 passages  ·  %3 questions</source>
-        <translation>第 %1 / %2 段  ·  %3 个问题</translation>
+        <source>%1 of %2 passages</source>
+        <translation>第 %1 / %2 段</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln question(s)</source>
+        <translation>
+            <numerusform>%Ln 个问题</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln question(s) written. Passages: %1.</source>
+        <translation>
+            <numerusform>已生成 %Ln 个问题，来自 %1 段文字。</numerusform>
+        </translation>
     </message>
     <message>
         <source>%1 passages per minute</source>
@@ -15568,12 +15624,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Stopping…</source>
         <translation>正在停止…</translation>
-    </message>
-    <message numerus="yes">
-        <source>%Ln question(s) from %1 passages.</source>
-        <translation>
-            <numerusform>%1 段文字共生成 %Ln 个问题。</numerusform>
-        </translation>
     </message>
     <message numerus="yes">
         <source>%Ln of them gave none.</source>
@@ -16508,8 +16558,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>空</translation>
     </message>
     <message>
+        <source>detected</source>
+        <translation>已识别</translation>
+    </message>
+    <message>
         <source>changed, was %1</source>
         <translation>已更改，原为 %1</translation>
+    </message>
+    <message>
+        <source>detected automatically</source>
+        <translation>自动识别</translation>
     </message>
     <message>
         <source>default</source>

@@ -277,6 +277,7 @@ def check_is_utf_8(path: DataFile) -> None:
             place=place(path, number, first.start() + 1),
             byte=ord(first.group()) - 0xDC00,
             encoding=Message(CHOICE_WORDS[likely]),
+            likely=likely,
         )
 
 

@@ -263,8 +263,7 @@ class Source:
                 self.sheet, self.sheets = workbook.sheet, workbook.sheets
             # Of several workbooks only a sheet that all have can be chosen.
             self.sheets = [name for name in self.sheets if name in workbook.sheets]
-            if notes := workbook.notes():
-                self._noted[-1]["dataset-parts-unread"] = joined(notes)
+            self._noted[-1] = workbook.notes
             return workbook.rows()
         return datafmt.read_rows(file, self.bad_row, self.spec.encoding, self._noted[-1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
@@ -15,8 +16,9 @@ from tunesmith_core.datafmt.formats import MAX_LISTED
 from tunesmith_core.datafmt.reading import BadRow, header_names, header_problem
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.messages import Message, phrase
+from tunesmith_core.messages import Message, joined, phrase
 from tunesmith_engine.data.members import path_of
+from tunesmith_engine.data.percent_cells import PercentCells
 
 MOST_TITLES = 3
 """Rows of one cell that may stand above a heading; more of them are rows."""
@@ -32,6 +34,7 @@ class WorkbookRows:
         sheet: name of the sheet that is read.
         titles: lines above the heading, which are no rows.
         sheets: names of the sheets that are shown and hold more than a heading, in the order of the workbook.
+        notes: what a person should know, codes and sentences; there can be more once rows are read.
     """
 
     def __init__(
@@ -60,18 +63,20 @@ class WorkbookRows:
             book = CalamineWorkbook.from_path(path_of(path))
             shown = [each.name for each in book.sheets_metadata if each.visible is SheetVisibleEnum.Visible]
             if sheet and sheet not in book.sheet_names:
-                names = ", ".join(f'"{name[:MAX_NAME]}"' for name in shown[:MAX_LISTED])
-                raise parse_error(path, 'there is no sheet "{sheet}". It has: {names}.', sheet=sheet, names=names)
+                raise _no_sheet(path, sheet, [name[:MAX_NAME] for name in shown[:MAX_LISTED]])
             self.sheets = [name for name in shown if book.get_sheet_by_name(name).total_height]
             several = self.sheets if len(self.sheets) > 1 and not sheet else []
             recognized = (name for name in several if self._is_recognized(book, name, is_recognized))
             self._take(book, sheet or next(recognized, next(iter(self.sheets), "")))
         except (CalamineError, OSError, ValueError) as error:
             raise _refusal(path, error) from error
+        if unread := self._unread():
+            self.notes["dataset-parts-unread"] = joined(unread)
 
     def _take(self, book: CalamineWorkbook, sheet: str) -> None:
         """Begin with the rows of a sheet, "" for none."""
         self.sheet = sheet
+        self.notes: dict[str, str] = {}
         self._sheet: CalamineSheet | None = book.get_sheet_by_name(sheet) if sheet else None
         self.titles, self._rows = self._below_titles()
 
@@ -104,7 +109,7 @@ class WorkbookRows:
         if not num_rows:
             raise TunesmithError("dataset-empty", "{path}: the file has no rows.", path=self._path)
 
-    def notes(self) -> list[Message]:
+    def _unread(self) -> list[Message]:
         """Return sentences about the parts that are not read."""
         said = []
         if unread := [name for name in self.sheets if name != self.sheet]:
@@ -140,11 +145,17 @@ class WorkbookRows:
         """Yield the rows that hold something, with their numbers."""
         if self._sheet is None:
             return
-        first = self._sheet.start[0] + 1 if self._sheet.start else 1
-        for number, cells in enumerate(self._sheet.to_python(skip_empty_area=True), start=first):
-            values = [_text(cell) for cell in cells]
+        first_row, first_column = self._sheet.start or (0, 0)
+        percentages = PercentCells(path_of(self._path), self._kind, self.sheet)
+        for row, cells in enumerate(self._sheet.to_python(skip_empty_area=True), start=first_row):
+            shown = percentages.of_row(row)
+            values = [_text(cell, column in shown) for column, cell in enumerate(cells, start=first_column)]
+            if not percentages.is_known and any(map(_is_fraction, cells)):
+                self.notes["dataset-percentages-unknown"] = Message(
+                    "{path}: number formats are not read, so that 5% is read as 0.05.", path=self._path
+                )
             if any(values):
-                yield number, values
+                yield row + 1, values
 
     def _header(self, values: list[str], number: int) -> list[str]:
         header = header_names(values)
@@ -157,6 +168,19 @@ def _num_filled(values: list[str]) -> int:
     return sum(map(bool, values))
 
 
+def _no_sheet(path: DataFile, sheet: str, sheets: list[str]) -> TunesmithError:
+    """Say which sheets there are, also to whoever knows how one is chosen."""
+    return TunesmithError(
+        "dataset-parse-error",
+        '{path}: there is no sheet "{sheet}". It has: {names}.',
+        hint="Choose one of its sheets.",
+        path=path,
+        sheet=sheet,
+        names=", ".join(f'"{name}"' for name in sheets),
+        sheets=json.dumps(sheets),
+    )
+
+
 def _refusal(path: DataFile, error: Exception) -> TunesmithError:
     """Say what is wrong with a workbook without the words of the library: it speaks of the ZIP archive inside."""
     if "password" in str(error).lower():
@@ -166,17 +190,25 @@ def _refusal(path: DataFile, error: Exception) -> TunesmithError:
     return parse_error(path, "the workbook is damaged, or only a part of it was copied.")
 
 
-def _text(cell: Any) -> str:  # Any: what calamine makes of a cell
-    """Return a cell as text: whole numbers without a fraction, dates as ISO 8601 has them.
+def _is_fraction(cell: object) -> bool:
+    return isinstance(cell, float) and 0 < abs(cell) < 1
 
-    A percentage is the number that is kept, 0.15, in each kind of workbook: the library tells no number formats.
+
+def _text(cell: Any, is_percentage: bool) -> str:  # Any: what calamine makes of a cell
+    """Return a cell as text: whole numbers without a fraction, percentages as "12.5%", dates as ISO 8601 has them.
+
+    Other number formats say nothing new: an amount of money and a number with separators are the number.
     """
     if isinstance(cell, float):
-        # A spreadsheet shows 15 digits; what a binary fraction has behind them, nobody has typed.
-        shown = cell if cell.is_integer() else float(f"{cell:.{SHOWN_DIGITS}g}")
-        return str(int(shown) if shown.is_integer() else shown)
+        return f"{_number(100 * cell)}%" if is_percentage else _number(cell)
     if isinstance(cell, bool):
         return str(cell).upper()
     if isinstance(cell, datetime.date | datetime.time):
         return cell.isoformat()
     return str(cell)
+
+
+def _number(value: float) -> str:
+    # A spreadsheet shows 15 digits; what a binary fraction has behind them, nobody has typed.
+    shown = value if value.is_integer() else float(f"{value:.{SHOWN_DIGITS}g}")
+    return str(int(shown) if shown.is_integer() else shown)

@@ -332,8 +332,9 @@ class Grid(QWidget):
             self._end_reading()
         parts = [self.tr("%Ln row(s)", "", len(rows))]
         if not rows.is_complete:
-            words = self.tr("%1 rows up to the problem") if rows.is_broken else self.tr("%1 rows read so far")
-            parts = [fill(words, number(len(rows)))]
+            num = len(rows)
+            so_far = self.tr("%Ln row(s) read so far", "", num)
+            parts = [self.tr("%Ln row(s) up to the problem", "", num) if rows.is_broken else so_far]
         if self.model.rowCount() != len(rows):
             parts.append(fill(self.tr("%1 shown"), number(self.model.rowCount())))
         if self.only_problems.isChecked() and not self._knows_problems:

@@ -22,6 +22,7 @@ class KeptCheck(QObject):
     Attributes:
         answer: of the check; None while it is under way.
         latest: what it told last.
+        actions: what the person chose for its rules, by their names.
     """
 
     happened = Signal(object)
@@ -32,6 +33,7 @@ class KeptCheck(QObject):
         super().__init__()
         self.answer: dict[str, Any] | None = None  # Any: JSON values
         self.latest: Event | None = None
+        self.actions: dict[str, str] = {}
         self._of: tuple[CheckDataSpec, str] | None = None
         self._task: OperationTask | None = None
         app = QCoreApplication.instance()
@@ -45,6 +47,8 @@ class KeptCheck(QObject):
 
     def begin(self, spec: CheckDataSpec, state: str) -> None:
         """Checks other data, or the same once more."""
+        if not self.is_of(spec, state):
+            self.actions = {}
         self.cancel()
         self._of, self.answer, self.latest = (spec, state), None, None
         self._task = OperationTask(CHECK_DATA, spec, parent=self)

@@ -193,15 +193,15 @@ class LearnsPane(QWidget):
         assert answer is not None
         whole = self.tr("%Ln row(s)", "", answer["num_rows"])
         if not answer["is_complete"]:
-            whole = fill(self.tr("The first %1 rows"), number(answer["num_rows"]))
+            whole = self.tr("The first %Ln row(s)", "", answer["num_rows"])
         all_tokens = answer["num_tokens"] + answer["num_lost_tokens"]
         lost = 100 * answer["num_lost_tokens"] / max(all_tokens, 1)
         context = answer["context_length"]
         parts = [
             whole,
-            fill(self.tr("%1 tokens"), number(answer["num_tokens"])),
+            self.tr("%Ln token(s)", "", answer["num_tokens"]),
             fill(self.tr("%1 learned (%2%)"), number(answer["num_trained_tokens"]), number(_percent(answer), 1)),
-            fill(self.tr("longest %1 tokens"), number(answer["longest_tokens"])),
+            self.tr("longest %Ln token(s)", "", answer["longest_tokens"]),
         ]
         if lost:
             parts.append(fill(self.tr("%1% cut off at the context length of %2"), number(lost, 1), number(context)))
@@ -241,8 +241,8 @@ class LearnsPane(QWidget):
         elif isinstance(row, str):
             self.view.show_words(fill(self.tr("The run leaves this row out: %1"), row))
         else:
-            counts = self.tr("%1  ·  %2 tokens, %3 learned")
-            words = fill(counts, words, number(row["num_tokens"]), number(row["num_trained_tokens"]))
+            counts = self.tr("%1  ·  %Ln token(s), %2 learned", "", row["num_tokens"])
+            words = fill(counts, words, number(row["num_trained_tokens"]))
             self.view.show_row(row)
         if rows.is_edited(place):
             words = fill(self.tr("%1  ·  edited, not saved yet"), words)

@@ -28,6 +28,7 @@ from tunesmith_gui.data.question_dialog import QuestionDialog
 from tunesmith_gui.data.rows import Changes, Rows
 from tunesmith_gui.data.saving import Saving
 from tunesmith_gui.data.unsaved import ask_to_keep, ask_to_leave, ask_to_train
+from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.page import Page
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.data_facts import DataFacts, look_at_data
@@ -317,7 +318,7 @@ class DataPage(Page):
         self.saving.save_then(go_on)
 
     def _go_to_train(self) -> None:
-        self.navigate.emit("train", copy.deepcopy(self.source))
+        self.navigate.emit("train", ChosenData(copy.deepcopy(self.source), self._model))
 
     def _save_repaired(self, path: Path, actions: dict[str, str]) -> None:
         spec = self._base_spec()

@@ -234,7 +234,7 @@ class ProblemsPane(QWidget):
         if data.get("total_bytes"):
             self.bar.setRange(0, 1000)
             self.bar.setValue(round(1000 * data["done_bytes"] / data["total_bytes"]))
-        words = fill(self.tr("%1 rows checked"), number(data.get("rows") or 0))
+        words = self.tr("%Ln row(s) checked", "", data.get("rows") or 0)
         if data.get("rows_per_s"):
             words = fill(self.tr("%1, %2 per second"), words, number(data["rows_per_s"]))
         if data.get("remaining_s"):
@@ -338,14 +338,19 @@ class ProblemsPane(QWidget):
         # To stop is what a run does; a copy has no use for it.
         for action in (each for each in problem["actions"] if each != "stop"):
             add_choice(combo, action_words(action), action)
-        combo.setCurrentIndex(max(combo.findData(problem["action"]), 0))
+        chosen = kept_check().actions
+        combo.setCurrentIndex(max(combo.findData(chosen.get(problem["rule"], problem["action"])), 0))
         combo.setAccessibleName(fill(self.tr("What is done: %1"), line(core_text(problem["title"]))))
         guard_wheel(combo)
-        combo.currentIndexChanged.connect(lambda _index: self.actions_chosen.emit())
+        combo.currentIndexChanged.connect(lambda _index: self._choose_action(problem["rule"]))
         self._combos[problem["rule"]] = combo
         # Not at each choice: the list gives it its place, which it would leave for one of another size.
         combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContentsOnFirstShow)
         self.tree.setItemWidget(item, 2, combo)
+
+    def _choose_action(self, rule: str) -> None:
+        kept_check().actions[rule] = self.chosen_actions()[rule]
+        self.actions_chosen.emit()
 
     def _row_item(self, row: Problem, place: tuple[int, int]) -> QTreeWidgetItem:
         words = core_text(row["message"])

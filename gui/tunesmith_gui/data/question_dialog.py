@@ -209,8 +209,8 @@ class QuestionDialog(QDialog):
             return
         done, total = data["done_bytes"], data["total_bytes"]
         self.meter.set_share(done / total)
-        counts = map(number, (done, total, data["questions"]))
-        words = fill(self.tr("%1 of %2 passages  ·  %3 questions"), *counts)
+        passages = fill(self.tr("%1 of %2 passages"), number(done), number(total))
+        words = "  ·  ".join((passages, self.tr("%Ln question(s)", "", data["questions"])))
         rate = fill(self.tr("%1 passages per minute"), number(60 * data["passages_per_s"], 1))
         left = fill(self.tr("about %1 left"), duration(data["remaining_s"])) if data["remaining_s"] else ""
         self._say("  ·  ".join(filter(None, (words, rate, left))))
@@ -227,7 +227,7 @@ class QuestionDialog(QDialog):
         self._show_working(False)
 
     def _succeed(self, answer: dict[str, Any]) -> None:  # Any: JSON values
-        words = fill(self.tr("%Ln question(s) from %1 passages.", "", answer["rows"]), number(answer["passages"]))
+        words = fill(self.tr("%Ln question(s) written. Passages: %1.", "", answer["rows"]), number(answer["passages"]))
         if answer["silent"]:
             words += " " + self.tr("%Ln of them gave none.", "", answer["silent"])
         self.told.emit(words)

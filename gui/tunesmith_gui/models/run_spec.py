@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import CHOICE_WORDS
+from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
 from tunesmith_gui.tr import core_text, translate
 
 _LOWER_RATE = 3
@@ -22,6 +22,18 @@ class Proposal:
 
     spec: RunSpec
     settings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenData:
+    """A data file for the Train page, and the model that it was looked at with.
+
+    Attributes:
+        model: "" for none; the Train page takes it where it has none itself.
+    """
+
+    source: SourceSpec
+    model: str = ""
 
 
 def value_text(value: object) -> str:

@@ -16,6 +16,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
+from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.doubts_first import DoubtsFirst
 from tunesmith_gui.new_run.download_first import DownloadFirst
 from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
@@ -158,15 +159,29 @@ class NewRunActions(QObject):
         """Takes a data file; what was said about the former one does not fit it."""
         self.take_source(SourceSpec(path=path))
 
-    def take_source(self, source: SourceSpec) -> None:
-        """Takes a data file and how it is read; nothing of the former one stays."""
+    def take_chosen(self, chosen: ChosenData) -> None:
+        """Takes what the Data page shows, where encodings are recognized and not chosen."""
+        self.take_source(chosen.source, chosen.model)
+        self._form.surroundings.encoding = chosen.source.encoding
+
+    def take_source(self, source: SourceSpec, model: str = "") -> None:
+        """Takes a data file and how it is read; nothing of the former one stays.
+
+        Args:
+            source: the file.
+            model: what it was looked at with, for a form without one.
+        """
         self._form.leave_sample()
         self._form.forget_data()
         chosen = RunSpec(data=DataSpec(sources=[source]))
         for path in (*READING, DATA):
             self._form.set_value(path, SETTINGS[path].get(chosen))
-        # Where there is one model, there is nothing to choose.
-        if not self._form.value("model.path") and self._facts.survey and len(self._facts.survey.models) == 1:
+        if self._form.value("model.path"):
+            return
+        if model:
+            self.choose_model(model)
+        elif self._facts.survey and len(self._facts.survey.models) == 1:
+            # Where there is one model, there is nothing to choose.
             self.choose_model(self._only_model())
 
     def add_data(self, path: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from tunesmith_core import environments, held_out, model_library, paths, presets
+from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
@@ -348,6 +349,7 @@ class NewRunFacts(QObject):
             self.longest_tokens = None
             self._forget_preview()
             self._forget_check()
+        self._form.surroundings.encoding = self._recognized_encoding(data)
         self.data = data
         if data is not None and data.error is None:
             self._form.set_value(ENCODING, data.encoding)
@@ -359,6 +361,13 @@ class NewRunFacts(QObject):
         self._form.surroundings.columns_unknown = error is not None and error.code == "dataset-column-missing"
         self.data_changed.emit()
         self._plan_timer.start()
+
+    def _recognized_encoding(self, data: DataFacts | None) -> str:
+        """Which encoding was recognized; one that was asked for only proves to be possible."""
+        if data is None:
+            return ""
+        is_asked_for = data.encoding == self._form.value(ENCODING) != UTF_8
+        return self._form.surroundings.encoding if is_asked_for else data.encoding
 
     def _ask_plan(self) -> None:
         card = self.model.card if self.model else None

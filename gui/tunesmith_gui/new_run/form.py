@@ -98,6 +98,7 @@ class Surroundings:
     Attributes:
         environment_missing: no training environment is installed.
         model_broken, data_broken: the chosen one can't be used.
+        encoding: of the first data file, as it was recognized; "" while there is none, or a person has said it.
         columns: that all data files have, None where they are not known.
         columns_unknown: of the data, which column holds what.
         does_not_fit: the plan says that memory will not suffice.
@@ -109,6 +110,7 @@ class Surroundings:
     environment_missing: bool = False
     model_broken: bool = False
     data_broken: bool = False
+    encoding: str = ""
     columns: tuple[str, ...] | None = None
     columns_unknown: bool = False
     does_not_fit: bool = False
@@ -365,6 +367,7 @@ class NewRunForm(QObject):
         """
         spec = self._state.spec
         spec.data.sources = spec.data.sources[:1]
+        self.surroundings.encoding = ""
         for path in (*FORGOTTEN_WITH_DATA, *self._state.proposed):
             self.reset(path)
         if self.value("evaluation.path"):
@@ -374,6 +377,7 @@ class NewRunForm(QObject):
     def _fill(self, state: _State) -> None:
         self._state = state
         self.is_weighing = False
+        self.surroundings.encoding = ""
         self._base_preset = presets.matching(state.spec) or presets.DEFAULT
         self._baseline = presets.apply(RunSpec(), self._base_preset)
         self.changed.emit("")

@@ -12,13 +12,12 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QScrollArea, QSiz
 from tunesmith_core.chat_templates import OWN
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.models.run_spec import Proposal
+from tunesmith_gui.models.run_spec import ChosenData, Proposal
 from tunesmith_gui.new_run.actions import NewRunActions
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts, Survey
+from tunesmith_gui.new_run.facts import DATA, ENCODING, SHEET, NewRunFacts, Survey
 from tunesmith_gui.new_run.form import LISTED, Missing, NewRunForm
 from tunesmith_gui.new_run.goal_card import GoalCard
 from tunesmith_gui.new_run.model_picker import ModelPicker
@@ -117,8 +116,8 @@ class NewRunPage(Page):
             self.actions_.take_spec(argument.spec, argument.settings)
             for path in argument.settings[:1]:
                 self.reveal_setting(path)
-        elif isinstance(argument, SourceSpec):
-            self.actions_.take_source(argument)
+        elif isinstance(argument, ChosenData):
+            self.actions_.take_chosen(argument)
         elif isinstance(argument, list):
             self.actions_.take_files([Path(each) for each in argument])
         self.facts.refresh()
@@ -414,6 +413,7 @@ class NewRunPage(Page):
         card = self.facts.model.card if self.facts.model else None
         source = self.form.spec.data.sources[0]
         has_template = self.form.spec.model.chat_template != OWN or (card is not None and card.has_chat_template)
+        self.settings_list.refresh(ENCODING)
         self.data_picker.sheets.show_data(self.facts.data)
         self.data_picker.show_data(self.facts.data, source, self._num_skipped, has_chat_template=has_template)
         self.goal_card.show_columns(self.facts.columns)

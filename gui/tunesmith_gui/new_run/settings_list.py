@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from tunesmith_core.spec import Setting
+from tunesmith_gui.new_run.facts import ENCODING
 from tunesmith_gui.new_run.form import LISTED, SETTINGS, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
 from tunesmith_gui.new_run.setting_text import choice_text, help_text, value_text
@@ -105,8 +106,7 @@ class SettingRow(QWidget):
             "SettingsList", "empty"
         )
         default = zero if zero and baseline == 0 else default
-        words = translate("SettingsList", "changed, was %1") if changed else translate("SettingsList", "default")
-        words = fill(words, default.replace("\n", " "))
+        words = fill(self._state_words(changed), default.replace("\n", " "))
         has_unit = self._unit and not (zero and self._form.text(path) == "0")
         self.note.setText(f"{self._unit}  ·  {words}" if has_unit else words)
         self.note.set_tone("accent" if changed else "muted")
@@ -118,6 +118,15 @@ class SettingRow(QWidget):
         if bool(self.control.property("invalid")) != bool(problem):
             self.control.setProperty("invalid", bool(problem))
             restyle(self.control)
+
+    def _state_words(self, changed: bool) -> str:
+        if self.setting.path == ENCODING and self._form.surroundings.encoding == self._form.value(ENCODING):
+            return translate("SettingsList", "detected")
+        if changed:
+            return translate("SettingsList", "changed, was %1")
+        if self.setting.path == ENCODING:
+            return translate("SettingsList", "detected automatically")
+        return translate("SettingsList", "default")
 
     def matches(self, words: list[str]) -> bool:
         """Whether all words occur in what this row says."""
@@ -233,6 +242,11 @@ class SettingsList(Card):
         self.set_open(False)
         form.changed.connect(self._on_changed)
         self._on_changed("")
+
+    def refresh(self, path: str) -> None:
+        """Shows what was found out about a setting."""
+        if row := self.rows.get(path):
+            row.refresh()
 
     @property
     def is_open(self) -> bool:

@@ -299,6 +299,26 @@ class TestProblems:
         checked.problems._combos["html"].setCurrentIndex(1)
         assert checked.grid.pane.problems.words().endswith("What is done: Repair")
 
+    def test_choices_survive_a_window_in_another_language_but_not_other_data(
+        self, qtbot: QtBot, context: Context, checked: DataPage, asked: list[Scripted], result: Answer, tmp_path: Path
+    ) -> None:
+        asked[0].succeeded.emit(result)
+        checked.problems._combos["html"].setCurrentIndex(1)
+        other = DataPage(context)
+        other.remember(checked.memory())
+        other.show()
+        qtbot.waitUntil(lambda: bool(other.problems.chosen_actions()), timeout=PATIENCE_MS)
+        assert other.problems.chosen_actions() == {"empty-answer": "skip", "html": "repair"}
+        assert len(asked) == 1
+        (tmp_path / "next.csv").write_text("Question text,Best answer\nWho?,Me.\n")
+        other.open(str(tmp_path / "next.csv"))
+        qtbot.waitUntil(lambda: other.rows is not None and other.rows.is_complete, timeout=PATIENCE_MS)
+        other.parts.set_value("problems")
+        qtbot.waitUntil(lambda: len(asked) == 2, timeout=PATIENCE_MS)
+        asked[1].succeeded.emit(result)
+        assert other.problems.chosen_actions() == {"empty-answer": "skip", "html": "keep"}
+        close(other)
+
     def test_a_repaired_table_can_stay_one(
         self, checked: DataPage, asked: list[Scripted], result: Answer, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -20,6 +20,7 @@ from tunesmith_core.operations.kinds.engine import HeadSpec
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.data.page import DataPage
+from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.page import Page
 from tunesmith_gui.services import workbook
 from tunesmith_gui.services.form_memory import FormMemory, draft_path
@@ -244,7 +245,11 @@ class TestTraining:
         page = opened(table)
         with qtbot.waitSignal(page.navigate) as gone:
             qtbot.mouseClick(page.summary.train, Qt.MouseButton.LeftButton)
-        assert gone.args == ["train", SourceSpec(path=str(table))]
+        assert gone.args == ["train", ChosenData(SourceSpec(path=str(table)))]
+        page.learns.model_chosen.emit("owner/model")
+        with qtbot.waitSignal(page.navigate) as gone:
+            qtbot.mouseClick(page.summary.train, Qt.MouseButton.LeftButton)
+        assert gone.args == ["train", ChosenData(SourceSpec(path=str(table)), "owner/model")]
 
     def test_the_train_page_takes_it_and_forgets_the_former_data(
         self, qtbot: QtBot, window: MainWindow, table: Path, tmp_path: Path
@@ -258,7 +263,7 @@ class TestTraining:
         spec.evaluation.path = str(tmp_path / "held-out.jsonl")
         form.load_spec(spec)
         source = SourceSpec(path=str(table), format="prompt-completion", columns={"prompt": "Best answer"})
-        window.show_page("train", source)
+        window.show_page("train", ChosenData(source, "owner/model"))
 
         assert form.spec.data.sources == [source]
         assert not form.spec.data.skip_bad_rows
@@ -266,6 +271,9 @@ class TestTraining:
         assert form.spec.evaluation.percent > 0
         settle()
         assert window.context.new_run_spec == form.spec
+        assert form.spec.model.path == "owner/model"
+        window.show_page("train", ChosenData(source, "owner/other"))
+        assert form.spec.model.path == "owner/model"
 
 
 class TestLooks:

@@ -115,7 +115,7 @@ class TestAsking:
         with qtbot.waitSignal(dialog.written) as told:
             task.succeeded.emit({"path": "/a/q.jsonl", "rows": 30, "passages": 12, "silent": 2})
         assert told.args == [Path("/a/q.jsonl")]
-        assert said == ["30 questions from 12 passages. 2 of them gave none."]
+        assert said == ["30 questions written. Passages: 12. 2 of them gave none."]
         assert not dialog.isVisible()
 
     def test_large_text_has_room(self, qtbot: QtBot, document: Path, dialog: QuestionDialog) -> None:

@@ -59,7 +59,7 @@ class TestTraining:
         self, qtbot: QtBot, changed: DataPage, data: Path, monkeypatch: pytest.MonkeyPatch, code: int
     ) -> None:
         gone: list[str] = []
-        changed.navigate.connect(lambda _page, source: gone.append(source.path))
+        changed.navigate.connect(lambda _page, source: gone.append(source.source.path))
         asked = answer(monkeypatch, code)
         changed.summary.train.click()
         assert len(asked) == 1
@@ -74,7 +74,7 @@ class TestTraining:
         with qtbot.waitSignal(changed.navigate, timeout=PATIENCE_MS) as gone:
             changed.summary.train.click()
         assert gone.args is not None
-        assert gone.args[1].path == str(copy)
+        assert gone.args[1].source.path == str(copy)
         assert json.loads(copy.read_text().splitlines()[0]) == {"question": "new", "answer": "no"}
         qtbot.waitUntil(lambda: is_open(changed, copy), timeout=PATIENCE_MS)
         assert changed.rows is not None

@@ -28,8 +28,10 @@ from tunesmith_core.operations.kinds.engine import HeadSpec
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.new_run.form import Missing
+from tunesmith_gui.models.run_spec import ChosenData
+from tunesmith_gui.new_run.form import SETTINGS, Missing
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.settings_list import SettingRow
 from tunesmith_gui.services import workbook
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.widgets.banner import Banner
@@ -227,6 +229,10 @@ class TestBadInput:
         data.write_bytes("Question text;Best answer\nWer?;Müller\nWo?;Köln\n".encode("cp1252"))
         problems: list[str] = []
         page.facts.data_changed.connect(lambda: problems.extend(map(visible_texts, banners_of(page))))
+        encoding = page.settings_list.rows["data.sources[0].encoding"] = SettingRow(
+            SETTINGS["data.sources[0].encoding"], page.form, parent=page
+        )
+        assert encoding.note.text() == "detected automatically"
         fill_in(qtbot, page, model, data)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
         assert problems == []
@@ -235,6 +241,11 @@ class TestBadInput:
         assert page.form.value("data.sources[0].encoding") == "windows-1252"
         assert page.facts.data is not None
         assert page.facts.data.head[0]["Best answer"] == "Müller"
+        assert encoding.note.text() == "detected"
+        page.form.set_value("data.sources[0].encoding", "cp949")
+        assert encoding.note.text() == "changed, was UTF-8"
+        page.on_shown(ChosenData(SourceSpec(path=str(data), encoding="windows-1252")))
+        qtbot.waitUntil(lambda: encoding.note.text() == "detected", timeout=5000)
         # What was said about one file holds for no other.
         page.actions_.choose_data(str(tmp_path / "none.csv"))
         assert page.form.value("data.sources[0].encoding") == "utf-8"
