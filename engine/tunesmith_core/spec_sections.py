@@ -435,12 +435,15 @@ class EvaluationSpec:
     """Held-out loss and sample texts along the way."""
 
     path: str = declared(
-        "", label="Evaluation data", meaning="Separate file for evaluation. Empty uses a share of the training data."
+        "", label="Evaluation data", meaning="Separate file for evaluation (validation or test set). Empty holds out a share of the training data."
     )
     percent: float = declared(
         5.0,
-        label="Evaluation split",
-        meaning="Share of the examples kept for evaluation when there is no separate file. 0 turns evaluation off.",
+        label="Held-out share",
+        meaning=(
+            "Rows to hold out from training and evaluate on (validation or test set), when there is no separate file. "
+            "0 turns evaluation off."
+        ),
         unit="%",
         minimum=0.0,
         maximum=MOST_HELD_OUT_PERCENT,
@@ -450,7 +453,7 @@ class EvaluationSpec:
         label="Group column",
         meaning=(
             "Rows with the same value in this column, such as a customer or a document, are all trained or all held "
-            "out. Use it when rows of a group give each other's answers away. Applies to the evaluation split only."
+            "out. Use it when rows of a group give each other's answers away. Applies to the held-out share only."
         ),
     )
     every_steps: int = declared(

@@ -4539,8 +4539,8 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>NVIDIA 显卡没有响应：CPU</translation>
     </message>
     <message>
-        <source>Name a file of rows to measure on, or train again with an evaluation split.</source>
-        <translation>请指定用于评估的数据文件，或设置评估比例后重新训练。</translation>
+        <source>Name a file of rows to measure on, or hold out a share of them and train again.</source>
+        <translation>请指定用于评估的数据文件，或设置留出比例后重新训练。</translation>
     </message>
     <message>
         <source>Name one number of at least 0 for each of the {count} files.</source>
@@ -4887,8 +4887,8 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个词元的上下文长度，已被截断。</translation>
     </message>
     <message>
-        <source>Rows in the files: {num:,}. Kept for evaluation: {held_out:,}. Left out by &quot;Most rows&quot;: {num_left:,}.</source>
-        <translation>文件共有 {num:,} 行，其中 {held_out:,} 行留作评估，因“最多行数”未使用 {num_left:,} 行。</translation>
+        <source>Rows in the files: {num:,}. Held out: {held_out:,}. Left out by &quot;Most rows&quot;: {num_left:,}.</source>
+        <translation>文件共有 {num:,} 行，其中留出 {held_out:,} 行，因“最多行数”未使用 {num_left:,} 行。</translation>
     </message>
     <message>
         <source>Rows longer than the context length</source>
@@ -6487,8 +6487,8 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>修改权重、移除该文件，或少留出一些行。</translation>
     </message>
     <message>
-        <source>The groups of the evaluation split</source>
-        <translation>评估划分的分组</translation>
+        <source>The groups of the held-out rows</source>
+        <translation>留出数据的分组</translation>
     </message>
     <message>
         <source>Rows of a group are all trained or all held out, so the split needs a column that every row has, and at least two groups.</source>
@@ -10711,16 +10711,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>评估数据</translation>
     </message>
     <message>
-        <source>Separate file for evaluation. Empty uses a share of the training data.</source>
-        <translation>单独的评估文件。留空则使用一部分训练数据。</translation>
+        <source>Separate file for evaluation (validation or test set). Empty holds out a share of the training data.</source>
+        <translation>单独的评估文件（验证集或测试集）。留空则从训练数据中留出一部分。</translation>
     </message>
     <message>
-        <source>Evaluation split</source>
-        <translation>评估比例</translation>
+        <source>Held-out share</source>
+        <translation>留出比例</translation>
     </message>
     <message>
-        <source>Share of the examples kept for evaluation when there is no separate file. 0 turns evaluation off.</source>
-        <translation>没有单独文件时留作评估的样本比例。0 表示不评估。</translation>
+        <source>Rows to hold out from training and evaluate on (validation or test set), when there is no separate file. 0 turns evaluation off.</source>
+        <translation>没有单独文件时，从训练数据中留出多少行用于评估（验证集或测试集）。0 表示不评估。</translation>
     </message>
     <message>
         <source>%</source>
@@ -10731,7 +10731,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>分组列</translation>
     </message>
     <message>
-        <source>Rows with the same value in this column, such as a customer or a document, are all trained or all held out. Use it when rows of a group give each other&apos;s answers away. Applies to the evaluation split only.</source>
+        <source>Rows with the same value in this column, such as a customer or a document, are all trained or all held out. Use it when rows of a group give each other&apos;s answers away. Applies to the held-out share only.</source>
         <translation>这一列的值相同的行（例如同一客户或同一文档）要么全部训练，要么全部留出。当同组的行会互相泄露答案时使用。仅用于按比例留出评估数据。</translation>
     </message>
     <message>
@@ -13186,8 +13186,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 <context>
     <name>EvaluationPane</name>
     <message>
-        <source>This run holds out no rows, so there are no answers to compare. Set an evaluation split to see answers before and after training.</source>
-        <translation>这次训练没有留出数据行，因此没有可比较的回答。设置评估比例后，即可看到训练前后的回答。</translation>
+        <source>This run holds out no rows, so there are no answers to compare. Hold out a share to see answers before and after training.</source>
+        <translation>这次训练没有留出数据行，因此没有可比较的回答。设置留出比例后，即可看到训练前后的回答。</translation>
     </message>
     <message>
         <source>Answers to held-out rows appear here, before and after training, side by side.</source>
@@ -13817,8 +13817,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>运行的名称</translation>
     </message>
     <message>
-        <source>Keep %1% of the examples for evaluation</source>
-        <translation>留出 %1% 的样本用于评估</translation>
+        <source>Hold out %1% of the rows for evaluation</source>
+        <translation>留出 %1% 的行用于评估</translation>
     </message>
     <message>
         <source>Evaluate on the file named in the settings</source>

@@ -79,8 +79,8 @@ class EvaluationPane(QWidget):
     def _words_without(self, model: DashboardModel) -> str:
         if model.setup.get("num_eval_rows") == 0:
             return self.tr(
-                "This run holds out no rows, so there are no answers to compare. Set an evaluation split to see "
-                "answers before and after training."
+                "This run holds out no rows, so there are no answers to compare. Hold out a share to see answers "
+                "before and after training."
             )
         if model.status.state.live:
             return self.tr("Answers to held-out rows appear here, before and after training, side by side.")

@@ -60,6 +60,7 @@ class PlanFacts:
         notes: what a person should know of the settings, and what reading the data showed.
         lengths: how long examples are, as a preview counted them.
         longest_tokens: length of the longest, where it was measured.
+        hold_out_percent: share to hold out instead, where too few rows are.
         pace_of: name of the run by which the time is told; "" where a check or the same run told it.
     """
 
@@ -70,6 +71,7 @@ class PlanFacts:
     lengths: tuple[Mapping[str, int], ...] = ()
     longest_tokens: int | None = None
     pace_of: str = ""
+    hold_out_percent: float | None = None
 
     def num_longer(self, num_tokens: int) -> int | None:
         """At least how many examples are longer than so many tokens; None where nobody has measured them."""
@@ -464,7 +466,9 @@ def make_plan(
         )
         notes = (warmup_note(spec, estimate.total_steps), held_out.note(spec, known.num_rows))
         told = tuple(note for note in notes if note)
-        return PlanFacts(estimate, device, found.peak_bytes, told, pace_of=pace.run if pace else ""), changes
+        pace_of, advised = pace.run if pace else "", held_out.advised_percent(spec, known.num_rows)
+        facts = PlanFacts(estimate, device, found.peak_bytes, told, pace_of=pace_of, hold_out_percent=advised)
+        return facts, changes
     return None, changes
 
 

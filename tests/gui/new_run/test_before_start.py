@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -44,6 +45,23 @@ class TestProposal:
         page.form.set_value("evaluation.percent", 30.0)
         assert not page.goal_card.held_out.isVisibleTo(page)
         qtbot.waitUntil(lambda: words not in page.plan_card.notes.text(), timeout=5000)
+
+    @pytest.mark.parametrize("place", ["goal_card", "plan_card"])
+    def test_a_click_holds_out_as_many_rows_as_are_advised(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, place: str
+    ) -> None:
+        data_file.write_text(
+            "".join(json.dumps({"prompt": f"Question {number}?", "completion": "Yes."}) + "\n" for number in range(40)),
+            encoding="utf-8",
+        )
+        fill_in(qtbot, page, model, data_file)
+        button = getattr(page, place).hold_out
+        qtbot.waitUntil(lambda: button.isVisibleTo(page), timeout=5000)
+        assert button.text() == "Hold out 15%"
+        button.click()
+        assert page.form.value("evaluation.percent") == 15.0
+        qtbot.waitUntil(lambda: not page.plan_card.hold_out.isVisibleTo(page), timeout=5000)
+        assert not page.goal_card.hold_out.isVisibleTo(page)
 
 
 class TestCutRows:
