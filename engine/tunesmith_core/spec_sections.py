@@ -475,13 +475,21 @@ class EvaluationSpec:
         maximum=MOST_STEPS,
     )
     sample_prompts: list[str] = declared(
-        [], label="Sample prompts", meaning="Questions that the model answers during training."
+        [],
+        label="Sample prompts",
+        meaning=(
+            "Questions that the model answers during training. Held-out rows are asked without being named here: "
+            "before and after training, and in between while that takes at most a tenth of the time."
+        ),
     )
     sample_every_steps: int = declared(
         0,
         label="Sample every",
         zero="with each evaluation",
-        meaning="Steps between samples. 0 takes them with each evaluation.",
+        meaning=(
+            "Steps between answers to the sample prompts. 0 takes them with each evaluation. Questions of held-out "
+            "rows don't follow this setting."
+        ),
         unit="steps",
         minimum=0,
         maximum=MOST_STEPS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tunesmith_core.evaluations import LOSS_HELP
+from tunesmith_core.evaluations import LOSS_HELP, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.spec import RunSpec, told_settings
 
@@ -54,7 +54,7 @@ tags: [{kind.lower()}, tunesmith]
 A {kind} adapter, trained with Tunesmith for {step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-- Licence of the base model: {base_model_license(model_folder)}; it holds for the adapter too
+- License of the base model: {base_model_license(model_folder)}; it holds for the adapter too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
 
@@ -98,7 +98,7 @@ def losses_line(before: float | None, after: float | None) -> str:
     """Return the line of a card about the loss on held-out rows, in nats per token; None where it was not measured."""
     if before is None or after is None:
         return "No held-out loss was measured.\n"
-    return f"Held-out loss: {before:.4f} before, {after:.4f} after. {LOSS_HELP.template}\n"
+    return f"Held-out loss: {shown('loss', before)} before, {shown('loss', after)} after. {LOSS_HELP.template}\n"
 
 
 def settings_table(spec: RunSpec) -> str:

@@ -11,6 +11,7 @@ from tunesmith_core.verdict import Verdict
 from tunesmith_gui.dashboard.banners import next_actions
 from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
 from tunesmith_gui.dashboard.model import DashboardModel
+from tunesmith_gui.dashboard.samples_list import marks
 from tunesmith_gui.dashboard.votes_card import VotesCard
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number
@@ -97,11 +98,6 @@ class EvaluationPane(QWidget):
         card.body.addWidget(FlowRow([button(words, act, parent=card) for words, act in actions], card))
         return card
 
-    def _judged(self, title: str, is_right: bool | None) -> str:
-        if is_right is None:
-            return title
-        return fill(self.tr("%1: right") if is_right else self.tr("%1: wrong"), title)
-
     def _answers_card(self, asked: Answered, parent: QWidget) -> Card:
         card = Card(parent=parent)
         card.setAccessibleName(asked.prompt[:_LETTERS])
@@ -111,14 +107,17 @@ class EvaluationPane(QWidget):
         grid.setHorizontalSpacing(SPACE * 2)
         grid.setVerticalSpacing(SPACE // 2)
         now = fill(self.tr("After step %1"), number(asked.last_step)) if asked.last_step else self.tr("After training")
+        last = asked.last_step or None
         texts = (
-            (self._judged(self.tr("Before"), asked.right.get(0)), asked.before),
-            (self._judged(now, asked.right.get(asked.last_step) if asked.last_step else None), asked.now),
-            (self.tr("Expected"), asked.expected),
+            (self.tr("Before"), asked.before, marks(asked.right.get(0), asked.cuts.get(0, 0), card)),
+            (now, asked.now, marks(asked.right.get(last), asked.cuts.get(last, 0), card) if last else []),
+            (self.tr("Expected"), asked.expected, []),
         )
-        for place, (title, text) in enumerate(texts):
+        for place, (title, text, chips) in enumerate(texts):
             grid.setColumnStretch(place, 1)
-            grid.addWidget(SafeLabel(title, tone="muted", parent=card), 0, place)
+            head = SafeLabel(title, tone="muted", parent=card)
+            # Marks that have no room beside the title stand below it.
+            grid.addWidget(FlowRow((head, *chips), card) if chips else head, 0, place)
             shown = self.tr("Not asked yet") if text is None else text or self.tr("(empty)")
             tone = "text" if text else "muted"
             label = SafeLabel(shown, tone=tone, wrap=True, selectable=True, most=_LETTERS, parent=card)
