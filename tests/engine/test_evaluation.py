@@ -287,3 +287,25 @@ def test_another_base_model_is_not_measured(
         measured(run)[0].get()
     assert refusal.value.code == "resume-refused"
     assert refusal.value.hint == "Restore the named files, then try again."
+
+
+@pytest.mark.parametrize("num_rows", [4, 6], ids=["held", "begun with"])
+def test_of_choices_an_answer_may_hold_one_only(num_rows: int) -> None:
+    is_right = metrics.right_or_wrong((["yes", "no"] * 3)[:num_rows])
+    assert is_right is not None
+    assert is_right("Yes.", "yes") == 1.0
+    assert is_right("yes and no", "yes") == 0.0
+    assert is_right("no", "yes") == 0.0
+
+
+def test_a_choice_may_stand_in_a_longer_one() -> None:
+    is_right = metrics.right_or_wrong(["positive", "very positive"] * 3)
+    assert is_right is not None
+    assert is_right("very positive", "very positive") == 1.0
+    assert is_right("very positive", "positive") == 0.0
+
+
+def test_different_names_are_no_choices() -> None:
+    is_right = metrics.right_or_wrong(["Paris", "Rome", "Bern"])
+    assert is_right is not None
+    assert is_right("Paris, which is far from Rome", "Paris") == 1.0

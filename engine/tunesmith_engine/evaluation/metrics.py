@@ -13,7 +13,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -154,6 +154,16 @@ def holds(answer: str, expected: str) -> float:
     return float(bool(wanted) and any(given[place : place + len(wanted)] == wanted for place in places))
 
 
+def alone(score: Callable[[str, str], float], choices: Collection[str]) -> Callable[[str, str], float]:
+    """Return a way to compare by which an answer that holds another of the choices as well is wrong."""
+
+    def judged(answer: str, expected: str) -> float:
+        others = (choice for choice in choices if not holds(expected, choice))
+        return 0.0 if any(holds(answer, choice) for choice in others) else score(answer, expected)
+
+    return judged
+
+
 def metrics_for(expected: Sequence[str]) -> list[Metric]:
     """Return the ways to compare that suit what is expected, the best first."""
     if all(_is_json_record(text) for text in expected):
@@ -168,7 +178,7 @@ def metrics_for(expected: Sequence[str]) -> list[Metric]:
     is_choice = 1 < len(choices) <= MOST_CHOICES and len(choices) * ROWS_PER_CHOICE <= len(expected)
     if is_choice and max(lengths) <= MOST_CHOICE_TOKENS:
         reason = Message("the expected answers are {count} choices", count=len(choices))
-        return [Metric("choice", reason, chosen), *texts]
+        return [Metric("choice", reason, alone(chosen, choices)), *texts]
     return texts
 
 
@@ -179,7 +189,11 @@ def right_or_wrong(expected: Sequence[str]) -> Callable[[str, str], float] | Non
     best = metrics_for(expected)[0]
     if best.name in RIGHT_OR_WRONG:
         return best.score
-    return holds if max(len(tokens(text)) for text in expected) <= NAME_TOKENS else None
+    if max(len(tokens(text)) for text in expected) > NAME_TOKENS:
+        return None
+    choices = {normalized(text) for text in expected}
+    are_choices = len(choices) < len(expected) and len(choices) <= MOST_CHOICES
+    return alone(holds, choices) if are_choices else holds
 
 
 def _for_texts(expected: Sequence[str], are_short: bool) -> list[Metric]:

@@ -14,19 +14,18 @@ from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from tunesmith_core import environments, held_out, model_library, paths, presets
+from tunesmith_core import environments, held_out, measured, model_library, paths, presets
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.measured import Measured
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run import measured
 from tunesmith_gui.new_run.form import SOURCES, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
 from tunesmith_gui.new_run.lengths_look import LengthsLook
-from tunesmith_gui.new_run.measured import Measured
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
 Result = TypeVar("Result")
@@ -452,8 +451,7 @@ def make_plan(
     if suggest and device.device == "cuda":
         changes = dict(presets.suggest(card, device, spec))
     found = known.measured if known.measured != UNMEASURED else measured.by_run(spec, device)
-    pace = None if found.step_s else measured.pace_of(spec, device)
-    step_s = pace.step_s(spec, known.num_rows, known.row_tokens) if pace else found.step_s
+    step_s, pace_of = measured.step_time(spec, device, found, known.num_rows, known.row_tokens)
     with contextlib.suppress(UserError):
         estimate = plan(
             spec,
@@ -466,7 +464,7 @@ def make_plan(
         )
         notes = (warmup_note(spec, estimate.total_steps), held_out.note(spec, known.num_rows))
         told = tuple(note for note in notes if note)
-        pace_of, advised = pace.run if pace else "", held_out.advised_percent(spec, known.num_rows)
+        advised = held_out.advised_percent(spec, known.num_rows)
         facts = PlanFacts(estimate, device, found.peak_bytes, told, pace_of=pace_of, hold_out_percent=advised)
         return facts, changes
     return None, changes
