@@ -141,8 +141,8 @@ class PlanCard(Card):
         self._content.hide()
         self.device.setText(words)
 
-    def show_plan(self, facts: PlanFacts) -> None:
-        """Shows a plan."""
+    def show_plan(self, facts: PlanFacts, *, has_data: bool = True) -> None:
+        """Shows a plan; without data it is about examples as long as the whole context."""
         plan, hardware = facts.plan, facts.hardware
         total = facts.total_bytes
         share = total / max(1, plan.available_bytes)
@@ -172,7 +172,9 @@ class PlanCard(Card):
         if not self._checking:
             self.show_checking(False)
         notes = [core_text(note) for note in facts.notes]
-        if verdict == "unmeasured":
+        if not has_data:
+            notes.append(self.tr("A rough estimate until data is chosen."))
+        elif verdict == "unmeasured":
             notes.append(self.tr("Planned for examples as long as the whole context. Check the plan to measure yours."))
         self.notes.setText("\n".join(notes))
         self.notes.setVisible(bool(notes))
