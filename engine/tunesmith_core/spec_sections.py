@@ -18,6 +18,7 @@ MOST_SOURCES = 1000
 MOST_PROMPTS = 100
 """The model answers them all each time that samples are taken, while training waits."""
 
+USUAL_WARMUP_STEPS = 5
 MOST_HELD_OUT_PERCENT = 50.0
 NATIVE, WSL = "native", "wsl"
 
@@ -418,16 +419,28 @@ class ScheduleSpec:
         meaning="How the learning rate changes after the warm-up.",
         choices=("linear", "cosine", "constant"),
     )
-    warmup_steps: int = declared(
-        5,
+    warmup_steps: int | None = declared(
+        None,
         label="Warm-up",
-        meaning="Steps in which the learning rate rises from zero. At zero, the first step changes nothing.",
+        unset="5, fewer in short runs",
+        meaning=(
+            "Steps in which the learning rate rises from zero, so that the first step changes nothing. Empty takes 5 "
+            "steps, a tenth of the run at most, and none in a run of fewer than 20 steps."
+        ),
         unit="steps",
         minimum=0,
         maximum=MOST_STEPS,
     )
     seed: int = declared(42, label="Seed", meaning="The same seed gives the same run.", minimum=0, maximum=2**31 - 1)
     shuffle: bool = declared(True, label="Shuffle", meaning="Take the rows in a new random order in each epoch.")
+
+    def num_warmup_steps(self, total_steps: int) -> int:
+        """Return the steps of the warm-up in a run of so many steps."""
+        if self.warmup_steps is not None:
+            return self.warmup_steps
+        share = min(USUAL_WARMUP_STEPS, total_steps // 10)
+        # A warm-up of one step would only waste it: its rate is zero.
+        return share if share > 1 else 0
 
 
 @dataclass(kw_only=True, slots=True)

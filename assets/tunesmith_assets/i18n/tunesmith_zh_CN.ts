@@ -5721,6 +5721,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{text} 不是有效的 UTF-8 文本。</translation>
     </message>
     <message>
+        <source>{time}, by the run &quot;{run}&quot; with the same model and method</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{trained:,} training rows, {held_out:,} held out, {examples:,} examples in each epoch</source>
         <translation>训练 {trained:,} 行，留出 {held_out:,} 行，每轮 {examples:,} 个样本</translation>
     </message>
@@ -6959,6 +6963,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>印地语</translation>
     </message>
     <message>
+        <source>Hold out {percent}%</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Hungarian</source>
         <translation>匈牙利语</translation>
     </message>
@@ -7653,6 +7661,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
+    </message>
+    <message>
+        <source>Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Time: not known, because the number of rows is not.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Time: {low} to {high}</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>To download: {missing} of {total}</source>
@@ -9555,6 +9575,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{kind}：{path} 在此期间消失了。</translation>
     </message>
     <message>
+        <source>{label}, cut at {num_tokens:,} tokens</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{label}: right</source>
         <translation>{label}：对</translation>
     </message>
@@ -10767,16 +10791,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>示例提示词</translation>
     </message>
     <message>
-        <source>Questions that the model answers during training.</source>
-        <translation>训练途中让模型回答的问题。</translation>
-    </message>
-    <message>
         <source>Sample every</source>
         <translation>示例间隔</translation>
-    </message>
-    <message>
-        <source>Steps between samples. 0 takes them with each evaluation.</source>
-        <translation>两次示例之间的步数。0 表示每次评估时生成。</translation>
     </message>
     <message>
         <source>with each evaluation</source>
@@ -10993,6 +11009,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Steps in which the learning rate rises from zero. At zero, the first step changes nothing.</source>
         <translation>学习率从零逐步升高所用的步数。第一步的学习率为零，不会改变模型。</translation>
+    </message>
+    <message>
+        <source>Questions that the model answers during training. Held-out rows are asked without being named here: before and after training, and in between while that takes at most a tenth of the time.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Steps between answers to the sample prompts. 0 takes them with each evaluation. Questions of held-out rows don&apos;t follow this setting.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>auto uses the GPU if there is one. cpu, cuda or cuda:1 chooses a device, numbered as in nvidia-smi.</source>
@@ -13210,14 +13234,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>另存为 PDF…</translation>
     </message>
     <message>
-        <source>%1: right</source>
-        <translation>%1：对</translation>
-    </message>
-    <message>
-        <source>%1: wrong</source>
-        <translation>%1：错</translation>
-    </message>
-    <message>
         <source>After step %1</source>
         <translation>第 %1 步之后</translation>
     </message>
@@ -15183,6 +15199,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>%1 / %2 GiB</translation>
     </message>
     <message>
+        <source>A rough estimate until data is chosen.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Planned for examples as long as the whole context. Check the plan to measure yours.</source>
         <translation>按占满整个上下文的样本估算。请检查计划，以实测你的数据。</translation>
     </message>
@@ -16189,6 +16209,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 <context>
     <name>SamplesList</name>
     <message>
+        <source>Right</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Wrong</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>No samples yet.</source>
         <translation>还没有生成示例。</translation>
     </message>
@@ -16203,6 +16231,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>before training</source>
         <translation>训练前</translation>
+    </message>
+    <message>
+        <source>Expected: %1</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>cut at %1 tokens</source>
@@ -16226,6 +16258,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Samples of which step</source>
         <translation>显示哪一步的样例</translation>
+    </message>
+    <message>
+        <source>Held-out rows are asked before and after training, and in between while there is time for it.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>All steps</source>
@@ -16318,8 +16354,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>必须是整数，不能是“%1”</translation>
     </message>
     <message>
-        <source>Must be a number such as 0.0002 or 2e-4, not “%1”</source>
-        <translation>必须是 0.0002 或 2e-4 这样的数，不能是“%1”</translation>
+        <source>Must be a number such as %1, not “%2”</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Must be a finite number</source>

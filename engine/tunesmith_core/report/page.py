@@ -265,6 +265,8 @@ def _settings(spec: RunSpec) -> list[tuple[str, object]]:
 def _shown(value: object, declaration: Declaration) -> object:
     if isinstance(value, bool):
         return Message("yes") if value else Message("no")
+    if value is None and declaration.unset:
+        return Message(declaration.unset)
     if declaration.zero and value == 0:
         return Message(declaration.zero)
     if declaration.unit == "%":

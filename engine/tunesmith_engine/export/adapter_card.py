@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import LOSS_HELP, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.spec import RunSpec, told_settings
@@ -104,13 +105,17 @@ def losses_line(before: float | None, after: float | None) -> str:
 def settings_table(spec: RunSpec) -> str:
     """Return the settings of a run that a card shows, as a table of Markdown."""
     rows = "\n".join(
-        f"| {setting.declaration.label} | {_shown(setting.get(spec))} |"
+        f"| {setting.declaration.label} | {_shown(setting.get(spec), setting.declaration)} |"
         for setting in told_settings(spec)
     )
     return f"| setting | value |\n|---|---|\n{rows}"
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, declaration: Declaration) -> str:
+    if value is None:
+        return declaration.unset
+    if declaration.unit == "%":
+        return f"{value:g}%"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(value) if isinstance(value, list) else str(value)
