@@ -448,7 +448,11 @@ class EvaluationSpec:
     """Held-out loss and sample texts along the way."""
 
     path: str = declared(
-        "", label="Evaluation data", meaning="Separate file for evaluation (validation or test set). Empty holds out a share of the training data."
+        "",
+        label="Evaluation data",
+        meaning=(
+            "Separate file for evaluation (validation or test set). Empty holds out a share of the training data."
+        ),
     )
     percent: float = declared(
         5.0,

@@ -5722,7 +5722,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{time}, by the run &quot;{run}&quot; with the same model and method</source>
-        <translation type="unfinished"></translation>
+        <translation>{time}，依据使用相同模型和方法的训练“{run}”</translation>
     </message>
     <message>
         <source>{trained:,} training rows, {held_out:,} held out, {examples:,} examples in each epoch</source>
@@ -6964,7 +6964,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>Hold out {percent}%</source>
-        <translation type="unfinished"></translation>
+        <translation>留出 {percent}%</translation>
     </message>
     <message>
         <source>Hungarian</source>
@@ -7664,15 +7664,15 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json</source>
-        <translation type="unfinished"></translation>
+        <translation>用时：尚不清楚，因为此设备上还没有用这个模型和方法完成过训练。要测量一步：tunesmith check SPEC.json</translation>
     </message>
     <message>
         <source>Time: not known, because the number of rows is not.</source>
-        <translation type="unfinished"></translation>
+        <translation>用时：不清楚，因为行数未知。</translation>
     </message>
     <message>
         <source>Time: {low} to {high}</source>
-        <translation type="unfinished"></translation>
+        <translation>用时：{low} 到 {high}</translation>
     </message>
     <message>
         <source>To download: {missing} of {total}</source>
@@ -9576,7 +9576,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>{label}, cut at {num_tokens:,} tokens</source>
-        <translation type="unfinished"></translation>
+        <translation>{label}，在 {num_tokens:,} 个词元处截断</translation>
     </message>
     <message>
         <source>{label}: right</source>
@@ -10715,6 +10715,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>预热</translation>
     </message>
     <message>
+        <source>Steps in which the learning rate rises from zero, so that the first step changes nothing. Empty takes 5 steps, a tenth of the run at most, and none in a run of fewer than 20 steps.</source>
+        <translation>学习率从零开始上升的步数，因此第一步不会改变任何东西。留空则为 5 步，最多占训练的十分之一，少于 20 步的训练不预热。</translation>
+    </message>
+    <message>
+        <source>5, fewer in short runs</source>
+        <translation>5，短训练更少</translation>
+    </message>
+    <message>
         <source>Seed</source>
         <translation>随机种子</translation>
     </message>
@@ -11007,16 +11015,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>量化</translation>
     </message>
     <message>
-        <source>Steps in which the learning rate rises from zero. At zero, the first step changes nothing.</source>
-        <translation>学习率从零逐步升高所用的步数。第一步的学习率为零，不会改变模型。</translation>
-    </message>
-    <message>
         <source>Questions that the model answers during training. Held-out rows are asked without being named here: before and after training, and in between while that takes at most a tenth of the time.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型在训练中回答的问题。留出的数据行无需写在这里，也会被提问：训练前后各一次，训练中只要用时不超过十分之一也会提问。</translation>
     </message>
     <message>
         <source>Steps between answers to the sample prompts. 0 takes them with each evaluation. Questions of held-out rows don&apos;t follow this setting.</source>
-        <translation type="unfinished"></translation>
+        <translation>每隔多少步回答一次示例提示词。0 表示每次评估时回答。留出数据行的提问不受此设置影响。</translation>
     </message>
     <message>
         <source>auto uses the GPU if there is one. cpu, cuda or cuda:1 chooses a device, numbered as in nvidia-smi.</source>
@@ -15200,7 +15204,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>A rough estimate until data is chosen.</source>
-        <translation type="unfinished"></translation>
+        <translation>选择数据之前只是粗略估计。</translation>
     </message>
     <message>
         <source>Planned for examples as long as the whole context. Check the plan to measure yours.</source>
@@ -16210,11 +16214,11 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <name>SamplesList</name>
     <message>
         <source>Right</source>
-        <translation type="unfinished"></translation>
+        <translation>正确</translation>
     </message>
     <message>
         <source>Wrong</source>
-        <translation type="unfinished"></translation>
+        <translation>错误</translation>
     </message>
     <message>
         <source>No samples yet.</source>
@@ -16234,7 +16238,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Expected: %1</source>
-        <translation type="unfinished"></translation>
+        <translation>预期：%1</translation>
     </message>
     <message>
         <source>cut at %1 tokens</source>
@@ -16261,7 +16265,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Held-out rows are asked before and after training, and in between while there is time for it.</source>
-        <translation type="unfinished"></translation>
+        <translation>留出的数据行在训练前后会被提问，训练中有时间时也会提问。</translation>
     </message>
     <message>
         <source>All steps</source>
@@ -16355,7 +16359,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Must be a number such as %1, not “%2”</source>
-        <translation type="unfinished"></translation>
+        <translation>必须是数字，例如 %1，而不是“%2”</translation>
     </message>
     <message>
         <source>Must be a finite number</source>

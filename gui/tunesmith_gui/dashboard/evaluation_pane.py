@@ -19,6 +19,7 @@ from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.status_chip import StatusChip
 
 _LETTERS = 2000
 _ENDED = (RunState.FINISHED, RunState.STOPPED)
@@ -108,7 +109,7 @@ class EvaluationPane(QWidget):
         grid.setVerticalSpacing(SPACE // 2)
         now = fill(self.tr("After step %1"), number(asked.last_step)) if asked.last_step else self.tr("After training")
         last = asked.last_step or None
-        texts = (
+        texts: tuple[tuple[str, str | None, list[StatusChip]], ...] = (
             (self.tr("Before"), asked.before, marks(asked.right.get(0), asked.cuts.get(0, 0), card)),
             (now, asked.now, marks(asked.right.get(last), asked.cuts.get(last, 0), card) if last else []),
             (self.tr("Expected"), asked.expected, []),

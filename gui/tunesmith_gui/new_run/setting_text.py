@@ -88,7 +88,7 @@ def _decimal_number(setting: Setting, text: str) -> float:
         value = float(re.sub(r"\s", "", text))
     except ValueError:
         words = translate("SettingText", "Must be a number such as %1, not “%2”")
-        example = number_text(setting.default or EXAMPLE)
+        example = number_text(setting.default if isinstance(setting.default, float) and setting.default else EXAMPLE)
         raise SettingProblem(fill(words, example, text.strip())) from None
     if not math.isfinite(value):
         raise SettingProblem(translate("SettingText", "Must be a finite number"))
