@@ -122,4 +122,4 @@ def test_the_chip_leaves_it_to_the_verdict_whether_a_finished_run_is_good(
     header: DashboardHeader, status: str, tone: str
 ) -> None:
     header.show_model("mine", model_at(TOTAL, ("result", {"status": status, "step": TOTAL})))
-    assert header.chip.tone == tone
+    assert (header.chip.tone, header.progress.bar._tone) == (tone, tone)
