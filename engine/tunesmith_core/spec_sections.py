@@ -17,11 +17,9 @@ MOST_STEPS = 10_000_000
 MOST_SOURCES = 1000
 MOST_PROMPTS = 100
 """The model answers them all each time that samples are taken, while training waits."""
-
 USUAL_WARMUP_STEPS = 5
 MOST_HELD_OUT_PERCENT = 50.0
 NATIVE, WSL = "native", "wsl"
-
 
 CHOICE_WORDS = {
     "utf-8": "UTF-8",
@@ -436,11 +434,9 @@ class ScheduleSpec:
 
     def num_warmup_steps(self, total_steps: int) -> int:
         """Return the steps of the warm-up in a run of so many steps."""
-        if self.warmup_steps is not None:
-            return self.warmup_steps
         share = min(USUAL_WARMUP_STEPS, total_steps // 10)
-        # A warm-up of one step would only waste it: its rate is zero.
-        return share if share > 1 else 0
+        usual = share if share > 1 else 0  # the rate of a single step would be zero, which wastes it
+        return usual if self.warmup_steps is None else self.warmup_steps
 
 
 @dataclass(kw_only=True, slots=True)
@@ -450,9 +446,7 @@ class EvaluationSpec:
     path: str = declared(
         "",
         label="Evaluation data",
-        meaning=(
-            "Separate file for evaluation (validation or test set). Empty holds out a share of the training data."
-        ),
+        meaning="Separate file for evaluation (validation or test set). Empty holds out a share of the training data.",
     )
     percent: float = declared(
         5.0,
