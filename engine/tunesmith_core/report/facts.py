@@ -59,7 +59,8 @@ class Facts:
                 prompt, step = str(data.get("prompt")), data["step"]
                 written = self.samples.setdefault(prompt, Answered(prompt, ""))
                 cut_at = data.get("cut_at_tokens")
-                written.texts[step], written.cuts[step] = str(data.get("text")), cut_at if isinstance(cut_at, int) else 0
+                written.texts[step] = str(data.get("text"))
+                written.cuts[step] = cut_at if isinstance(cut_at, int) else 0
             case "warning" if data.get("message"):
                 self.warnings.setdefault(data["message"])
 
