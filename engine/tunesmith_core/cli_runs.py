@@ -324,7 +324,7 @@ def report(arguments: Namespace) -> int:
     if arguments.json:
         terminal.say_json({"run": run.id, "path": str(path), **verdict.to_dict()})
     else:
-        terminal.say(verdict.sentence)
+        terminal.say("\n".join(map(said, verdict.told)))
         terminal.say(Message("report: {path}", path=path))
     return EXIT_DONE
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import cli_sources, datafmt, devices, held_out, planner, preflight, presets, terminal
+from tunesmith_core import cli_sources, datafmt, devices, held_out, measured, planner, preflight, presets, terminal
 from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.messages import Message, joined, said
@@ -53,25 +53,35 @@ def plan(arguments: Namespace) -> int:
     looked = _looked_at(spec)
     is_measured = bool(looked.get("is_complete"))
     longest = _joined([each.max_tokens(spec.data.system_prompt) for each in sniffed], max)
+    hardware = hardware_of(spec)
+    row_tokens = looked["num_tokens"] / looked["num_rows"] if is_measured and looked["num_rows"] else None
+    found = measured.by_run(spec, hardware)
+    step_s, pace_of = measured.step_time(spec, hardware, found, num_rows, row_tokens)
     estimate = planner.plan(
         spec,
-        hardware_of(spec),
+        hardware,
         num_rows=num_rows,
         longest_tokens=looked["longest_tokens"] if is_measured else longest,
+        step_s=step_s,
         learns_nothing=is_measured and looked["num_untrained"] >= looked["num_rows"],
     )
-    found = (
+    possible = (
         preflight.raw_text_note(spec),
         planner.warmup_note(spec, estimate.total_steps),
         held_out.note(spec, num_rows),
         *looked.get("notes", ()),
     )
-    notes = list(dict.fromkeys(note for note in found if note))
+    notes = list(dict.fromkeys(note for note in possible if note))
     if arguments.json:
         terminal.say_json({**dataclasses.asdict(estimate), "notes": notes})
         return EXIT_DONE
     for note in notes:
         terminal.note(note)
+    _say_plan(estimate, pace_of)
+    return EXIT_DONE
+
+
+def _say_plan(estimate: planner.Plan, pace_of: str) -> None:
     sizes = {name: terminal.gib(size) for name, size in estimate.parts.items()}
     disk = terminal.gib(estimate.disk_bytes)
     if not estimate.adapter_is_exact:
@@ -90,14 +100,31 @@ def plan(arguments: Namespace) -> int:
             )
         )
     terminal.say(_verdict(estimate))
-    terminal.say(Message("Steps: {steps}", steps=estimate.total_steps))
+    if estimate.total_steps is not None:
+        terminal.say(Message("Steps: {steps}", steps=estimate.total_steps))
+    terminal.say(_time(estimate, pace_of))
     terminal.say(Message("Disk: {disk_bytes}", disk_bytes=disk))
     for fix in estimate.fixes:
         changes = ", ".join(f"{path} = {value}" for path, value in fix.changes.items())
         terminal.say(
             Message("Saves {saved_bytes}: {changes}", saved_bytes=terminal.gib(fix.saved_bytes), changes=changes)
         )
-    return EXIT_DONE
+
+
+def _time(estimate: planner.Plan, pace_of: str) -> Message:
+    """Return how long training takes and how that is known, or why it is not known."""
+    if estimate.total_steps is None:
+        return Message("Time: not known, because the number of rows is not.")
+    if estimate.seconds is None:
+        return Message(
+            "Time: not known yet, because no run with this model and method has finished on this device. To measure a "
+            "step: tunesmith check SPEC.json"
+        )
+    low, high = map(terminal.duration, estimate.seconds)
+    words = Message("Time: {low} to {high}", low=low, high=high)
+    if not pace_of:
+        return words
+    return Message('{time}, by the run "{run}" with the same model and method', time=words, run=pace_of)
 
 
 def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
@@ -154,19 +181,19 @@ def check(arguments: Namespace) -> int:
     """Check a spec as the start of a run does, then measure one real step of it."""
     spec = cli_sources.read_spec(arguments.spec)
     preflight.check(spec)
-    measured = conduct(PLAN_CHECK, spec).get()
+    found = conduct(PLAN_CHECK, spec).get()
     if arguments.json:
-        terminal.say_json(measured)
+        terminal.say_json(found)
     else:
         terminal.say(
             Message(
                 "One step on {device} took {time} and {memory} of memory.",
-                device=measured.get("device"),
-                time=terminal.duration(measured.get("step_s") or 0),
-                memory=terminal.gib(measured.get("peak_bytes") or 0),
+                device=found.get("device"),
+                time=terminal.duration(found.get("step_s") or 0),
+                memory=terminal.gib(found.get("peak_bytes") or 0),
             )
         )
-        for note in measured.get("notes", []):
+        for note in found.get("notes", []):
             terminal.note(note)
     return EXIT_DONE
 

@@ -38,6 +38,7 @@ class Declaration:
         rule: says what is wrong with a text, without repeating it, or returns None; None where any text will do.
         effect: what a higher value does to memory, quality or speed; "" where nothing is to say.
         zero: what 0 stands for, where that is no amount.
+        unset: what a number that is not set stands for.
     """
 
     label: str
@@ -50,6 +51,7 @@ class Declaration:
     rule: Callable[[str], str | None] | None = None
     effect: str = ""
     zero: str = ""
+    unset: str = ""
 
 
 def declared(default: Any, **declaration: Any) -> Any:  # Any: dataclasses.field has no useful type either

@@ -155,7 +155,7 @@ CODES: dict[str, ErrorCode] = {
     ),
     "dataset-groups": ErrorCode(
         USER,
-        "The groups of the evaluation split",
+        "The groups of the held-out rows",
         "Rows of a group are all trained or all held out, so the split needs a column that every row has, and at least "
         "two groups.",
         "Choose another group column, or none.",

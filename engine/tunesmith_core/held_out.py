@@ -23,20 +23,36 @@ def least_percent(num_rows: int) -> float:
     return min(MOST_HELD_OUT_PERCENT, float(whole))
 
 
+def advised_percent(spec: RunSpec, num_rows: int | None) -> float | None:
+    """Return the share to hold out instead where a run holds out too few rows; None where no share would do."""
+    if not _are_too_few(spec, num_rows) or num_held_out(num_rows or 0, MOST_HELD_OUT_PERCENT) < FEWEST_ROWS:
+        return None
+    return least_percent(num_rows or 0)
+
+
+def action(percent: float) -> Message:
+    """Return the words of the button that holds out a share."""
+    return Message("Hold out {percent}%", percent=f"{percent:g}")
+
+
+def _are_too_few(spec: RunSpec, num_rows: int | None) -> bool:
+    percent = spec.evaluation.percent
+    if not num_rows or spec.evaluation.path or not percent:
+        return False
+    return num_held_out(num_rows, percent) < FEWEST_ROWS
+
+
 def note(spec: RunSpec, num_rows: int | None) -> Message | None:
     """Return what a person should know before a run whose held-out rows are too few to judge it."""
-    percent = spec.evaluation.percent
-    if num_rows is None or num_rows < 1 or spec.evaluation.path or not percent:
-        return None
-    held_out = num_held_out(num_rows, percent)
-    if held_out >= FEWEST_ROWS:
+    if num_rows is None or not _are_too_few(spec, num_rows):
         return None
     words = Message(
         "Held-out rows: {held_out} of {num_rows}. With fewer than {least}, nobody can tell whether the model improved.",
-        held_out=held_out,
+        held_out=num_held_out(num_rows, spec.evaluation.percent),
         num_rows=num_rows,
         least=FEWEST_ROWS,
     )
-    if num_held_out(num_rows, MOST_HELD_OUT_PERCENT) < FEWEST_ROWS:
+    percent = advised_percent(spec, num_rows)
+    if percent is None:
         return Message("{reason} Add more rows.", reason=words)
-    return Message("{reason} Hold out {percent}% or more.", reason=words, percent=f"{least_percent(num_rows):g}")
+    return Message("{reason} Hold out {percent}% or more.", reason=words, percent=f"{percent:g}")

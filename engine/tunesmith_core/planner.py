@@ -175,8 +175,10 @@ def _total_steps(spec: RunSpec, num_rows: int | None) -> int | None:
 
 def warmup_note(spec: RunSpec, total_steps: int | None) -> Message | None:
     """Return what a person should know where the run ends within its warm-up."""
-    warmup = spec.schedule.warmup_steps
-    if total_steps is None or not warmup or warmup < total_steps:
+    if total_steps is None:
+        return None
+    warmup = spec.schedule.num_warmup_steps(total_steps)
+    if not warmup or warmup < total_steps:
         return None
     return Message(
         "The warm-up has {warmup:,} steps and the run {total_steps:,}, so the learning rate never reaches its full "

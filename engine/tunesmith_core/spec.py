@@ -233,11 +233,17 @@ class Setting:
 TOLD_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule")
 """What a card or a report tells of the settings; what they say of files and computers is told apart."""
 
+TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evaluation.percent")
+"""What decides which tokens are learned, and from which rows."""
+
 
 def told_settings(spec: RunSpec) -> list[Setting]:
     """Return the settings that cards and reports show of a run: epochs say nothing where the number of steps is set."""
-    unused = "schedule.epochs" if spec.schedule.max_steps else ""
-    return [each for each in iter_settings() if each.section in TOLD_SECTIONS and each.path != unused]
+    unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
+    if spec.evaluation.path:
+        unused.add("evaluation.percent")
+    told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]
+    return [each for each in told if each.path not in unused]
 
 
 def iter_settings() -> Iterator[Setting]:

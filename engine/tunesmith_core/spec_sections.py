@@ -17,10 +17,9 @@ MOST_STEPS = 10_000_000
 MOST_SOURCES = 1000
 MOST_PROMPTS = 100
 """The model answers them all each time that samples are taken, while training waits."""
-
+USUAL_WARMUP_STEPS = 5
 MOST_HELD_OUT_PERCENT = 50.0
 NATIVE, WSL = "native", "wsl"
-
 
 CHOICE_WORDS = {
     "utf-8": "UTF-8",
@@ -418,10 +417,14 @@ class ScheduleSpec:
         meaning="How the learning rate changes after the warm-up.",
         choices=("linear", "cosine", "constant"),
     )
-    warmup_steps: int = declared(
-        5,
+    warmup_steps: int | None = declared(
+        None,
         label="Warm-up",
-        meaning="Steps in which the learning rate rises from zero. At zero, the first step changes nothing.",
+        unset="5, fewer in short runs",
+        meaning=(
+            "Steps in which the learning rate rises from zero, so that the first step changes nothing. Empty takes 5 "
+            "steps, a tenth of the run at most, and none in a run of fewer than 20 steps."
+        ),
         unit="steps",
         minimum=0,
         maximum=MOST_STEPS,
@@ -429,18 +432,29 @@ class ScheduleSpec:
     seed: int = declared(42, label="Seed", meaning="The same seed gives the same run.", minimum=0, maximum=2**31 - 1)
     shuffle: bool = declared(True, label="Shuffle", meaning="Take the rows in a new random order in each epoch.")
 
+    def num_warmup_steps(self, total_steps: int) -> int:
+        """Return the steps of the warm-up in a run of so many steps."""
+        share = min(USUAL_WARMUP_STEPS, total_steps // 10)
+        usual = share if share > 1 else 0  # the rate of a single step would be zero, which wastes it
+        return usual if self.warmup_steps is None else self.warmup_steps
+
 
 @dataclass(kw_only=True, slots=True)
 class EvaluationSpec:
     """Held-out loss and sample texts along the way."""
 
     path: str = declared(
-        "", label="Evaluation data", meaning="Separate file for evaluation. Empty uses a share of the training data."
+        "",
+        label="Evaluation data",
+        meaning="Separate file for evaluation (validation or test set). Empty holds out a share of the training data.",
     )
     percent: float = declared(
         5.0,
-        label="Evaluation split",
-        meaning="Share of the examples kept for evaluation when there is no separate file. 0 turns evaluation off.",
+        label="Held-out share",
+        meaning=(
+            "Rows to hold out from training and evaluate on (validation or test set), when there is no separate file. "
+            "0 turns evaluation off."
+        ),
         unit="%",
         minimum=0.0,
         maximum=MOST_HELD_OUT_PERCENT,
@@ -450,7 +464,7 @@ class EvaluationSpec:
         label="Group column",
         meaning=(
             "Rows with the same value in this column, such as a customer or a document, are all trained or all held "
-            "out. Use it when rows of a group give each other's answers away. Applies to the evaluation split only."
+            "out. Use it when rows of a group give each other's answers away. Applies to the held-out share only."
         ),
     )
     every_steps: int = declared(
@@ -472,13 +486,21 @@ class EvaluationSpec:
         maximum=MOST_STEPS,
     )
     sample_prompts: list[str] = declared(
-        [], label="Sample prompts", meaning="Questions that the model answers during training."
+        [],
+        label="Sample prompts",
+        meaning=(
+            "Questions that the model answers during training. Held-out rows are asked without being named here: "
+            "before and after training, and in between while that takes at most a tenth of the time."
+        ),
     )
     sample_every_steps: int = declared(
         0,
         label="Sample every",
         zero="with each evaluation",
-        meaning="Steps between samples. 0 takes them with each evaluation.",
+        meaning=(
+            "Steps between answers to the sample prompts. 0 takes them with each evaluation. Questions of held-out "
+            "rows don't follow this setting."
+        ),
         unit="steps",
         minimum=0,
         maximum=MOST_STEPS,

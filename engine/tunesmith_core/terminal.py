@@ -153,9 +153,9 @@ def duration(seconds: float) -> Message:
     return Message("{hours} h {minutes:02d} min", hours=whole // 3600, minutes=whole % 3600 // 60)
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """Return a measured number, or a dash where it is unknown or not finite."""
-    return "-" if value is None else f"{value:.{digits}f}"
+def number(value: float | None) -> str:
+    """Return a measured loss, or a dash where it is unknown or not finite."""
+    return "-" if value is None else f"{value:.3f}"
 
 
 class Progress:

@@ -168,6 +168,11 @@ class Verdict:
     evidence: str = ""
     next_steps: tuple[NextStep, ...] = ()
 
+    @property
+    def told(self) -> list[str]:
+        """What a person is told: the sentence, how certain it is and what to do next."""
+        return [text for text in (self.sentence, self.evidence, self.advice) if text]
+
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return the verdict as JSON values."""
         steps = [{"name": step.name, "step": step.step, "label": step.label} for step in self.next_steps]

@@ -119,7 +119,8 @@ def _core_literals() -> Iterator[str]:
 
 
 def _declaration_texts(declaration: Declaration) -> Iterator[str]:
-    yield from (declaration.label, declaration.meaning, declaration.unit, declaration.effect, declaration.zero)
+    yield from (declaration.label, declaration.meaning, declaration.unit, declaration.effect)
+    yield from (declaration.zero, declaration.unset)
     yield from (CHOICE_WORDS.get(choice, choice) for choice in declaration.choices)
 
 

@@ -57,7 +57,7 @@ def test_train_tells_a_person(
     fake_engine({"*": [["hello"], setup, ["steps", 3], ["checkpoint"], ["result", "finished"]]})
     assert cli.main(["train", spec_file]) == 0
     out, err = capsys.readouterr()
-    assert "step 3/3  loss 0.3333  10 tokens/s" in out
+    assert "step 3/3  loss 0.333  10 tokens/s" in out
     assert "saved step 3" in out
     assert out.endswith("finished after 3 steps\n")
     assert err == f"run c-01 in {home / 'runs' / 'c-01'}\n"
@@ -263,7 +263,7 @@ def test_evaluate_tells_the_loss(
     monkeypatch.setattr(cli_runs, "_ask", lambda *_: Event(1, 0.0, "eval", {"loss": 1.5, "step": 3}))
     monkeypatch.setattr(Run, "is_supervised", lambda _run: True)
     assert cli.main(["evaluate", run.id]) == 0
-    assert capsys.readouterr().out == "loss 1.5000 at step 3\n"
+    assert capsys.readouterr().out == "loss 1.500 at step 3\n"
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.finished_runs import trained
 from tunesmith_core import cli, cli_specs
 from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
 from tunesmith_core.datafmt.sniffing import Sniffed
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.hardware import Hardware
 from tunesmith_core.planner import Plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -142,6 +144,52 @@ def test_plan_warns_of_a_warm_up_that_never_ends(
     assert (f"The warm-up has {warmup} steps and the run 10" in capsys.readouterr().err) == is_told
 
 
+@pytest.mark.parametrize(
+    ("steps", "seconds", "words"),
+    [
+        (10, (60, 90), "Time: 1 min 00 s to 1 min 30 s\n"),
+        (10, None, "Time: not known yet, because no run with this model and method has finished on this device."),
+        (None, None, "Time: not known, because the number of rows is not."),
+    ],
+)
+def test_plan_tells_the_time_or_why_there_is_none(
+    spec_file: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int | None,
+    seconds: tuple[int, int] | None,
+    words: str,
+) -> None:
+    told = replace(PLAN, total_steps=steps, seconds=seconds)
+    monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **__: told)
+    assert cli.main(["plan", spec_file]) == 0
+    out = capsys.readouterr().out
+    assert words in out
+    assert ("Steps:" in out) == (steps is not None)
+
+
+def test_plan_says_by_which_run_it_tells_the_time(
+    make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float | None] = []
+
+    def plan(*_: object, step_s: float | None, **__: object) -> Plan:
+        given.append(step_s)
+        return replace(PLAN, seconds=(60, 90))
+
+    cpu = Hardware("cpu", "x86", 1 << 34, 1 << 33, 1 << 34, 1 << 33)
+    monkeypatch.setattr(cli_specs, "detect_hardware", lambda: [cpu])
+    monkeypatch.setattr(cli_specs.planner, "plan", plan)
+    spec, path = make_spec("earlier"), tmp_path / "spec.json"
+    trained(spec)
+    spec.adapter.rank, spec.name = 4, "mine"
+    path.write_text(json.dumps(spec.to_dict()))
+    assert cli.main(["plan", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert 'Time: 1 min 00 s to 1 min 30 s, by the run "earlier" with the same model and method' in out
+    assert given == [1.5], "the three rows of the data, not the eight of a step"
+
+
 def test_plan_counts_the_rows_that_are_used(
     make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +246,8 @@ def test_preview_names_the_file_of_a_row_where_there_are_several(
         assert capsys.readouterr().out.startswith(words)
 
 
-LOOKED = {"is_complete": True, "num_rows": 3, "num_untrained": 0, "longest_tokens": 90, "notes": ["Rows cut: 3 of 3."]}
+LOOKED = {"is_complete": True, "num_rows": 3, "num_untrained": 0, "num_tokens": 27, "longest_tokens": 90}
+LOOKED |= {"notes": ["Rows cut: 3 of 3."]}
 
 
 def test_plan_tells_how_many_rows_are_cut(

@@ -46,3 +46,12 @@ def test_nothing_is_said_of_a_file_of_its_own_or_without_evaluation() -> None:
     assert held_out.note(spec, 20) is None
     spec.evaluation.path, spec.evaluation.percent = "", 0.0
     assert held_out.note(spec, 20) is None
+
+
+@pytest.mark.parametrize(("num_rows", "percent"), [(None, None), (9, None), (20, 30.0), (40, 15.0), (200, None)])
+def test_a_share_is_offered_only_where_it_helps(num_rows: int | None, percent: float | None) -> None:
+    assert held_out.advised_percent(RunSpec(), num_rows) == percent
+
+
+def test_the_button_names_the_share() -> None:
+    assert held_out.action(15.0) == "Hold out 15%"

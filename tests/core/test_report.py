@@ -84,7 +84,7 @@ def test_the_page_tells_what_happened(run: Run, capsys: pytest.CaptureFixture[st
     text = report_of(run, capsys)
     for words in (
         "Improved a lot: the held-out loss fell from 3.000 to 1.500.",
-        "<td>10</td><td>2.0000</td><td>7.39</td>",
+        "<td>10</td><td>2.000</td><td>7.39</td>",
         "<th>Held-out rows</th><td>50</td>",
         "<th>Training rows</th><td>95</td>",
         "<th>Skipped rows</th><td>2</td>",
@@ -241,6 +241,45 @@ def test_answers_are_called_right_or_wrong_where_that_was_told(run: Run, capsys:
     assert "efore training: wrong" in text
     assert "tep 20: right" in text
     assert "tep 20</td>" in text, "nothing is told of the other question"
+
+
+def test_answers_and_samples_that_were_cut_are_marked(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(JournalWriter(run.journal_path)) as journal:
+        told = {"prompt": "3 + 3?", "expected": "6", "answer": "6 or", "right": True}
+        journal.write("answers", step=20, answers=[told], cuts=[1200])
+        journal.write("sample", step=20, prompt="Who?", text="I am", cut_at_tokens=7)
+        journal.write("sample", step=20, prompt="Why?", text="Because.", cut_at_tokens="x")
+    text = report_of(run, capsys)
+    assert "tep 20: right, cut at 1,200 tokens</td>" in text
+    assert "tep 20, cut at 7 tokens</td><td class=text>I am" in text
+    assert "tep 20</td><td class=text>Because." in text
+
+
+def test_what_to_do_next_is_printed_and_written(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", run.id]) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "Improved a lot: the held-out loss fell from 3.000 to 1.500.",
+        "Over 5 held-out rows the loss fell by 1.50 (95% interval: 1.20 to 1.80).",
+        "Ask it something that is not among the rows before you rely on it.",
+    ):
+        assert words in out
+        assert words in run.report_path.read_text(encoding="utf-8")
+
+
+def test_the_settings_tell_which_tokens_and_rows_are_learned(
+    make_spec: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = make_spec("told")
+    text = report_of(create_run(spec), capsys)
+    for words in (
+        f"<th>Context length</th><td>{spec.data.context_length:,}</td>",
+        "<th>Loss on</th><td>Answers only</td>",
+        "<th>Held-out share</th><td>5%</td>",
+    ):
+        assert words in text
+    spec.evaluation.path = spec.data.sources[0].path
+    assert "Held-out share" not in report_of(create_run(spec), capsys)
 
 
 def test_answers_that_a_resume_undid_are_forgotten(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ def problem_of(values: object) -> str:
         ("schedule.max_steps", 0, 0, 10_000_000),
         ("schedule.micro_batch_size", 2, 1, 4096),
         ("schedule.gradient_accumulation_steps", 4, 1, 4096),
-        ("schedule.warmup_steps", 5, 0, 10_000_000),
+        ("schedule.warmup_steps", None, 0, 10_000_000),
         ("schedule.seed", 42, 0, 2**31 - 1),
         ("schedule.shuffle", True, None, None),
         ("evaluation.percent", 5.0, 0.0, 50.0),
@@ -69,7 +69,7 @@ def problem_of(values: object) -> str:
     ],
 )
 def test_a_setting_has_its_default_and_takes_its_whole_range(
-    path: str, default: float, lowest: float | None, highest: float | None
+    path: str, default: float | None, lowest: float | None, highest: float | None
 ) -> None:
     setting = next(each for each in iter_settings() if each.path == path)
     assert setting.default == default
@@ -77,7 +77,7 @@ def test_a_setting_has_its_default_and_takes_its_whole_range(
     def problem(value: float) -> str | None:
         return declared.value_problem(value, setting.declaration)
 
-    step = 1 if isinstance(default, int) else 1e-6
+    step = 1e-6 if isinstance(default, float) else 1
     if lowest is not None:
         below, words = (0, "must be above 0") if lowest == ABOVE_0 else (lowest - step, "must be at least")
         assert problem(lowest) is None
@@ -87,6 +87,12 @@ def test_a_setting_has_its_default_and_takes_its_whole_range(
         assert "must be at most" in str(problem(highest + step))
     elif not isinstance(default, bool):
         assert problem(10**15) is None
+
+
+@pytest.mark.parametrize(("total", "warmup"), [(1, 0), (12, 0), (19, 0), (20, 2), (49, 4), (50, 5), (9000, 5)])
+def test_an_unset_warm_up_is_a_tenth_of_a_short_run(total: int, warmup: int) -> None:
+    assert spec_sections.ScheduleSpec().num_warmup_steps(total) == warmup
+    assert spec_sections.ScheduleSpec(warmup_steps=7).num_warmup_steps(total) == 7
 
 
 def test_a_spec_survives_json() -> None:

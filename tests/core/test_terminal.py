@@ -33,7 +33,7 @@ def test_a_table_is_aligned_whatever_the_letters() -> None:
 def test_sizes_come_in_the_unit_that_suits_them() -> None:
     assert [terminal.size(2**power * 1.5) for power in (9, 20, 30)] == ["0.8 KiB", "1.5 MiB", "1.5 GiB"]
     assert [terminal.size(2**power) for power in (20, 30)] == ["1.0 MiB", "1.0 GiB"]
-    assert (terminal.gib(2**30 * 1.256), terminal.number(1.5), terminal.number(None)) == ("1.26 GiB", "1.5000", "-")
+    assert (terminal.gib(2**30 * 1.256), terminal.number(1.5), terminal.number(None)) == ("1.26 GiB", "1.500", "-")
 
 
 def test_what_is_said_arrives_at_once_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +109,12 @@ def test_progress_is_drawn_in_place_on_a_terminal(
     progress.show(Event(5, 5.0, "eval", {"step": 2, "loss": 1.0}))
     progress.show(Event(6, 6.0, "step", {"step": 3, "loss": 1.0}))
     progress.close()
-    first, second = "step 1/3  loss 2.0000  1 min 00 s left", "step 2/3  loss -"
+    first, second = "step 1/3  loss 2.000  1 min 00 s left", "step 2/3  loss -"
     out = capsys.readouterr().out
     assert out.startswith(
-        f"\r{first}\r{second.ljust(len(first))}\r{' ' * len(second)}\rstep 2: evaluation loss 1.0000\n"
+        f"\r{first}\r{second.ljust(len(first))}\r{' ' * len(second)}\rstep 2: evaluation loss 1.000\n"
     )
-    assert out.endswith("\rstep 3/3  loss 1.0000\n")
+    assert out.endswith("\rstep 3/3  loss 1.000\n")
 
 
 def test_elsewhere_steps_are_told_rarely(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,9 +126,9 @@ def test_elsewhere_steps_are_told_rarely(capsys: pytest.CaptureFixture[str]) -> 
     progress.show(Event(101, 1100.0, "setup", {"total_steps": 102}))
     for step in (101, 102):
         progress.show(Event(step, 1101.0, "step", {"step": step, "loss": 1.0, "step_s": 2.0}))
-    assert capsys.readouterr().out == "step 101/102  loss 1.0000  2 s left\nstep 102/102  loss 1.0000\n"
+    assert capsys.readouterr().out == "step 101/102  loss 1.000  2 s left\nstep 102/102  loss 1.000\n"
     progress.show(Event(103, 1111.0, "step", {"loss": 1.0, "step_s": 2.0}))
-    assert capsys.readouterr().out == "step None/102  loss 1.0000  3 min 24 s left\n"
+    assert capsys.readouterr().out == "step None/102  loss 1.000  3 min 24 s left\n"
 
 
 @pytest.mark.parametrize(

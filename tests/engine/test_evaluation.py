@@ -81,6 +81,9 @@ def test_the_way_to_compare_follows_the_data(expected: list[str], names: list[st
         (metrics.chosen, "yesterday", "yes", 0.0),
         (metrics.chosen, "no yes", "yes", 0.0),
         (metrics.chosen, "", "", 0.0),
+        (metrics.exact_match, "", "A", 0.0),
+        (metrics.exact_match, "the", "A", 0.0),
+        (metrics.exact_match, "a", "A", 1.0),
     ],
 )
 def test_answers_are_compared(
@@ -287,3 +290,36 @@ def test_another_base_model_is_not_measured(
         measured(run)[0].get()
     assert refusal.value.code == "resume-refused"
     assert refusal.value.hint == "Restore the named files, then try again."
+
+
+@pytest.mark.parametrize("num_rows", [4, 6], ids=["held", "begun with"])
+def test_of_choices_an_answer_may_hold_one_only(num_rows: int) -> None:
+    is_right = metrics.right_or_wrong((["yes", "no"] * 3)[:num_rows])
+    assert is_right is not None
+    assert is_right("Yes.", "yes") == 1.0
+    assert is_right("yes and no", "yes") == 0.0
+    assert is_right("no", "yes") == 0.0
+
+
+def test_a_choice_may_stand_in_a_longer_one() -> None:
+    is_right = metrics.right_or_wrong(["positive", "very positive"] * 3)
+    assert is_right is not None
+    assert is_right("very positive", "very positive") == 1.0
+    assert is_right("very positive", "positive") == 0.0
+
+
+@pytest.mark.parametrize("num_rows", [4, 16], ids=["held", "begun with"])
+def test_a_choice_may_be_the_letter_of_an_article(num_rows: int) -> None:
+    is_right = metrics.right_or_wrong((["A", "B", "C", "D"] * 4)[:num_rows])
+    assert is_right is not None
+    for answer in ("A", "A.", "A, since a dog is no cat", "(A)"):
+        assert is_right(answer, "A") == 1.0, answer
+    for answer in ("B", "B is a dog", "", "a dog"):
+        assert is_right(answer, "A") == 0.0, answer
+    assert is_right("B, a dog", "B") == 1.0
+
+
+def test_different_names_are_no_choices() -> None:
+    is_right = metrics.right_or_wrong(["Paris", "Rome", "Bern"])
+    assert is_right is not None
+    assert is_right("Paris, which is far from Rome", "Paris") == 1.0

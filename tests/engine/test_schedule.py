@@ -24,6 +24,14 @@ def test_learning_rate_is_that_of_transformers(name: str, warmup: int, total: in
         theirs.step()
 
 
+def test_no_step_of_a_short_run_is_wasted_on_a_warm_up_that_nobody_set() -> None:
+    short = StepPlan(ScheduleSpec(max_steps=12), 8)
+    assert [short.learning_rate_factor(step) for step in (0, 1)] == [1.0, 11 / 12]
+    usual, by_hand = (StepPlan(ScheduleSpec(max_steps=60, warmup_steps=warmup), 8) for warmup in (None, 5))
+    rates = [[plan.learning_rate_factor(step) for step in range(60)] for plan in (usual, by_hand)]
+    assert rates[0] == rates[1]
+
+
 @pytest.mark.parametrize(
     ("num_rows", "epochs", "total", "per_epoch"), [(16, 3.0, 12, 4), (17, 1.0, 5, 5), (1, 1.0, 1, 1), (16, 0.3, 2, 4)]
 )

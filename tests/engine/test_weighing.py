@@ -191,7 +191,7 @@ def test_the_preview_says_what_weights_will_do(
     a, b = (source.path for source in spec.data.sources)
     (note,) = preview(spec, tokenizer, 3)["notes"]
     assert note == (
-        'Rows in the files: 50. Kept for evaluation: 4. Left out by "Most rows": 10. '
+        'Rows in the files: 50. Held out: 4. Left out by "Most rows": 10. '
         f"Examples in an epoch: 36. {a}: 18 from 9 rows, each taken 2 times. {b}: 18 of its 27 rows, others in each "
         "epoch."
     )

@@ -4555,8 +4555,8 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>NVIDIA 显卡没有响应：CPU</translation>
     </message>
     <message>
-        <source>Name a file of rows to measure on, or train again with an evaluation split.</source>
-        <translation>请指定用于评估的数据文件，或设置评估比例后重新训练。</translation>
+        <source>Name a file of rows to measure on, or hold out a share of them and train again.</source>
+        <translation>请指定用于评估的数据文件，或设置留出比例后重新训练。</translation>
     </message>
     <message>
         <source>Name one number of at least 0 for each of the {count} files.</source>
@@ -4911,8 +4911,8 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个词元的上下文长度，已被截断。</translation>
     </message>
     <message>
-        <source>Rows in the files: {num:,}. Kept for evaluation: {held_out:,}. Left out by &quot;Most rows&quot;: {num_left:,}.</source>
-        <translation>文件共有 {num:,} 行，其中 {held_out:,} 行留作评估，因“最多行数”未使用 {num_left:,} 行。</translation>
+        <source>Rows in the files: {num:,}. Held out: {held_out:,}. Left out by &quot;Most rows&quot;: {num_left:,}.</source>
+        <translation>文件共有 {num:,} 行，其中留出 {held_out:,} 行，因“最多行数”未使用 {num_left:,} 行。</translation>
     </message>
     <message>
         <source>Rows longer than the context length</source>
@@ -5761,6 +5761,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{text} 不是有效的 UTF-8 文本。</translation>
     </message>
     <message>
+        <source>{time}, by the run &quot;{run}&quot; with the same model and method</source>
+        <translation>{time}，依据使用相同模型和方法的训练“{run}”</translation>
+    </message>
+    <message>
         <source>{trained:,} training rows, {held_out:,} held out, {examples:,} examples in each epoch</source>
         <translation>训练 {trained:,} 行，留出 {held_out:,} 行，每轮 {examples:,} 个样本</translation>
     </message>
@@ -6527,8 +6531,8 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>修改权重、移除该文件，或少留出一些行。</translation>
     </message>
     <message>
-        <source>The groups of the evaluation split</source>
-        <translation>评估划分的分组</translation>
+        <source>The groups of the held-out rows</source>
+        <translation>留出数据的分组</translation>
     </message>
     <message>
         <source>Rows of a group are all trained or all held out, so the split needs a column that every row has, and at least two groups.</source>
@@ -6997,6 +7001,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Hindi</source>
         <translation>印地语</translation>
+    </message>
+    <message>
+        <source>Hold out {percent}%</source>
+        <translation>留出 {percent}%</translation>
     </message>
     <message>
         <source>Hungarian</source>
@@ -7693,6 +7701,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
+    </message>
+    <message>
+        <source>Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json</source>
+        <translation>用时：尚不清楚，因为此设备上还没有用这个模型和方法完成过训练。要测量一步：tunesmith check SPEC.json</translation>
+    </message>
+    <message>
+        <source>Time: not known, because the number of rows is not.</source>
+        <translation>用时：不清楚，因为行数未知。</translation>
+    </message>
+    <message>
+        <source>Time: {low} to {high}</source>
+        <translation>用时：{low} 到 {high}</translation>
     </message>
     <message>
         <source>To download: {missing} of {total}</source>
@@ -9591,6 +9611,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{kind}：{path} 在此期间消失了。</translation>
     </message>
     <message>
+        <source>{label}, cut at {num_tokens:,} tokens</source>
+        <translation>{label}，在 {num_tokens:,} 个词元处截断</translation>
+    </message>
+    <message>
         <source>{label}: right</source>
         <translation>{label}：对</translation>
     </message>
@@ -10727,6 +10751,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>预热</translation>
     </message>
     <message>
+        <source>Steps in which the learning rate rises from zero, so that the first step changes nothing. Empty takes 5 steps, a tenth of the run at most, and none in a run of fewer than 20 steps.</source>
+        <translation>学习率从零开始上升的步数，因此第一步不会改变任何东西。留空则为 5 步，最多占训练的十分之一，少于 20 步的训练不预热。</translation>
+    </message>
+    <message>
+        <source>5, fewer in short runs</source>
+        <translation>5，短训练更少</translation>
+    </message>
+    <message>
         <source>Seed</source>
         <translation>随机种子</translation>
     </message>
@@ -10747,16 +10779,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>评估数据</translation>
     </message>
     <message>
-        <source>Separate file for evaluation. Empty uses a share of the training data.</source>
-        <translation>单独的评估文件。留空则使用一部分训练数据。</translation>
+        <source>Separate file for evaluation (validation or test set). Empty holds out a share of the training data.</source>
+        <translation>单独的评估文件（验证集或测试集）。留空则从训练数据中留出一部分。</translation>
     </message>
     <message>
-        <source>Evaluation split</source>
-        <translation>评估比例</translation>
+        <source>Held-out share</source>
+        <translation>留出比例</translation>
     </message>
     <message>
-        <source>Share of the examples kept for evaluation when there is no separate file. 0 turns evaluation off.</source>
-        <translation>没有单独文件时留作评估的样本比例。0 表示不评估。</translation>
+        <source>Rows to hold out from training and evaluate on (validation or test set), when there is no separate file. 0 turns evaluation off.</source>
+        <translation>没有单独文件时，从训练数据中留出多少行用于评估（验证集或测试集）。0 表示不评估。</translation>
     </message>
     <message>
         <source>%</source>
@@ -10767,7 +10799,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>分组列</translation>
     </message>
     <message>
-        <source>Rows with the same value in this column, such as a customer or a document, are all trained or all held out. Use it when rows of a group give each other&apos;s answers away. Applies to the evaluation split only.</source>
+        <source>Rows with the same value in this column, such as a customer or a document, are all trained or all held out. Use it when rows of a group give each other&apos;s answers away. Applies to the held-out share only.</source>
         <translation>这一列的值相同的行（例如同一客户或同一文档）要么全部训练，要么全部留出。当同组的行会互相泄露答案时使用。仅用于按比例留出评估数据。</translation>
     </message>
     <message>
@@ -10803,16 +10835,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>示例提示词</translation>
     </message>
     <message>
-        <source>Questions that the model answers during training.</source>
-        <translation>训练途中让模型回答的问题。</translation>
-    </message>
-    <message>
         <source>Sample every</source>
         <translation>示例间隔</translation>
-    </message>
-    <message>
-        <source>Steps between samples. 0 takes them with each evaluation.</source>
-        <translation>两次示例之间的步数。0 表示每次评估时生成。</translation>
     </message>
     <message>
         <source>with each evaluation</source>
@@ -11027,8 +11051,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>量化</translation>
     </message>
     <message>
-        <source>Steps in which the learning rate rises from zero. At zero, the first step changes nothing.</source>
-        <translation>学习率从零逐步升高所用的步数。第一步的学习率为零，不会改变模型。</translation>
+        <source>Questions that the model answers during training. Held-out rows are asked without being named here: before and after training, and in between while that takes at most a tenth of the time.</source>
+        <translation>模型在训练中回答的问题。留出的数据行无需写在这里，也会被提问：训练前后各一次，训练中只要用时不超过十分之一也会提问。</translation>
+    </message>
+    <message>
+        <source>Steps between answers to the sample prompts. 0 takes them with each evaluation. Questions of held-out rows don&apos;t follow this setting.</source>
+        <translation>每隔多少步回答一次示例提示词。0 表示每次评估时回答。留出数据行的提问不受此设置影响。</translation>
     </message>
     <message>
         <source>auto uses the GPU if there is one. cpu, cuda or cuda:1 chooses a device, numbered as in nvidia-smi.</source>
@@ -13222,8 +13250,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 <context>
     <name>EvaluationPane</name>
     <message>
-        <source>This run holds out no rows, so there are no answers to compare. Set an evaluation split to see answers before and after training.</source>
-        <translation>这次训练没有留出数据行，因此没有可比较的回答。设置评估比例后，即可看到训练前后的回答。</translation>
+        <source>This run holds out no rows, so there are no answers to compare. Hold out a share to see answers before and after training.</source>
+        <translation>这次训练没有留出数据行，因此没有可比较的回答。设置留出比例后，即可看到训练前后的回答。</translation>
     </message>
     <message>
         <source>Answers to held-out rows appear here, before and after training, side by side.</source>
@@ -13244,14 +13272,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Save as PDF…</source>
         <translation>另存为 PDF…</translation>
-    </message>
-    <message>
-        <source>%1: right</source>
-        <translation>%1：对</translation>
-    </message>
-    <message>
-        <source>%1: wrong</source>
-        <translation>%1：错</translation>
     </message>
     <message>
         <source>After step %1</source>
@@ -13853,8 +13873,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>运行的名称</translation>
     </message>
     <message>
-        <source>Keep %1% of the examples for evaluation</source>
-        <translation>留出 %1% 的样本用于评估</translation>
+        <source>Hold out %1% of the rows for evaluation</source>
+        <translation>留出 %1% 的行用于评估</translation>
     </message>
     <message>
         <source>Evaluate on the file named in the settings</source>
@@ -15231,6 +15251,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>%1 / %2 GiB</translation>
     </message>
     <message>
+        <source>A rough estimate until data is chosen.</source>
+        <translation>选择数据之前只是粗略估计。</translation>
+    </message>
+    <message>
         <source>Planned for examples as long as the whole context. Check the plan to measure yours.</source>
         <translation>按占满整个上下文的样本估算。请检查计划，以实测你的数据。</translation>
     </message>
@@ -16239,6 +16263,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 <context>
     <name>SamplesList</name>
     <message>
+        <source>Right</source>
+        <translation>正确</translation>
+    </message>
+    <message>
+        <source>Wrong</source>
+        <translation>错误</translation>
+    </message>
+    <message>
         <source>No samples yet.</source>
         <translation>还没有生成示例。</translation>
     </message>
@@ -16253,6 +16285,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>before training</source>
         <translation>训练前</translation>
+    </message>
+    <message>
+        <source>Expected: %1</source>
+        <translation>预期：%1</translation>
     </message>
     <message>
         <source>cut at %1 tokens</source>
@@ -16276,6 +16312,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Samples of which step</source>
         <translation>显示哪一步的样例</translation>
+    </message>
+    <message>
+        <source>Held-out rows are asked before and after training, and in between while there is time for it.</source>
+        <translation>留出的数据行在训练前后会被提问，训练中有时间时也会提问。</translation>
     </message>
     <message>
         <source>All steps</source>
@@ -16368,8 +16408,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>必须是整数，不能是“%1”</translation>
     </message>
     <message>
-        <source>Must be a number such as 0.0002 or 2e-4, not “%1”</source>
-        <translation>必须是 0.0002 或 2e-4 这样的数，不能是“%1”</translation>
+        <source>Must be a number such as %1, not “%2”</source>
+        <translation>必须是数字，例如 %1，而不是“%2”</translation>
     </message>
     <message>
         <source>Must be a finite number</source>

@@ -19,8 +19,9 @@ from tunesmith_core.datafmt.formats import (
     is_wanted,
     to_messages,
 )
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.layouts import recognition, resolve_layout
-from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, Row, file_kind, read_rows
+from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
 from tunesmith_core.datafmt.sniffing import Sniffed, check_head, sniff
 
 __all__ = [

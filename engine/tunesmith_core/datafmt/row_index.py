@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from tunesmith_core import files
 from tunesmith_core.datafmt.encoding import HEAD_BYTES, UTF_8, WORKBOOK_MAGIC, open_bytes, read_head, text_encoding
-from tunesmith_core.datafmt.reading import Row, decode_row
+from tunesmith_core.datafmt.json_rows import Row, decode_row
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, packed, restored
 

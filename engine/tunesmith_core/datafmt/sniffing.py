@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
 from tunesmith_core.datafmt.formats import Layout, is_wanted, to_messages
+from tunesmith_core.datafmt.json_rows import BadRow, Row
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.parquet_footer import count_rows
-from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, BadRow, Row, file_kind, read_rows
+from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import SourceSpec
 

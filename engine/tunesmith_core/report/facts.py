@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunesmith_core.answered import Answered, forget_answers, take_answers, upto
+from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunStatus
 from tunesmith_core.verdict import Measured, Verdict, judge
@@ -22,7 +22,7 @@ class Facts:
         training, held_out: losses in nats per token.
         answers: to questions of held-out rows, in the order in which they were first asked.
         comparison: fields of the last event `comparison`.
-        samples: for each prompt the answers by step; that of step 0 is the base model's.
+        samples: for each prompt what the model wrote; nothing is expected of it.
         warnings: each once, in the order of their first coming.
         engine, setup: fields of the last events `hello` and `setup`.
     """
@@ -32,7 +32,7 @@ class Facts:
     held_out: Series = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
-    samples: dict[str, dict[int, str]] = field(default_factory=dict)
+    samples: dict[str, Answered] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
     engine: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
     setup: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
@@ -56,8 +56,11 @@ class Facts:
             case "comparison":
                 self.comparison = data
             case "sample" if _is_step(data.get("step")):
-                texts = self.samples.setdefault(str(data.get("prompt")), {})
-                texts[data["step"]] = str(data.get("text"))
+                prompt, step = str(data.get("prompt")), data["step"]
+                written = self.samples.setdefault(prompt, Answered(prompt, ""))
+                cut_at = data.get("cut_at_tokens")
+                written.texts[step] = str(data.get("text"))
+                written.cuts[step] = cut_at if isinstance(cut_at, int) else 0
             case "warning" if data.get("message"):
                 self.warnings.setdefault(data["message"])
 
@@ -67,8 +70,7 @@ class Facts:
         self.held_out = {each: loss for each, loss in self.held_out.items() if each <= step}
         self.comparison = {}
         self.answers = forget_answers(self.answers, step)
-        kept = {prompt: upto(texts, step) for prompt, texts in self.samples.items()}
-        self.samples = {prompt: texts for prompt, texts in kept.items() if texts}
+        self.samples = {each.prompt: each for each in forget_answers(list(self.samples.values()), step)}
 
 
 def _is_step(step: object) -> bool:

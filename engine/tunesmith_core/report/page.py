@@ -11,7 +11,9 @@ from typing import Any
 
 import tunesmith_core
 from tunesmith_core import evaluations, files, kernel_words, terminal, votes
+from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
+from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
 from tunesmith_core.plain_text import visible
 from tunesmith_core.redact import redact
@@ -65,7 +67,7 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
     body = "".join(
         (
             f"<h1>{_text(name)}</h1><p class=soft>{_text(made)}</p>",
-            f"<p class=verdict>{'<br>'.join(map(_text, _told(verdict)))}</p>",
+            f"<p class=verdict>{'<br>'.join(map(_text, verdict.told))}</p>",
             _section(Message("Loss"), _loss(facts)),
             _section(Message("Evaluation"), _evaluation(evaluations.newest(run))),
             _section(Message("Blind votes"), _votes(run)),
@@ -122,7 +124,7 @@ def _losses(facts: Facts) -> str:
     labels = (Message("step"), Message("held-out loss"), Message("perplexity"))
     head = "".join(f"<th>{_label(label)}</th>" for label in labels)
     rows = "".join(
-        f"<tr><td>{step}</td><td>{loss:.4f}</td><td>{_perplexity(loss)}</td></tr>"
+        f"<tr><td>{step}</td><td>{evaluations.shown('loss', loss)}</td><td>{_perplexity(loss)}</td></tr>"
         for step, loss in sorted(facts.held_out.items())
     )
     return f"<table><tr>{head}</tr>{rows}</table>" if rows else ""
@@ -168,10 +170,6 @@ def _votes(run: Run) -> str:
     return "".join(parts)
 
 
-def _told(verdict: Verdict) -> list[str]:
-    return [text for text in (verdict.sentence, verdict.evidence, verdict.advice) if text]
-
-
 def _answers(facts: Facts) -> str:
     """What the model answered to questions that it was not trained on."""
     if not facts.answers:
@@ -179,12 +177,7 @@ def _answers(facts: Facts) -> str:
         return f"<p class=soft>{_text(words)}</p>"
     parts = []
     for asked in facts.answers:
-        now = Message("step {step}", step=asked.last_step)
-        labels = (
-            _judged(Message("before training"), asked.right.get(0)),
-            _judged(now, asked.right.get(asked.last_step)) if asked.last_step else None,
-            Message("expected"),
-        )
+        labels = (_at(asked, 0), _at(asked, asked.last_step) if asked.last_step else None, Message("expected"))
         texts = (asked.before, asked.now, asked.expected)
         rows = "".join(
             f"<tr><td class=soft>{_label(label)}</td><td class=text>{_text(text)}</td></tr>"
@@ -195,21 +188,25 @@ def _answers(facts: Facts) -> str:
     return "".join(parts)
 
 
-def _judged(label: Message, is_right: bool | None) -> Message:
-    if is_right is None:
-        return label
-    return Message("{label}: right", label=label) if is_right else Message("{label}: wrong", label=label)
+def _at(asked: Answered, step: int) -> Message:
+    """Return at which step a text was written, whether it is right and where it was cut."""
+    label = Message("step {step}", step=step) if step else Message("before training")
+    if (is_right := asked.right.get(step)) is not None:
+        label = Message("{label}: right", label=label) if is_right else Message("{label}: wrong", label=label)
+    if cut_at := asked.cuts.get(step):
+        label = Message("{label}, cut at {num_tokens:,} tokens", label=label, num_tokens=cut_at)
+    return label
 
 
 def _samples(facts: Facts) -> str:
     parts = []
-    for prompt, texts in facts.samples.items():
+    for written in facts.samples.values():
         rows = "".join(
-            f"<tr><td class=soft>{_label(Message('step {step}', step=step) if step else Message('before training'))}"
-            f"</td><td class=text>{_text(texts[step][:MAX_ANSWER_CHARACTERS])}</td></tr>"
-            for step in sorted({min(texts), max(texts)})
+            f"<tr><td class=soft>{_label(_at(written, step))}</td>"
+            f"<td class=text>{_text(written.texts[step][:MAX_ANSWER_CHARACTERS])}</td></tr>"
+            for step in sorted({min(written.texts), max(written.texts)})
         )
-        parts.append(f"<h3>{_text(prompt[:MAX_ANSWER_CHARACTERS])}</h3><table>{rows}</table>")
+        parts.append(f"<h3>{_text(written.prompt[:MAX_ANSWER_CHARACTERS])}</h3><table>{rows}</table>")
     return "".join(parts)
 
 
@@ -260,16 +257,20 @@ def _sources(setup: dict[str, Any]) -> list[tuple[str, object]]:  # Any: JSON va
 
 def _settings(spec: RunSpec) -> list[tuple[str, object]]:
     return [
-        (setting.declaration.label, _shown(setting.get(spec), setting.declaration.zero))
+        (setting.declaration.label, _shown(setting.get(spec), setting.declaration))
         for setting in told_settings(spec)
     ]
 
 
-def _shown(value: object, zero: str) -> object:
+def _shown(value: object, declaration: Declaration) -> object:
     if isinstance(value, bool):
         return Message("yes") if value else Message("no")
-    if zero and value == 0:
-        return Message(zero)
+    if value is None and declaration.unset:
+        return Message(declaration.unset)
+    if declaration.zero and value == 0:
+        return Message(declaration.zero)
+    if declaration.unit == "%":
+        return f"{value:g}%"
     if isinstance(value, str):
         return CHOICE_WORDS.get(value, value)
     return joined(value, LISTED) if isinstance(value, list) else value

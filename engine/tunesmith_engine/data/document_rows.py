@@ -19,7 +19,7 @@ from tunesmith_core.datafmt.encoding import (
     parse_error,
     row_error,
 )
-from tunesmith_core.datafmt.reading import BadRow
+from tunesmith_core.datafmt.json_rows import BadRow
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, phrase
 

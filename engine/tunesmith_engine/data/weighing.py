@@ -195,7 +195,7 @@ def planned_notes(spec: RunSpec, num_rows: Sequence[int] | None) -> dict[str, st
         return notes
     # Beside the number of all rows, that of an epoch would look like a mistake.
     read = Message(
-        'Rows in the files: {num:,}. Kept for evaluation: {held_out:,}. Left out by "Most rows": {num_left:,}.',
+        'Rows in the files: {num:,}. Held out: {held_out:,}. Left out by "Most rows": {num_left:,}.',
         num=sum(num_rows),
         held_out=sum(held_out),
         num_left=num_left,

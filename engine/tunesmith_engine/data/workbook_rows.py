@@ -13,7 +13,8 @@ from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, Shee
 from tunesmith_core.datafmt import Row
 from tunesmith_core.datafmt.encoding import MAX_NAME, DataFile, parse_error, row_error, text_problem
 from tunesmith_core.datafmt.formats import MAX_LISTED
-from tunesmith_core.datafmt.reading import BadRow, header_names, header_problem
+from tunesmith_core.datafmt.json_rows import BadRow
+from tunesmith_core.datafmt.reading import header_names, header_problem
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined, phrase

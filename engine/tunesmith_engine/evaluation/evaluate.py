@@ -68,7 +68,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
         raise TunesmithError(
             "usage",
             "The run {run} holds out no rows.",
-            hint="Name a file of rows to measure on, or train again with an evaluation split.",
+            hint="Name a file of rows to measure on, or hold out a share of them and train again.",
             run=run.id,
         )
     tokenizer = trained.tokenizer(folder)

@@ -13,7 +13,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -51,8 +51,9 @@ class Metric:
 
 
 def normalized(text: str) -> str:
-    """Return a text in lower case without punctuation, articles and superfluous space."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    """Return a text in lower case without punctuation, articles and superfluous space; an article alone stays."""
+    plain = text.lower().translate(_PUNCTUATION)
+    return " ".join((_ARTICLES.sub(" ", plain).strip() or plain).split())
 
 
 def tokens(text: str) -> list[str]:
@@ -141,17 +142,41 @@ def json_equal(answer: str, expected: str) -> float:
         return 0.0
 
 
+def is_article(text: str) -> bool:
+    """Return whether a text is a word that says nothing elsewhere, such as the A of A, B, C and D."""
+    return _ARTICLES.fullmatch(normalized(text)) is not None
+
+
+def _is_at_an_end(answer: str, expected: str) -> float:
+    given, wanted = (text.translate(_PUNCTUATION).split() for text in (answer, expected))
+    return float(wanted in (given[:1], given[-1:]))
+
+
 def chosen(answer: str, expected: str) -> float:
-    """Return 1 where an answer begins with the expected choice, and goes on with another word at most."""
+    """Return 1 where an answer begins with the expected choice; an article may also be its last word."""
+    if is_article(expected):
+        return _is_at_an_end(answer, expected)
     given, wanted = tokens(answer), tokens(expected)
     return float(bool(wanted) and given[: len(wanted)] == wanted)
 
 
 def holds(answer: str, expected: str) -> float:
-    """Return 1 where the expected words stand in an answer, one after the other."""
+    """Return 1 where the expected words stand in an answer, one after the other; an article first or last."""
+    if is_article(expected):
+        return _is_at_an_end(answer, expected)
     given, wanted = tokens(answer), tokens(expected)
     places = range(len(given) - len(wanted) + 1)
     return float(bool(wanted) and any(given[place : place + len(wanted)] == wanted for place in places))
+
+
+def alone(score: Callable[[str, str], float], choices: Collection[str]) -> Callable[[str, str], float]:
+    """Return a way to compare by which an answer that holds another of the choices as well is wrong."""
+
+    def judged(answer: str, expected: str) -> float:
+        others = (choice for choice in choices if not is_article(choice) and not holds(expected, choice))
+        return 0.0 if any(holds(answer, choice) for choice in others) else score(answer, expected)
+
+    return judged
 
 
 def metrics_for(expected: Sequence[str]) -> list[Metric]:
@@ -168,7 +193,7 @@ def metrics_for(expected: Sequence[str]) -> list[Metric]:
     is_choice = 1 < len(choices) <= MOST_CHOICES and len(choices) * ROWS_PER_CHOICE <= len(expected)
     if is_choice and max(lengths) <= MOST_CHOICE_TOKENS:
         reason = Message("the expected answers are {count} choices", count=len(choices))
-        return [Metric("choice", reason, chosen), *texts]
+        return [Metric("choice", reason, alone(chosen, choices)), *texts]
     return texts
 
 
@@ -179,7 +204,11 @@ def right_or_wrong(expected: Sequence[str]) -> Callable[[str, str], float] | Non
     best = metrics_for(expected)[0]
     if best.name in RIGHT_OR_WRONG:
         return best.score
-    return holds if max(len(tokens(text)) for text in expected) <= NAME_TOKENS else None
+    if max(len(tokens(text)) for text in expected) > NAME_TOKENS:
+        return None
+    choices = {normalized(text) for text in expected}
+    are_choices = len(choices) < len(expected) and len(choices) <= MOST_CHOICES
+    return alone(holds, choices) if are_choices else holds
 
 
 def _for_texts(expected: Sequence[str], are_short: bool) -> list[Metric]:

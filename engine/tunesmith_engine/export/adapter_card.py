@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tunesmith_core.evaluations import LOSS_HELP
+from tunesmith_core.declared import Declaration
+from tunesmith_core.evaluations import LOSS_HELP, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.spec import RunSpec, told_settings
 
@@ -54,7 +55,7 @@ tags: [{kind.lower()}, tunesmith]
 A {kind} adapter, trained with Tunesmith for {step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-- Licence of the base model: {base_model_license(model_folder)}; it holds for the adapter too
+- License of the base model: {base_model_license(model_folder)}; it holds for the adapter too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
 
@@ -98,19 +99,23 @@ def losses_line(before: float | None, after: float | None) -> str:
     """Return the line of a card about the loss on held-out rows, in nats per token; None where it was not measured."""
     if before is None or after is None:
         return "No held-out loss was measured.\n"
-    return f"Held-out loss: {before:.4f} before, {after:.4f} after. {LOSS_HELP.template}\n"
+    return f"Held-out loss: {shown('loss', before)} before, {shown('loss', after)} after. {LOSS_HELP.template}\n"
 
 
 def settings_table(spec: RunSpec) -> str:
     """Return the settings of a run that a card shows, as a table of Markdown."""
     rows = "\n".join(
-        f"| {setting.declaration.label} | {_shown(setting.get(spec))} |"
+        f"| {setting.declaration.label} | {_shown(setting.get(spec), setting.declaration)} |"
         for setting in told_settings(spec)
     )
     return f"| setting | value |\n|---|---|\n{rows}"
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, declaration: Declaration) -> str:
+    if value is None:
+        return declaration.unset
+    if declaration.unit == "%":
+        return f"{value:g}%"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(value) if isinstance(value, list) else str(value)

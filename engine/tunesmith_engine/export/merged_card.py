@@ -88,7 +88,7 @@ tags: [tunesmith]
 The base model with an adapter merged into its weights, trained with Tunesmith for {trained.step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-- Licence of the base model: {licence}; it holds for this model too
+- License of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
 

@@ -72,7 +72,8 @@ class StepPlan:
 
     def learning_rate_factor(self, step: int) -> float:
         """Return the share of the top learning rate for a step, counted from 0, as transformers defines it."""
-        warmup, total = self.schedule.warmup_steps, self.total_steps
+        total = self.total_steps
+        warmup = self.schedule.num_warmup_steps(total)
         if step < warmup:
             return step / warmup
         if self.schedule.scheduler == "constant":

@@ -11,6 +11,7 @@ from tunesmith_core.verdict import Verdict
 from tunesmith_gui.dashboard.banners import next_actions
 from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
 from tunesmith_gui.dashboard.model import DashboardModel
+from tunesmith_gui.dashboard.samples_list import marks
 from tunesmith_gui.dashboard.votes_card import VotesCard
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number
@@ -18,6 +19,7 @@ from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.status_chip import StatusChip
 
 _LETTERS = 2000
 _ENDED = (RunState.FINISHED, RunState.STOPPED)
@@ -79,8 +81,8 @@ class EvaluationPane(QWidget):
     def _words_without(self, model: DashboardModel) -> str:
         if model.setup.get("num_eval_rows") == 0:
             return self.tr(
-                "This run holds out no rows, so there are no answers to compare. Set an evaluation split to see "
-                "answers before and after training."
+                "This run holds out no rows, so there are no answers to compare. Hold out a share to see answers "
+                "before and after training."
             )
         if model.status.state.live:
             return self.tr("Answers to held-out rows appear here, before and after training, side by side.")
@@ -97,11 +99,6 @@ class EvaluationPane(QWidget):
         card.body.addWidget(FlowRow([button(words, act, parent=card) for words, act in actions], card))
         return card
 
-    def _judged(self, title: str, is_right: bool | None) -> str:
-        if is_right is None:
-            return title
-        return fill(self.tr("%1: right") if is_right else self.tr("%1: wrong"), title)
-
     def _answers_card(self, asked: Answered, parent: QWidget) -> Card:
         card = Card(parent=parent)
         card.setAccessibleName(asked.prompt[:_LETTERS])
@@ -111,14 +108,17 @@ class EvaluationPane(QWidget):
         grid.setHorizontalSpacing(SPACE * 2)
         grid.setVerticalSpacing(SPACE // 2)
         now = fill(self.tr("After step %1"), number(asked.last_step)) if asked.last_step else self.tr("After training")
-        texts = (
-            (self._judged(self.tr("Before"), asked.right.get(0)), asked.before),
-            (self._judged(now, asked.right.get(asked.last_step) if asked.last_step else None), asked.now),
-            (self.tr("Expected"), asked.expected),
+        last = asked.last_step or None
+        texts: tuple[tuple[str, str | None, list[StatusChip]], ...] = (
+            (self.tr("Before"), asked.before, marks(asked.right.get(0), asked.cuts.get(0, 0), card)),
+            (now, asked.now, marks(asked.right.get(last), asked.cuts.get(last, 0), card) if last else []),
+            (self.tr("Expected"), asked.expected, []),
         )
-        for place, (title, text) in enumerate(texts):
+        for place, (title, text, chips) in enumerate(texts):
             grid.setColumnStretch(place, 1)
-            grid.addWidget(SafeLabel(title, tone="muted", parent=card), 0, place)
+            head = SafeLabel(title, tone="muted", parent=card)
+            # Marks that have no room beside the title stand below it.
+            grid.addWidget(FlowRow((head, *chips), card) if chips else head, 0, place)
             shown = self.tr("Not asked yet") if text is None else text or self.tr("(empty)")
             tone = "text" if text else "muted"
             label = SafeLabel(shown, tone=tone, wrap=True, selectable=True, most=_LETTERS, parent=card)

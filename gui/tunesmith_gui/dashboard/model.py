@@ -100,12 +100,20 @@ def _pack_one(events: Sequence[Event]) -> EventBatch:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A text the model wrote at a step; `cut_at` tokens it was cut, 0 where the model ended it."""
+    """A text the model wrote at a step.
+
+    Attributes:
+        cut_at: tokens at which it was cut, 0 where the model ended it.
+        expected: what the data answers, "" where nothing is expected.
+        is_right: whether it is that; None where it is a matter of wording.
+    """
 
     step: int
     prompt: str
     text: str
     cut_at: int = 0
+    expected: str = ""
+    is_right: bool | None = None
 
 
 @dataclass(slots=True)
@@ -231,7 +239,7 @@ class DashboardModel:
         tokens = self.steps.last("tokens") if len(self.steps) else 0.0
         row = (step, event.t, tokens, loss)
         self.evals.extend(np.array([row], dtype=np.float64))
-        shown = translate("RunLog", "not a number") if loss is None else number(loss, 4)
+        shown = translate("RunLog", "not a number") if loss is None else number(loss, 3)
         self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
 
     def _on_answers(self, event: Event) -> None:
@@ -293,7 +301,9 @@ class DashboardModel:
             return self.samples
         steps = sorted({step for each in self.answers for step in each.texts})
         return [
-            Sample(step, each.prompt, each.texts[step], each.cuts.get(step, 0))
+            Sample(
+                step, each.prompt, each.texts[step], each.cuts.get(step, 0), each.expected, each.right.get(step)
+            )
             for step in steps
             for each in reversed(self.answers)
             if step in each.texts

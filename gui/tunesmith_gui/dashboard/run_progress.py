@@ -16,7 +16,7 @@ from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _END_TONES = {
-    RunState.FINISHED: "ok",
+    RunState.FINISHED: "neutral",
     RunState.FAILED: "error",
     RunState.INTERRUPTED: "warn",
     RunState.STOPPED: "neutral",

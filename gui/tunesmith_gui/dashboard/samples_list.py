@@ -10,13 +10,25 @@ from tunesmith_gui.dashboard.model import Sample
 from tunesmith_gui.plain_text import paragraphs
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill, number
+from tunesmith_gui.tr import fill, number, translate
 from tunesmith_gui.widgets.card import line
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 _EXCERPT_LINES = 7
 _SAMPLE_LETTERS = 20_000
+
+
+def marks(is_right: bool | None, cut_at: int, parent: QWidget) -> list[StatusChip]:
+    """Chips beside an answer: right or wrong where anybody can tell, and after how many tokens it was cut."""
+    chips = []
+    if is_right is not None:
+        words = translate("SamplesList", "Right") if is_right else translate("SamplesList", "Wrong")
+        chips.append(StatusChip(words, "ok" if is_right else "warn", parent=parent))
+    if cut_at:
+        cut = fill(translate("SamplesList", "cut at %1 tokens"), number(cut_at))
+        chips.append(StatusChip(cut, "warn", parent=parent))
+    return chips
 
 
 class _Excerpt(SafeLabel):
@@ -105,9 +117,8 @@ class SamplesList(QWidget):
         row.setSpacing(SPACE)
         at = fill(self.tr("step %1"), sample.step) if sample.step else self.tr("before training")
         row.addWidget(StatusChip(at, "neutral", icon_name="sample", parent=parent))
-        if sample.cut_at:
-            cut = fill(self.tr("cut at %1 tokens"), number(sample.cut_at))
-            row.addWidget(StatusChip(cut, "warn", parent=parent))
+        for chip in marks(sample.is_right, sample.cut_at, parent):
+            row.addWidget(chip)
         row.addWidget(ElidedLabel(sample.prompt, tone="muted", parent=parent), 1)
         column.addLayout(row)
         short, text = self._short, sample.text
@@ -116,3 +127,8 @@ class SamplesList(QWidget):
             if short
             else SafeLabel(text, wrap=True, selectable=True, most=_SAMPLE_LETTERS, parent=parent)
         )
+        if sample.expected and not short:
+            expected = fill(self.tr("Expected: %1"), sample.expected)
+            column.addWidget(
+                SafeLabel(expected, tone="muted", wrap=True, selectable=True, most=_SAMPLE_LETTERS, parent=parent)
+            )

@@ -50,9 +50,17 @@ class SamplesPane(QWidget):
         self.steps.currentIndexChanged.connect(lambda _place: self._show_samples())
         self._samples: list[Sample] = []
         self._live = False
+        self.rhythm = SafeLabel(
+            self.tr("Held-out rows are asked before and after training, and in between while there is time for it."),
+            role="caption",
+            tone="muted",
+            wrap=True,
+            parent=self,
+        )
         self.list = SamplesList(max_shown=MAX_SHOWN, parent=self)
         for widget in (self._asking, self.words):
             column.addWidget(widget)
+        column.addWidget(self.rhythm)
         column.addWidget(self.steps, 0, Qt.AlignmentFlag.AlignLeft)
         column.addWidget(self.list)
         self._waiting = False
@@ -69,6 +77,7 @@ class SamplesPane(QWidget):
         self.words.set_tone(tone)
         self.words.setVisible(bool(text))
         self._samples, self._live = model.written(), state.live
+        self.rhythm.setVisible(bool(self._samples) and not model.samples)
         self._offer_steps()
         self._show_samples()
 

@@ -98,7 +98,9 @@ class SettingsUsedTable(_Table):
             shown = f"{words} {core_text(unit)}".strip() if words else ""
             if value in ("auto", ["auto"]) and used.get(setting.path):
                 shown = f"{shown} ({value_text(used[setting.path])})"
-            note = "" if same else self._note(value_text(default))
+            unset = core_text(setting.declaration.unset)
+            shown = unset if value is None and unset else shown
+            note = "" if same else self._note(value_text(default) or unset)
             item = tree_item([core_text(setting.declaration.label), shown or "–", note])
             set_item_tip(item, 1, shown)
             if not same:

@@ -10,7 +10,7 @@ from PySide6.QtCore import QItemSelectionModel, QItemSelectionRange, QSize, Qt, 
 from PySide6.QtGui import QKeySequence, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QAbstractItemView, QSplitter, QTableView, QVBoxLayout, QWidget
 
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.data.copy_name import ask_for_copy
 from tunesmith_gui.data.find_bar import FindBar

@@ -7,7 +7,7 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_core.data_library import REVIEWED
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_gui.data.grid import Grid
 from tunesmith_gui.data.reviewed import Reviewed
 from tunesmith_gui.data.rows import is_kept, is_made

@@ -10,7 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QPlainTextEdit, QVBoxLayout, QWidget
 
-from tunesmith_core.datafmt.reading import Row, decode_row
+from tunesmith_core.datafmt.json_rows import Row, decode_row
 from tunesmith_gui.data.hits import Span, hit_format, hits, wrong_format
 from tunesmith_gui.data.row_problems import RowProblem, RowProblems
 from tunesmith_gui.data.rows import ShownRow

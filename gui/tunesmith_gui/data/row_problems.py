@@ -9,7 +9,7 @@ from typing import Any
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_gui.data.hits import Span
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill

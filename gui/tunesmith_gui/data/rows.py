@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from PySide6.QtCore import QObject, Signal
 
 from tunesmith_core.data_library import REVIEWED, SYNTHETIC
-from tunesmith_core.datafmt.reading import READ_BY_ENGINE, Row
+from tunesmith_core.datafmt.json_rows import Row
+from tunesmith_core.datafmt.reading import READ_BY_ENGINE
 from tunesmith_core.datafmt.row_index import RowIndex, holds, read_line
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, said

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.errors import wrap
 from tunesmith_core.operations.kind import AbsolutePath, Kind
 from tunesmith_core.operations.kinds.data import SAVE_DATA, SaveDataSpec

@@ -23,7 +23,8 @@ _LOOKS = {
     RunState.PAUSED: StateLook("warn", "pause"),
     RunState.STOPPING: StateLook("warn", "stop"),
     RunState.FINALIZING: StateLook("accent", "checkpoint"),
-    RunState.FINISHED: StateLook("ok", "check-circle"),
+    # Whether what came of it is good, the verdict says.
+    RunState.FINISHED: StateLook("neutral", "check-circle"),
     RunState.STOPPED: StateLook("neutral", "stop"),
     RunState.FAILED: StateLook("error", "error"),
     RunState.INTERRUPTED: StateLook("warn", "warning"),

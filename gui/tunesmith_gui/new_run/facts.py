@@ -14,20 +14,19 @@ from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from tunesmith_core import environments, held_out, model_library, paths, presets
+from tunesmith_core import environments, held_out, measured, model_library, paths, presets
 from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.measured import Measured
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run import measured
 from tunesmith_gui.new_run.form import SOURCES, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
 from tunesmith_gui.new_run.lengths_look import LengthsLook
-from tunesmith_gui.new_run.measured import Measured
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
 Result = TypeVar("Result")
@@ -61,6 +60,7 @@ class PlanFacts:
         notes: what a person should know of the settings, and what reading the data showed.
         lengths: how long examples are, as a preview counted them.
         longest_tokens: length of the longest, where it was measured.
+        hold_out_percent: share to hold out instead, where too few rows are.
         pace_of: name of the run by which the time is told; "" where a check or the same run told it.
     """
 
@@ -71,6 +71,7 @@ class PlanFacts:
     lengths: tuple[Mapping[str, int], ...] = ()
     longest_tokens: int | None = None
     pace_of: str = ""
+    hold_out_percent: float | None = None
 
     def num_longer(self, num_tokens: int) -> int | None:
         """At least how many examples are longer than so many tokens; None where nobody has measured them."""
@@ -459,8 +460,7 @@ def make_plan(
     if suggest and device.device == "cuda":
         changes = dict(presets.suggest(card, device, spec))
     found = known.measured if known.measured != UNMEASURED else measured.by_run(spec, device)
-    pace = None if found.step_s else measured.pace_of(spec, device)
-    step_s = pace.step_s(spec, known.num_rows, known.row_tokens) if pace else found.step_s
+    step_s, pace_of = measured.step_time(spec, device, found, known.num_rows, known.row_tokens)
     with contextlib.suppress(UserError):
         estimate = plan(
             spec,
@@ -473,7 +473,9 @@ def make_plan(
         )
         notes = (warmup_note(spec, estimate.total_steps), held_out.note(spec, known.num_rows))
         told = tuple(note for note in notes if note)
-        return PlanFacts(estimate, device, found.peak_bytes, told, pace_of=pace.run if pace else ""), changes
+        advised = held_out.advised_percent(spec, known.num_rows)
+        facts = PlanFacts(estimate, device, found.peak_bytes, told, pace_of=pace_of, hold_out_percent=advised)
+        return facts, changes
     return None, changes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
 from tunesmith_core import held_out
@@ -12,6 +13,7 @@ from tunesmith_gui.new_run.form import EVALUATION_PERCENT, GROUPS, NewRunForm
 from tunesmith_gui.new_run.setting_text import number_text
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tr import core_text, fill, translate
+from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import Field
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -20,7 +22,7 @@ COMBO_LETTERS = 16
 
 
 class GoalCard(Card):
-    """Evaluation split and its groups, early stopping and name."""
+    """Share of held-out rows and its groups, early stopping and name."""
 
     def __init__(self, form: NewRunForm, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("GoalCard", "Goal and name"), parent=parent)
@@ -37,6 +39,10 @@ class GoalCard(Card):
         self.held_out = SafeLabel(role="caption", tone="warn", wrap=True, parent=self)
         self.held_out.hide()
         self.body.addWidget(self.held_out)
+        self.hold_out = button("", self._hold_out_more, kind="link", parent=self)
+        self.hold_out.hide()
+        self.body.addWidget(self.hold_out, 0, Qt.AlignmentFlag.AlignLeft)
+        self._advised: float | None = None
         self.groups = QComboBox(self)
         self.groups.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.groups.setMinimumContentsLength(COMBO_LETTERS)
@@ -54,7 +60,7 @@ class GoalCard(Card):
         form = self._form
         own_file = bool(form.value("evaluation.path"))
         percent = form.value("evaluation.percent") or EVALUATION_PERCENT
-        words = fill(self.tr("Keep %1% of the examples for evaluation"), number_text(percent))
+        words = fill(self.tr("Hold out %1% of the rows for evaluation"), number_text(percent))
         self.evaluation.setText(self.tr("Evaluate on the file named in the settings") if own_file else words)
         self.evaluation.setAccessibleName(self.evaluation.text())
         self.evaluation.setChecked(own_file or form.keeps_evaluation_split)
@@ -66,10 +72,18 @@ class GoalCard(Card):
             self.name.setText(form.name)
 
     def show_num_rows(self, num_rows: int | None) -> None:
-        """Says where so many rows of data are too few for the share that is held out."""
+        """Says where so many rows of data are too few for the share that is held out, and offers a larger one."""
         note = held_out.note(self._form.spec, num_rows)
         self.held_out.setText(core_text(note) if note else "")
         self.held_out.setVisible(note is not None)
+        self._advised = held_out.advised_percent(self._form.spec, num_rows)
+        self.hold_out.setVisible(self._advised is not None)
+        if self._advised is not None:
+            self.hold_out.setText(core_text(held_out.action(self._advised)))
+            self.hold_out.setAccessibleName(self.hold_out.text())
+
+    def _hold_out_more(self) -> None:
+        self._form.set_value("evaluation.percent", self._advised)
 
     def show_columns(self, columns: Sequence[str]) -> None:
         """Offers the columns of the data as groups; a row of one column has none."""

@@ -18,6 +18,7 @@ class NumberBox(QAbstractSpinBox):
     Args:
         whole: steps are 1; else they are a tenth of the number's order of magnitude.
         zero: what 0 stands for, shown in its place until somebody comes to change it; "" where 0 is an amount.
+        unset: what no number stands for, shown where there is none.
 
     Signals:
         text_changed: the person typed or stepped.
@@ -25,10 +26,11 @@ class NumberBox(QAbstractSpinBox):
 
     text_changed = Signal(str)
 
-    def __init__(self, *, whole: bool, zero: str = "", parent: QWidget | None = None) -> None:
+    def __init__(self, *, whole: bool, zero: str = "", unset: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._whole, self._zero = whole, zero
         self.lineEdit().setTextMargins(SPACE - 2, 0, 0, 0)
+        self.lineEdit().setPlaceholderText(unset)
         self.lineEdit().textEdited.connect(self.text_changed)
 
     def set_text(self, text: str) -> None:

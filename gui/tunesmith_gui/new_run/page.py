@@ -45,10 +45,12 @@ OF_THE_HUB = frozenset({"hub-gated-401", "hub-not-found", "hub-owner-changed", "
 SIDE_WIDTH_PX = 320
 FORM_MIN_WIDTH_PX = 420
 FORM_MAX_WIDTH_PX = 780
+NOTICES_SHARE = 0.4
+"""Of the page's height that notices may take; longer ones scroll."""
 
 
-class _PlanScroll(QScrollArea):
-    """As high as the plan where there is room."""
+class _FittingScroll(QScrollArea):
+    """As high as what it holds where there is room."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -60,19 +62,20 @@ class _PlanScroll(QScrollArea):
         holder = QWidget()
         self._column = QVBoxLayout(holder)
         self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(SPACE)
         self._column.addStretch(1)
         self.setWidget(holder)
 
     def hold(self, card: QWidget) -> None:
-        """Takes the plan in."""
+        """Takes a widget in, above the others."""
         self._column.insertWidget(0, card)
 
     def sizeHint(self) -> QSize:
-        """What the plan needs at this width."""
+        """What is held needs at this width."""
         return QSize(self._column.sizeHint().width(), self._column.totalHeightForWidth(self.width()))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Follows the plan's height."""
+        """Follows the height of what is held."""
         if event.type() == QEvent.Type.LayoutRequest:
             self.updateGeometry()
         return super().eventFilter(watched, event)
@@ -158,8 +161,6 @@ class NewRunPage(Page):
         (self._form_scroll,) = form_host.findChildren(QScrollArea)
         words = self.tr("Choose a model, data and a preset. The rest is already set.")
         self.header = PageHeader(self.tr("New run"), words, parent=self)
-        self.banners = QVBoxLayout()
-        self.banners.setSpacing(SPACE)
         self.model_picker = ModelPicker(parent=self)
         self.data_picker = DataPicker(parent=self)
         self.sources_card = SourcesCard(self.form, parent=self)
@@ -169,7 +170,6 @@ class NewRunPage(Page):
         self.sources_card.weighed.connect(self._show_start)
         self.goal_card = GoalCard(self.form, parent=self)
         self.form_column.addWidget(self.header)
-        self.form_column.addLayout(self.banners)
         self._tiles = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._tiles.setSpacing(SPACE * 2)
         self._tiles.addWidget(self.model_picker, 1)
@@ -180,7 +180,7 @@ class NewRunPage(Page):
         self.form_column.addStretch(1)
         self.plan_card = PlanCard()
         self.start_bar = StartBar()
-        self._plan_scroll = _PlanScroll(self)
+        self._plan_scroll = _FittingScroll(self)
         self._side = QWidget(self)
         self._side_column = QVBoxLayout(self._side)
         self._side_column.setContentsMargins(0, SPACE * 3, SPACE * 3, SPACE * 3)
@@ -194,11 +194,27 @@ class NewRunPage(Page):
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(0)
         self._grid.setHorizontalSpacing(SPACE)  # between the form's scroll bar and the plan
-        self._grid.addWidget(form_host, 0, 0)
+        self._grid.addWidget(self._with_notices(form_host), 0, 0)
         self._grid.addWidget(self._side, 0, 1)
         self._grid.addWidget(self._foot, 1, 0)
         self._grid.setColumnStretch(0, 1)
         self._grid.setRowStretch(0, 1)
+
+    def _with_notices(self, form_host: QWidget) -> QWidget:
+        """The form with room for notices below it: one that comes moves nothing that is about to be clicked."""
+        holder = QWidget(self)
+        column = QVBoxLayout(holder)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(form_host, 1)
+        self._notices = QWidget(holder)
+        inner = QVBoxLayout(self._notices)
+        inner.setContentsMargins(SPACE * 3, SPACE, SPACE * 3, SPACE)
+        self.banners = _FittingScroll(self._notices)
+        inner.addWidget(self.banners)
+        self._notices.hide()
+        column.addWidget(self._notices)
+        return holder
 
     def _bind(self) -> None:
         form, actions = self.form, self.actions_
@@ -249,6 +265,7 @@ class NewRunPage(Page):
         wide = self.width() >= (FORM_MIN_WIDTH_PX + SIDE_WIDTH_PX) * scale
         side_px = round(SIDE_WIDTH_PX * scale) + SPACE * 3
         self._side.setFixedWidth(side_px)
+        self.banners.setMaximumHeight(round(self.height() * NOTICES_SHARE))
         self._arrange_tiles(self.width() - (side_px if wide else 0) - SPACE * 7)
         if wide is self._side_by_side:
             return
@@ -425,7 +442,7 @@ class NewRunPage(Page):
         facts = self.facts.plan
         self.model_picker.show_fit(facts)
         if facts is not None:
-            self.plan_card.show_plan(facts)
+            self.plan_card.show_plan(facts, has_data=bool(self.form.value(DATA).strip()))
         elif self.form.problems():
             self.plan_card.show_nothing(self.tr("The plan appears once every setting is valid."))
         elif self.form.surroundings.data_broken:
@@ -443,9 +460,7 @@ class NewRunPage(Page):
         actions = [(self.tr("Copy diagnostics"), lambda: self.actions_.show_diagnostics(error))]
         if error.code in OF_THE_HUB:
             actions.insert(0, (self.tr("Open in Models"), self._open_library))
-        banner = error_banner(error, actions=tuple(actions), parent=self)
-        self._put_banner("error", banner)
-        QTimer.singleShot(0, banner, lambda: self._form_scroll.ensureWidgetVisible(banner))
+        self._put_banner("error", error_banner(error, actions=tuple(actions), parent=self))
         self._show_start()
 
     def _open_library(self) -> None:
@@ -458,7 +473,10 @@ class NewRunPage(Page):
             old.deleteLater()
         if banner is not None:
             self._banner_slots[slot] = banner
-            self.banners.addWidget(banner)
+            banner.dismissed.connect(lambda: self._put_banner(slot, None))
+            self.banners.hold(banner)
+            self.banners.verticalScrollBar().setValue(0)
+        self._notices.setVisible(bool(self._banner_slots))
 
     def reveal_setting(self, path: str) -> None:
         """Opens the list of settings at one of them."""

@@ -8,6 +8,7 @@ from typing import Any
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
+from tunesmith_core import held_out
 from tunesmith_core.planner import Saving
 from tunesmith_gui.models.model_words import verdict_words
 from tunesmith_gui.new_run.facts import PlanFacts
@@ -86,6 +87,9 @@ class PlanCard(Card):
         self._column.setSpacing(SPACE + SPACE // 2)
         self.notes = SafeLabel(tone="warn", wrap=True, selectable=True, parent=self._content)
         self._column.addWidget(self.notes)
+        self.hold_out = button("", self._hold_out_more, kind="link", parent=self._content)
+        self._column.addWidget(self.hold_out, 0, Qt.AlignmentFlag.AlignLeft)
+        self._hold_out_percent: float | None = None
         self.meter = FitMeter(self.tr("Memory plan"), parent=self._content)
         self._column.addWidget(self.meter)
         self._parts = QGridLayout()
@@ -137,8 +141,8 @@ class PlanCard(Card):
         self._content.hide()
         self.device.setText(words)
 
-    def show_plan(self, facts: PlanFacts) -> None:
-        """Shows a plan."""
+    def show_plan(self, facts: PlanFacts, *, has_data: bool = True) -> None:
+        """Shows a plan; without data it is about examples as long as the whole context."""
         plan, hardware = facts.plan, facts.hardware
         total = facts.total_bytes
         share = total / max(1, plan.available_bytes)
@@ -168,10 +172,13 @@ class PlanCard(Card):
         if not self._checking:
             self.show_checking(False)
         notes = [core_text(note) for note in facts.notes]
-        if verdict == "unmeasured":
+        if not has_data:
+            notes.append(self.tr("A rough estimate until data is chosen."))
+        elif verdict == "unmeasured":
             notes.append(self.tr("Planned for examples as long as the whole context. Check the plan to measure yours."))
         self.notes.setText("\n".join(notes))
         self.notes.setVisible(bool(notes))
+        self._show_hold_out(facts.hold_out_percent)
         self._show_rows(facts)
         self._show_fixes(facts)
         self._content.show()
@@ -258,6 +265,16 @@ class PlanCard(Card):
             note.setContentsMargins(LINK_INSET_PX, 0, 0, 0)
             self._fix_column.addWidget(note)
             self._cells.append(note)
+
+    def _show_hold_out(self, percent: float | None) -> None:
+        self._hold_out_percent = percent
+        self.hold_out.setVisible(percent is not None)
+        if percent is not None:
+            self.hold_out.setText(core_text(held_out.action(percent)))
+            self.hold_out.setAccessibleName(self.hold_out.text())
+
+    def _hold_out_more(self) -> None:
+        self._choose({"evaluation.percent": self._hold_out_percent})
 
     def _choose(self, changes: dict[str, Any]) -> None:  # Any: values of settings
         self.fix_chosen.emit(changes)

@@ -16,6 +16,8 @@ from tunesmith_gui.tr import core_text, fill, translate
 
 _LIST_SETTINGS = (list[str], str | list[str])
 _LINE_PER_ENTRY = "evaluation.sample_prompts"
+EXAMPLE = 0.5
+"""A number for settings whose default, 0, would not show that they take fractions."""
 
 
 class SettingProblem(Exception):
@@ -66,7 +68,7 @@ def parse(setting: Setting, text: str) -> Any:  # Any: the setting's type
     if setting.type == int | None:
         return _checked(_whole_number(text), setting.declaration) if text.strip() else None
     if setting.type is float:
-        return _checked(_decimal_number(text), setting.declaration)
+        return _checked(_decimal_number(setting, text), setting.declaration)
     if setting.type in _LIST_SETTINGS:
         return _names(setting, text)
     if setting.type == dict[str, str]:
@@ -81,12 +83,13 @@ def _whole_number(text: str) -> int:
     return int(compact)
 
 
-def _decimal_number(text: str) -> float:
+def _decimal_number(setting: Setting, text: str) -> float:
     try:
         value = float(re.sub(r"\s", "", text))
     except ValueError:
-        words = translate("SettingText", "Must be a number such as 0.0002 or 2e-4, not “%1”")
-        raise SettingProblem(fill(words, text.strip())) from None
+        words = translate("SettingText", "Must be a number such as %1, not “%2”")
+        example = number_text(setting.default if isinstance(setting.default, float) and setting.default else EXAMPLE)
+        raise SettingProblem(fill(words, example, text.strip())) from None
     if not math.isfinite(value):
         raise SettingProblem(translate("SettingText", "Must be a finite number"))
     return value

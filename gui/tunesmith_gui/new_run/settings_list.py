@@ -102,12 +102,11 @@ class SettingRow(QWidget):
         zero = core_text(self.setting.declaration.zero)
         is_count = self.setting.type is int and self._unit
         default = number(baseline) if is_count else value_text(self.setting, baseline)
-        default = (choice_text(default) if self.setting.declaration.choices else default) or translate(
-            "SettingsList", "empty"
-        )
+        default = choice_text(default) if self.setting.declaration.choices else default
+        default = default or core_text(self.setting.declaration.unset) or translate("SettingsList", "empty")
         default = zero if zero and baseline == 0 else default
         words = fill(self._state_words(changed), default.replace("\n", " "))
-        has_unit = self._unit and not (zero and self._form.text(path) == "0")
+        has_unit = self._unit and self._form.text(path) and not (zero and self._form.text(path) == "0")
         self.note.setText(f"{self._unit}  ·  {words}" if has_unit else words)
         self.note.set_tone("accent" if changed else "muted")
         self.reset.setVisible(changed)
@@ -165,9 +164,9 @@ class SettingRow(QWidget):
             box = QCheckBox(self)
             box.clicked.connect(lambda checked: self._form.set_value(path, checked))
             return box
-        if setting.type in (int, float):
-            zero = core_text(setting.declaration.zero)
-            number_box = NumberBox(whole=setting.type is int, zero=zero, parent=self)
+        if setting.type in (int, float, int | None):
+            zero, unset = core_text(setting.declaration.zero), core_text(setting.declaration.unset)
+            number_box = NumberBox(whole=setting.type is not float, zero=zero, unset=unset, parent=self)
             number_box.text_changed.connect(self._take_text)
             return number_box
         if path in LONG_TEXTS:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tunesmith_core import datafmt, files
 from tunesmith_core.datafmt.encoding import READ_AS, UTF_8, open_text, read_head, text_encoding
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import DataSpec, SourceSpec

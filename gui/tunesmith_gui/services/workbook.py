@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import datafmt
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec

@@ -1,4 +1,4 @@
-"""The banners above the pages that are about the window as a whole: damaged settings, runs that were interrupted."""
+"""The banners below the pages that are about the window as a whole: damaged settings, runs that were interrupted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOLD_KEY = "told_interrupted"
 
 
 class ShellBanners(QWidget):
-    """A column over the page; takes no room while it has nothing to say.
+    """A column below the page, where it pushes nothing down; takes no room while it has nothing to say.
 
     Signals:
         navigate: (page, argument) as of a page.
@@ -32,7 +32,7 @@ class ShellBanners(QWidget):
         super().__init__(parent)
         self._state = window_state()
         self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, 0)
+        self._column.setContentsMargins(SPACE * 3, SPACE, SPACE * 3, SPACE * 2)
         self._column.setSpacing(SPACE)
         self.hide()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt.guessing import examples_of
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill

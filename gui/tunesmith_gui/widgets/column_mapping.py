@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QComboBox, QDialog, QHBoxLayout, QVBoxLayout, QWid
 
 from tunesmith_core.datafmt import ROLES
 from tunesmith_core.datafmt.guessing import ALIKE, guess_columns, guess_format
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, listed

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QComboBox, QFrame, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt import ROLES
 from tunesmith_core.datafmt.guessing import guess_columns, guess_format
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button

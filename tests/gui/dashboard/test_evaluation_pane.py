@@ -19,6 +19,7 @@ from tunesmith_gui.dashboard import actions as actions_module
 from tunesmith_gui.dashboard import evaluation_card
 from tunesmith_gui.dashboard.model import pack
 from tunesmith_gui.dashboard.page import DashboardPage
+from tunesmith_gui.widgets.status_chip import StatusChip
 
 ANSWER = {"prompt": "2 + 2?", "expected": "Four.", "answer": "Nothing"}
 
@@ -55,6 +56,16 @@ def test_answers_stand_side_by_side_and_follow_the_run(page: DashboardPage) -> N
     tell(page, ("hello", {"resumed_from_step": 10}))
     assert "Not asked yet" in texts(page.evaluation)
     assert "Improved" not in texts(page.evaluation), "nothing is judged while it trains"
+
+
+def test_answers_are_marked_as_right_wrong_and_cut(page: DashboardPage) -> None:
+    told = ANSWER | {"right": False}
+    tell(page, ("answers", {"step": 0, "answers": [told], "cuts": [21]}))
+    chips = [chip.text for chip in page.evaluation._content.findChildren(StatusChip)]
+    assert chips == ["Wrong", "cut at 21 tokens"]
+    tell(page, ("answers", {"step": 30, "answers": [told | {"answer": "Four", "right": True}], "cuts": [0]}))
+    chips = [chip.text for chip in page.evaluation._content.findChildren(StatusChip)]
+    assert chips == ["Wrong", "cut at 21 tokens", "Right"]
 
 
 def test_without_held_out_rows_it_says_so(page: DashboardPage) -> None:

@@ -115,3 +115,11 @@ def test_names_of_the_large_numbers_are_in_line_whatever_their_script(header: Da
     assert (
         header.loss.mapTo(header, header.loss.name.pos()).y() == header.time.mapTo(header, header.time.name.pos()).y()
     )
+
+
+@pytest.mark.parametrize(("status", "tone"), [("finished", "neutral"), ("failed", "error")])
+def test_the_chip_leaves_it_to_the_verdict_whether_a_finished_run_is_good(
+    header: DashboardHeader, status: str, tone: str
+) -> None:
+    header.show_model("mine", model_at(TOTAL, ("result", {"status": status, "step": TOTAL})))
+    assert (header.chip.tone, header.progress.bar._tone) == (tone, tone)

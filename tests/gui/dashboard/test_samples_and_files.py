@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PySide6.QtTest import QTest
 
-from tests.gui.run_folders import make_run
+from tests.gui.run_folders import make_run, texts
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.runs import Run
@@ -166,6 +166,24 @@ def test_reading_the_files_again_keeps_what_was_selected(page: DashboardPage) ->
     page.files.setCurrentItem(page.files.topLevelItem(1))
     page.files.set_files([("a", 1, 1.0), ("aa", 1, 1.0), ("b", 2, 2.0)])
     assert page.files.currentItem().text(0) == "b"
+
+
+def test_answers_to_held_out_rows_show_what_is_expected_and_whether_they_are_right(page: DashboardPage) -> None:
+    page.panes.show_pane("samples")
+    page.model.samples, page.model.answers = [], []
+    told = {"prompt": "2 + 2?", "expected": "Four."}
+    tell(
+        page,
+        ("answers", {"step": 0, "answers": [told | {"answer": "Five.", "right": False}]}),
+        ("answers", {"step": 30, "answers": [told | {"answer": "It is four", "right": True}], "cuts": [9]}),
+    )
+    chips = [chip.text for chip in page.samples.list._items.findChildren(StatusChip)]
+    assert chips == ["step 30", "Right", "cut at 9 tokens", "before training", "Wrong"]
+    assert texts(page.samples).count("Expected: Four.") == 2
+    assert not page.samples.rhythm.isHidden(), "when they are asked is said"
+    tell(page, ("sample", {"step": 30, "prompt": "Who?", "text": "Me."}))
+    assert "Expected" not in texts(page.samples.list._items), "nothing is expected of a sample"
+    assert page.samples.rhythm.isHidden()
 
 
 def test_samples_of_every_step_can_be_chosen_and_cut_ones_are_marked(page: DashboardPage) -> None:

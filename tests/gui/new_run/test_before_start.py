@@ -6,15 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
 from tests.gui.new_run.driving import ANSWER, close, fill_in, make_page
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.models.run_spec import Proposal
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 
 class TestProposal:
@@ -44,6 +48,60 @@ class TestProposal:
         page.form.set_value("evaluation.percent", 30.0)
         assert not page.goal_card.held_out.isVisibleTo(page)
         qtbot.waitUntil(lambda: words not in page.plan_card.notes.text(), timeout=5000)
+
+    @pytest.mark.parametrize("place", ["goal_card", "plan_card"])
+    def test_a_click_holds_out_as_many_rows_as_are_advised(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, place: str
+    ) -> None:
+        data_file.write_text(
+            "".join(json.dumps({"prompt": f"Question {number}?", "completion": "Yes."}) + "\n" for number in range(40)),
+            encoding="utf-8",
+        )
+        fill_in(qtbot, page, model, data_file)
+        button = getattr(page, place).hold_out
+        qtbot.waitUntil(lambda: button.isVisibleTo(page), timeout=5000)
+        assert button.text() == "Hold out 15%"
+        button.click()
+        assert page.form.value("evaluation.percent") == 15.0
+        qtbot.waitUntil(lambda: not page.plan_card.hold_out.isVisibleTo(page), timeout=5000)
+        assert not page.goal_card.hold_out.isVisibleTo(page)
+
+
+class TestWithoutData:
+    def test_a_plan_without_data_says_that_it_is_rough(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        page.actions_.choose_model(str(model))
+        qtbot.waitUntil(lambda: page.facts.plan is not None, timeout=5000)
+        words = "A rough estimate until data is chosen."
+        assert words in page.plan_card.notes.text()
+        fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: words not in page.plan_card.notes.text(), timeout=5000)
+
+
+class TestNotices:
+    def test_a_notice_moves_nothing_that_may_be_clicked(self, qtbot: QtBot, page: NewRunPage) -> None:
+        settle()
+        watched = (page.model_picker, page.data_picker.sample, page.preset_bar, page.start_bar.start)
+        places = [each.mapTo(page, each.rect().topLeft()) for each in watched]
+        page.actions_.error_found.emit(TunesmithError("usage", "It broke.", hint="Repair it."))
+        settle()
+        (banner,) = [each for each in page.findChildren(Banner) if each.accessibleName() and "broke" in _words(each)]
+        qtbot.waitUntil(lambda: not banner.visibleRegion().isEmpty())
+        assert [each.mapTo(page, each.rect().topLeft()) for each in watched] == places
+        banner.dismissed.emit()
+        settle()
+        assert [each.mapTo(page, each.rect().topLeft()) for each in watched] == places
+
+    def test_a_long_one_leaves_the_form_in_sight(self, page: NewRunPage) -> None:
+        error = TunesmithError("usage", "It broke.\n" * 200)
+        page.actions_.error_found.emit(error)
+        settle()
+        assert page._form_scroll.height() > page.height() / 2
+
+
+def _words(banner: Banner) -> str:
+    return "\n".join(label.text() for label in banner.findChildren(SafeLabel))
 
 
 class TestCutRows:

@@ -47,3 +47,21 @@ def test_an_amount_of_zero_stays_a_number(qtbot: QtBot) -> None:
     assert isinstance(row.control, NumberBox)
     row.control.set_text("0")
     assert row.control.text() == "0"
+
+
+def test_a_number_that_is_not_set_says_what_is_taken(qtbot: QtBot) -> None:
+    holder = QWidget()
+    qtbot.addWidget(holder)
+    form = NewRunForm(holder)
+    row = SettingRow(SETTINGS["schedule.warmup_steps"], form, parent=holder)
+    box = row.control
+    assert isinstance(box, NumberBox)
+    assert (box.text(), box.lineEdit().placeholderText()) == ("", "5, fewer in short runs")
+    assert row.note.text() == "default"
+    qtbot.keyClicks(box, "7")
+    row.refresh()
+    assert form.value("schedule.warmup_steps") == 7
+    assert row.note.text() == "steps  ·  changed, was 5, fewer in short runs"
+    box.clear()
+    box.text_changed.emit("")
+    assert form.value("schedule.warmup_steps") is None

@@ -247,6 +247,9 @@ class TestSettings:
         assert len(shown) < 6
         page.settings_list.filter.setText("no such words")
         assert page.settings_list._nothing.isVisible()
+        for words in ("hold out", "held-out", "validation", "test set"):
+            page.settings_list.filter.setText(words)
+            assert not page.settings_list.rows["evaluation.percent"].isHidden(), words
 
     def test_every_kind_of_control_writes_to_the_form(self, qtbot: QtBot, page: NewRunPage) -> None:
         page.settings_list.reveal("adapter.rank")
@@ -582,7 +585,7 @@ class TestLayout:
             "Preview…",
             "Balanced",
             f"All settings: Show all {len(LISTED)}",
-            "Keep 5% of the examples for evaluation",
+            "Hold out 5% of the rows for evaluation",
             "Name of the run",
             "Check the plan",
             "Start run",

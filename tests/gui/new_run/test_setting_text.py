@@ -78,7 +78,10 @@ def test_texts_become_values(path: str, text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("path", "text", "words"),
     [
-        ("optimizer.learning_rate", "abc", "Must be a number such as 0.0002 or 2e-4, not “abc”"),
+        ("optimizer.learning_rate", "abc", "Must be a number such as 2e-4, not “abc”"),
+        ("schedule.epochs", "three", "Must be a number such as 3, not “three”"),
+        ("evaluation.percent", "a few", "Must be a number such as 5, not “a few”"),
+        ("adapter.dropout", "none", "Must be a number such as 0.5, not “none”"),
         ("optimizer.learning_rate", "inf", "Must be a finite number"),
         ("adapter.rank", "0", "Must be at least 1"),
         ("adapter.rank", "1.5", "Must be a whole number, not “1.5”"),
@@ -91,6 +94,14 @@ def test_wrong_texts_are_explained(path: str, text: str, words: str) -> None:
     with pytest.raises(SettingProblem) as caught:
         parse(SETTINGS[path], text)
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("path", [each.path for each in iter_settings() if each.type is float])
+def test_the_example_for_a_wrong_number_is_a_right_one(path: str) -> None:
+    with pytest.raises(SettingProblem) as caught:
+        parse(SETTINGS[path], "abc")
+    example = str(caught.value).removeprefix("Must be a number such as ").removesuffix(", not “abc”")
+    assert isinstance(parse(SETTINGS[path], example), float)
 
 
 def test_every_choice_is_shown_in_words() -> None:

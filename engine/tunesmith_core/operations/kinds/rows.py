@@ -17,7 +17,7 @@ from typing import Any
 
 from tunesmith_core import datafmt, files, paths
 from tunesmith_core.datafmt import row_index
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.row_index import RowIndex
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import Operation

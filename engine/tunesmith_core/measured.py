@@ -79,6 +79,24 @@ def by_run(spec: RunSpec, hardware: Hardware) -> Measured:
     return Measured()
 
 
+def step_time(
+    spec: RunSpec, hardware: Hardware, found: Measured, num_rows: int | None, row_tokens: float | None
+) -> tuple[float | None, str]:
+    """Return how long an update takes, None where nothing tells it, and the run by whose pace it is told, "" if none.
+
+    Args:
+        spec: the run.
+        hardware: the device that it will use.
+        found: what was measured of these settings.
+        num_rows: rows of the data, if known.
+        row_tokens: their tokens on average, if known.
+    """
+    if found.step_s:
+        return found.step_s, ""
+    pace = pace_of(spec, hardware)
+    return (pace.step_s(spec, num_rows, row_tokens), pace.run) if pace else (None, "")
+
+
 def pace_of(spec: RunSpec, hardware: Hardware) -> Pace | None:
     """Return the pace of the newest finished run with this model and method on this device. Called on worker threads.
     """
