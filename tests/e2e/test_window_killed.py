@@ -94,7 +94,7 @@ def check(run: Run) -> None:
     assert (run.adapter_path / "adapter_model.safetensors").is_file()
 
 
-@pytest.mark.parametrize("num_kills", [3, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("num_kills", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_killed_windows_lose_nothing(training_home: Path, tiny_model: Path, tmp_path: Path, num_kills: int) -> None:
     assert training_home.is_dir()
     runs = kill_windows(tiny_model, tmp_path, num_kills, seed=num_kills)

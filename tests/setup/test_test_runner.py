@@ -86,7 +86,7 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
 ) -> None:
     monkeypatch.setattr(test_runner.os, "cpu_count", lambda: 32)
     assert test_runner.run([], long=False) == 0
-    windows = "-m pytest -p no:cacheprovider -m not long tests/windows | TUNESMITH_EXAMPLE_MODEL"
+    windows = "-m pytest -p no:cacheprovider -m not long --durations=30 tests/windows | TUNESMITH_EXAMPLE_MODEL"
     # It runs beside what comes after the time budgets.
     assert machine.calls.index(windows) >= 4
     ruff, mypy, contracts, budgets, tests, bare, combine, report = [call for call in machine.calls if call != windows]
@@ -144,7 +144,7 @@ def test_a_selection_runs_pytest_alone(machine: Machine) -> None:
         "coverage run",
         "--ignore=tests/windows",
         "coverage report",
-        "not long tests/windows",
+        "--durations=30 tests/windows",
     ],
 )
 def test_every_failing_part_fails_the_whole_and_the_others_still_run(

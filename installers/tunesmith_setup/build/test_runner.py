@@ -45,7 +45,7 @@ PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 MOST_WORKERS = 4
 """Each holds Qt and PyTorch. One more than there are cores: a test often waits for a child, a clock or a disk."""
 
-NUM_SLOWEST = 30
+SLOWEST = "--durations=30"
 """Tests that are named with their times: who shortens the whole begins there."""
 
 MIN_COVERAGE_PERCENT = 100
@@ -195,7 +195,7 @@ def _run_all(
 ) -> None:
     """Run pytest under a headless X server and measure the coverage of the bare packages; Windows comes beside."""
     workers = ["-n", str(min((os.cpu_count() or 1) + 1, MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
-    workers += [f"--durations={NUM_SLOWEST}"]
+    workers.append(SLOWEST)
     apart = [f"--ignore={tests}" for tests in (WINDOWS_TESTS, TIMED_TESTS, *BARE_TESTS)]
     for python, selection in selections:
         budgets = [*HEADLESS, str(python), *PYTEST, *selection, TIMED_TESTS]
@@ -236,7 +236,7 @@ def _windows_beside(
         progress.note(f"{WINDOWS_STEP}: NOT RUN, this computer lacks {', '.join(missing)}")
         yield
         return
-    command = [*HEADLESS, str(python), *PYTEST, *selection, WINDOWS_TESTS]
+    command = [*HEADLESS, str(python), *PYTEST, *selection, SLOWEST, WINDOWS_TESTS]
     with (
         tempfile.TemporaryFile() as output,
         subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output) as process,
