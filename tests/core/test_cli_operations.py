@@ -105,6 +105,8 @@ def test_answers_that_change_are_told_with_their_figures() -> None:
     assert told is not None
     assert "69% of the next tokens" in told
     assert "less than 0.0001 nats" in export_proof.figures(PROOF | {"mean_kl": 1e-9})
+    rounded = export_proof.figures(PROOF | {"mean_kl": 0.086, "rounding": {"mean_kl": 0.0842}})
+    assert rounded.endswith("Rounding the trained model to this type, without converting it, gives 0.084.")
 
 
 @pytest.mark.usefixtures("home")

@@ -54,7 +54,7 @@ WINDOWS_TESTS = "tests/windows"
 TIMED_TESTS = "tests/bench"
 """These alone need the computer for themselves, and the speed that a person meets, which coverage would slow."""
 
-BARE_TESTS = ("tests/core", "tests/setup")
+BARE_TESTS = ("tests/core", "tests/setup", "tests/packaging")
 """These cover the bare packages. Measuring reaches into every process that a test starts, and would take a third of
 the time of the others more."""
 

@@ -11,10 +11,11 @@ import json
 import sys
 
 from tunesmith_core import hub_token, terminal
+from tunesmith_core import settings as settings_file
 from tunesmith_core.errors import EXIT_DONE, UserError
 from tunesmith_core.messages import Message, said, use_language
 from tunesmith_core.redact import redact
-from tunesmith_core.settings import SettingsFile, iter_settings, language_in_force
+from tunesmith_core.settings import SettingsFile, iter_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         file.change(**dict(change(text) for text in arguments.changes))
         file.save()
         # What is said of it is said in the language that was asked for.
-        use_language(language_in_force())
+        use_language(settings_file.language_in_force())
     for name, _type, default, declaration in iter_settings():
         value = getattr(file.values, name)
         shown = terminal.cell(redact(value)) if isinstance(value, str) else json.dumps(value)
