@@ -7,7 +7,7 @@ import math
 from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import MOST_HELD_OUT_PERCENT
+from tunesmith_core.spec_training import MOST_HELD_OUT_PERCENT
 
 
 def num_held_out(num_rows: int, percent: float) -> int:

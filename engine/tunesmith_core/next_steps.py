@@ -9,7 +9,7 @@ from typing import Any
 from tunesmith_core import held_out
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import MOST_HELD_OUT_PERCENT
+from tunesmith_core.spec_training import MOST_HELD_OUT_PERCENT
 
 RATE_FACTOR = 5.0
 MORE_FACTOR = 3

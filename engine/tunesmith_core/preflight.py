@@ -16,7 +16,8 @@ from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
 from tunesmith_core.spec import RunSpec, told
-from tunesmith_core.spec_sections import WSL, SourceSpec
+from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.spec_training import WSL
 from tunesmith_core.wsl.guest import Guest
 
 MIN_FREE_BYTES = 64 << 20

@@ -16,6 +16,7 @@ from typing import Any
 
 from tunesmith_core import files, paths
 from tunesmith_core import spec_sections as sections
+from tunesmith_core import spec_training as training
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
@@ -37,11 +38,11 @@ SECTIONS: dict[str, type[Any]] = {
     "objective": sections.ObjectiveSpec,
     "adapter": sections.AdapterSpec,
     "quantization": sections.QuantizationSpec,
-    "optimizer": sections.OptimizerSpec,
-    "schedule": sections.ScheduleSpec,
-    "evaluation": sections.EvaluationSpec,
-    "saving": sections.SavingSpec,
-    "hardware": sections.HardwareSpec,
+    "optimizer": training.OptimizerSpec,
+    "schedule": training.ScheduleSpec,
+    "evaluation": training.EvaluationSpec,
+    "saving": training.SavingSpec,
+    "hardware": training.HardwareSpec,
 }
 """Section names in the order in which forms and documents show them."""
 
@@ -57,11 +58,11 @@ class RunSpec:
     objective: sections.ObjectiveSpec = field(default_factory=sections.ObjectiveSpec)
     adapter: sections.AdapterSpec = field(default_factory=sections.AdapterSpec)
     quantization: sections.QuantizationSpec = field(default_factory=sections.QuantizationSpec)
-    optimizer: sections.OptimizerSpec = field(default_factory=sections.OptimizerSpec)
-    schedule: sections.ScheduleSpec = field(default_factory=sections.ScheduleSpec)
-    evaluation: sections.EvaluationSpec = field(default_factory=sections.EvaluationSpec)
-    saving: sections.SavingSpec = field(default_factory=sections.SavingSpec)
-    hardware: sections.HardwareSpec = field(default_factory=sections.HardwareSpec)
+    optimizer: training.OptimizerSpec = field(default_factory=training.OptimizerSpec)
+    schedule: training.ScheduleSpec = field(default_factory=training.ScheduleSpec)
+    evaluation: training.EvaluationSpec = field(default_factory=training.EvaluationSpec)
+    saving: training.SavingSpec = field(default_factory=training.SavingSpec)
+    hardware: training.HardwareSpec = field(default_factory=training.HardwareSpec)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return the spec as JSON values, version first."""
@@ -151,7 +152,7 @@ class RunSpec:
             # Not Path.is_dir, which raises for a name that no file can have.
             if os.path.isdir(in_library):  # noqa: PTH112
                 self.model.path = str(in_library)
-        holders: list[sections.SourceSpec | sections.EvaluationSpec] = [*self.data.sources, self.evaluation]
+        holders: list[sections.SourceSpec | training.EvaluationSpec] = [*self.data.sources, self.evaluation]
         for holder in holders:
             if holder.path:
                 # Not Path.expanduser, which raises for the home of an unknown person.

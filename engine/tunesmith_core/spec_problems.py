@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.messages import Message
-from tunesmith_core.spec_sections import ALL_LINEAR, MOST_PROMPTS, MOST_SOURCES, SourceSpec
+from tunesmith_core.spec_sections import ALL_LINEAR, MOST_SOURCES, SourceSpec
+from tunesmith_core.spec_training import MOST_PROMPTS
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec

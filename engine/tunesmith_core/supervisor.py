@@ -34,7 +34,7 @@ from tunesmith_core.protocol import (
     read_command,
 )
 from tunesmith_core.runs import QUEUED_PHASE, SUPERVISED, Run, RunStatus, enter, open_run, unsaved
-from tunesmith_core.spec_sections import WSL
+from tunesmith_core.spec_training import WSL
 from tunesmith_core.store import Library
 from tunesmith_core.wsl.engine import WslEngine
 from tunesmith_core.wsl.guest import Guest

@@ -13,7 +13,8 @@ from tunesmith_core import json_values
 from tunesmith_core import spec as spec_module
 from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.spec import RunSpec, iter_settings
-from tunesmith_core.spec_sections import MOST_SOURCES, MOST_STEPS
+from tunesmith_core.spec_sections import MOST_SOURCES
+from tunesmith_core.spec_training import MOST_STEPS
 
 LONGEST_MESSAGE = 4000
 

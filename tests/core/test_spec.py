@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core import declared, spec_sections
+from tunesmith_core import declared, spec_sections, spec_training
 from tunesmith_core.declared import FieldProblem, read_section
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec, iter_settings
@@ -91,8 +91,8 @@ def test_a_setting_has_its_default_and_takes_its_whole_range(
 
 @pytest.mark.parametrize(("total", "warmup"), [(1, 0), (12, 0), (19, 0), (20, 2), (49, 4), (50, 5), (9000, 5)])
 def test_an_unset_warm_up_is_a_tenth_of_a_short_run(total: int, warmup: int) -> None:
-    assert spec_sections.ScheduleSpec().num_warmup_steps(total) == warmup
-    assert spec_sections.ScheduleSpec(warmup_steps=7).num_warmup_steps(total) == 7
+    assert spec_training.ScheduleSpec().num_warmup_steps(total) == warmup
+    assert spec_training.ScheduleSpec(warmup_steps=7).num_warmup_steps(total) == 7
 
 
 def test_a_spec_survives_json() -> None:
@@ -273,7 +273,7 @@ def test_a_file_of_held_out_rows_has_no_weight_and_no_cap() -> None:
     ("percent", "path", "column"), [(5.0, "", "customer"), (0.0, "", ""), (5.0, "held.jsonl", "")]
 )
 def test_groups_count_where_a_share_is_held_out(percent: float, path: str, column: str) -> None:
-    evaluation = spec_sections.EvaluationSpec(percent=percent, path=path, group_column="customer")
+    evaluation = spec_training.EvaluationSpec(percent=percent, path=path, group_column="customer")
     assert evaluation.groups_by == column
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.engine.numerics import judge
-from tunesmith_core.spec_sections import OptimizerSpec
+from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.train.arena_adamw import ArenaAdamW, LossScale
 from tunesmith_engine.train.optim import Updater

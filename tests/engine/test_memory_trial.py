@@ -10,7 +10,7 @@ import torch
 
 from tests.engine.fused.test_model import CPU, adapted, compute, rows
 from tunesmith_core.errors import RunFailure
-from tunesmith_core.spec_sections import OptimizerSpec
+from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.methods.sft import METHOD

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tunesmith_core.spec_sections import OptimizerSpec
+from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.train.optim import Updater, optimizer_of
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import get_scheduler
 
-from tunesmith_core.spec_sections import ScheduleSpec
+from tunesmith_core.spec_training import ScheduleSpec
 from tunesmith_engine.train.schedule import StepPlan
 
 NAMES_IN_TRANSFORMERS = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}

@@ -17,7 +17,8 @@ from tests.engine.prepared import prepare
 from tunesmith_core.errors import UserError
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import ScheduleSpec, SourceSpec
+from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.spec_training import ScheduleSpec
 from tunesmith_engine.data import PreparedData
 from tunesmith_engine.data.preview import preview
 from tunesmith_engine.data.weighing import SourceShare, drawn_rows, mixture_notes

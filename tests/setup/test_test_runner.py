@@ -95,9 +95,11 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
     assert "lint_imports_command" in contracts
     assert budgets == "-m pytest -p no:cacheprovider -m not long tests/bench | TUNESMITH_EXAMPLE_MODEL"
     workers = "-m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder --durations=30"
-    apart = "--ignore=tests/windows --ignore=tests/bench --ignore=tests/core --ignore=tests/setup --ignore=tests/packaging"
+    bare_tests = ["tests/core", "tests/setup", "tests/packaging"]
+    apart = " ".join(f"--ignore={each}" for each in ["tests/windows", "tests/bench", *bare_tests])
     assert tests == f"{workers} {apart} | TUNESMITH_EXAMPLE_MODEL"
-    assert bare == f"-m coverage run {workers} tests/core tests/setup tests/packaging | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
+    covered = f"-m coverage run {workers} {' '.join(bare_tests)}"
+    assert bare == f"{covered} | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
     assert machine.giving_way.read_text().split() == ["--ignore=tests/packaging", "tests/packaging"]
     assert combine.startswith("-m coverage combine")
     assert report.startswith("-m coverage report --fail-under=100")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.spec_sections import OptimizerSpec
+from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.kernels.adamw import BLOCK_SIZE, adamw_step, gradient_norm
 from tunesmith_engine.kernels.adamw_8bit import State, adamw_8bit_step

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.spec_sections import OptimizerSpec
+from tunesmith_core.spec_training import OptimizerSpec
 
 if TYPE_CHECKING:
     from tunesmith_engine.fused.arena import AdapterArena

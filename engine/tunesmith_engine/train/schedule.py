@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from tunesmith_core.spec_sections import ScheduleSpec
+from tunesmith_core.spec_training import ScheduleSpec
 from tunesmith_engine.data import PreparedData, epoch_order
 from tunesmith_engine.data.weighing import SourceShare, drawn_rows
 

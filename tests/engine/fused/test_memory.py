@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.engine.fused.test_model import adapted, compute, num_trained, rows
-from tunesmith_core.spec_sections import OptimizerSpec
+from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.data import Example
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
