@@ -1,10 +1,11 @@
 """Training data as the person has it: find out what a file is, read its rows, and turn rows into conversations.
 
 `reading` yields rows with their line numbers, `formats` knows the shapes a row can have, `layouts` and `guessing` tell
-which one a file has, `sniffing` looks at a file's head. Standard library only; Parquet and workbooks are recognised
-here and read by the engine.
+which one a file has, `conversion` turns its rows into conversations, `sniffing` looks at a file's head. Standard
+library only; Parquet and workbooks are recognised here and read by the engine.
 """
 
+from tunesmith_core.datafmt.conversion import is_wanted, to_messages
 from tunesmith_core.datafmt.formats import (
     ROLES,
     Chat,
@@ -16,8 +17,6 @@ from tunesmith_core.datafmt.formats import (
     Text,
     Tokens,
     Unreadable,
-    is_wanted,
-    to_messages,
 )
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.layouts import recognition, resolve_layout

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from tunesmith_core.datafmt.formats import ROLES, Role, message_list
+from tunesmith_core.datafmt.conversion import message_list
+from tunesmith_core.datafmt.formats import ROLES, Role
 
 Row = Mapping[str, Any]  # Any: JSON values
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tunesmith_core.datafmt.conversion import MESSAGE_SPEAKERS, held_list, in_turn, message_list
 from tunesmith_core.datafmt.encoding import BY_COLUMNS, MAX_NAME
 from tunesmith_core.datafmt.formats import (
-    MESSAGE_SPEAKERS,
     PREFERENCE,
     RAW,
     ROLES,
@@ -16,10 +16,7 @@ from tunesmith_core.datafmt.formats import (
     Layout,
     Role,
     Unreadable,
-    held_list,
-    in_turn,
     listed,
-    message_list,
 )
 from tunesmith_core.datafmt.guessing import WORDS_OF_SENTENCE, guess_columns, guess_format, is_data, speaking_columns
 from tunesmith_core.errors import TunesmithError

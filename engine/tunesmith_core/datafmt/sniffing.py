@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tunesmith_core.datafmt.conversion import is_wanted, to_messages
 from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
-from tunesmith_core.datafmt.formats import Layout, is_wanted, to_messages
+from tunesmith_core.datafmt.formats import Layout
 from tunesmith_core.datafmt.json_rows import BadRow, Row
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.parquet_footer import count_rows

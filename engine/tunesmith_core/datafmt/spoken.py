@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tunesmith_core.datafmt.formats import in_turn, message_list
+from tunesmith_core.datafmt.conversion import in_turn, message_list
 
 
 def is_chat(value: object) -> bool:

@@ -54,7 +54,7 @@ class PercentCells:
     def _until_broken(self, spans: Iterator[Span]) -> Iterator[Span]:
         try:
             yield from spans
-        except (expat.ExpatError, zipfile.BadZipFile, KeyError, ValueError, NotImplementedError, OSError):
+        except (expat.ExpatError, zipfile.BadZipFile, KeyError, ValueError, RuntimeError, OSError):
             self.is_known = False
 
 

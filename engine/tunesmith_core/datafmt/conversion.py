@@ -1,0 +1,452 @@
+"""How rows of each shape become conversations."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tunesmith_core import json_values
+from tunesmith_core.datafmt.encoding import MAX_NAME
+from tunesmith_core.datafmt.formats import (
+    MESSAGE_COLUMNS,
+    PREFERENCE,
+    RAW,
+    ROLES,
+    TOKENS,
+    Chat,
+    Conversation,
+    Layout,
+    Message,
+    Place,
+    PromptCompletion,
+    Text,
+    Tokens,
+    Unreadable,
+    listed,
+)
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message as Sentence
+
+MESSAGE_KEYS = ("role", "from", "content", "value")
+"""Keys of a message that every template knows; the others are carried along."""
+
+MESSAGE_SPEAKERS = frozenset(("role", "from"))
+TURN_NAMES = (
+    ("human", "assistant"),
+    ("user", "assistant"),
+    ("input", "output"),
+    ("question", "answer"),
+    ("prompt", "response"),
+    ("prompt", "completion"),
+    ("instruction", "output"),
+    ("human", "gpt"),
+    ("user", "bot"),
+    ("human", "bot"),
+)
+"""How chats are written that hold a question and its answer in one object."""
+
+TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+DIALOGUE = re.compile(r"(?:^|\n\n)\s*(Human|Assistant):")
+"""How a speaker begins in a dialogue that is one text."""
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+THOUGHT_PARTS = ("reasoning", "thinking")
+"""Types of the parts of a message that are text, and thoughts before it."""
+
+WEIGHTS = ("weight", "loss_weight")
+"""What data sets call how much a message counts for the loss."""
+
+IGNORED, MOST_ID = -100, 1 << 31
+"""Label of a token that is not trained, and a number that no token has."""
+
+SPEAKERS = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+    "function_call": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+}
+"""What data sets call a speaker, and what chat templates call it."""
+
+
+def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Conversation:
+    """Turn a row into what will be rendered.
+
+    Args:
+        row: one row of the file.
+        layout: how to read it.
+        place: "file, line 3", named in errors.
+
+    Raises:
+        UserError: `dataset-column-missing` when the row lacks a mapped column, `dataset-parse-error` when a value is of
+            the wrong type, a role is unknown, or there is no answer.
+    """
+    reader = _RowReader(row, layout, place)
+    if layout.format == "text":
+        return Text(reader.text("text"))
+    if layout.format in ("prompt-completion", RAW):
+        return _prompt_completion(reader)
+    if layout.format == TOKENS:
+        return reader.tokens()
+    if layout.format == PREFERENCE:
+        return _preferred(reader)
+    if layout.format == "alpaca":
+        question = "\n\n".join(part for part in (reader.text("instruction"), reader.optional_text("input")) if part)
+        messages = [{"role": "user", "content": question}, {"role": "assistant", "content": reader.text("output")}]
+        messages = [*reader.history(), *messages]
+    else:
+        role = ROLES[layout.format][0].name
+        messages = reader.messages(role, in_turn(message_list(reader.value(role))))
+        reader.require_answer(role, messages)
+    return _chat(reader, messages)
+
+
+def _chat(reader: _RowReader, messages: list[Message], first_trained: int = 0) -> Chat:
+    """Return messages as a chat with what else the row says."""
+    system = reader.optional_text("system")
+    if system and messages[0]["role"] != "system":
+        messages = [{"role": "system", "content": system}, *messages]
+        first_trained += bool(first_trained)
+    return Chat(tuple(messages), first_trained, reader.tools())
+
+
+def is_wanted(row: Mapping[str, Any], layout: Layout) -> bool:
+    """Return False for a row whose label says that its answer is a bad one."""
+    column = layout.columns.get("label")
+    return column is None or _truth(row.get(column)) is not False
+
+
+def _truth(value: object) -> bool | None:
+    """Return what a label says; None where it says nothing."""
+    if isinstance(value, str):
+        return TRUTHS.get(value.strip().lower())
+    return bool(value) if isinstance(value, bool | int | float) else None
+
+
+def _preferred(reader: _RowReader) -> Chat | PromptCompletion:
+    """Return the better answer with its question, which both answers may hold as their common beginning."""
+    asked = message_list(reader.row.get(reader.layout.columns.get("prompt", "")))
+    chosen, rejected = (_spoken(reader.row.get(reader.layout.columns[role])) for role in ("chosen", "rejected"))
+    if not isinstance(chosen, list) and not isinstance(asked, list):
+        return _preferred_text(reader, rejected, is_asked=asked is not None)
+    answer = reader.messages("chosen", chosen) if isinstance(chosen, list) else reader.turn("chosen", "assistant")
+    reader.require_answer("chosen", answer)
+    if asked is None:
+        num_common = _common(chosen, rejected) if isinstance(rejected, list) else 0
+        answers = [place for place, message in enumerate(answer) if message["role"] == "assistant"]
+        return _chat(reader, answer, min(num_common, answers[-1]))
+    before = reader.messages("prompt", asked) if isinstance(asked, list) else reader.turn("prompt", "user")
+    return _chat(reader, [*before, *answer], len(before))
+
+
+def _preferred_text(reader: _RowReader, rejected: object, *, is_asked: bool) -> Chat | PromptCompletion:
+    answer = reader.text("chosen")
+    if not is_asked:
+        start = _common(answer, rejected) if isinstance(rejected, str) else 0
+        return PromptCompletion(answer[:start], answer[start:])
+    question = "\n\n".join(part for part in (reader.text("prompt"), reader.optional_text("input")) if part)
+    if not reader.optional_text("system"):
+        return PromptCompletion(question, answer)
+    return _chat(reader, [{"role": "user", "content": question}, {"role": "assistant", "content": answer}])
+
+
+def _common(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """Return how long the common beginning of two texts or lists is; a text is cut before a word."""
+    num = next((place for place, (one, two) in enumerate(zip(first, second, strict=False)) if one != two), 0)
+    return first.rfind(" ", 0, num + 1) + 1 if isinstance(first, str) and num else num
+
+
+def _spoken(value: Any) -> Any:  # Any: JSON values
+    """Return the messages of an answer; a text of a whole dialogue is split where somebody else speaks."""
+    value = message_list(value)
+    if isinstance(value, dict):
+        return [value]
+    if not isinstance(value, str) or not DIALOGUE.match(value):
+        return value
+    parts = DIALOGUE.split(value)
+    speakers = {"Human": "user", "Assistant": "assistant"}
+    turns = zip(parts[1::2], parts[2::2], strict=True)
+    return [{"role": speakers[speaker], "content": text.strip()} for speaker, text in turns]
+
+
+def message_list(value: Any) -> Any:  # Any: JSON values
+    """Return the messages that a value holds, also as JSON text or inside of an object; another value as it is."""
+    items = held_list(value)
+    return _turns(items) if isinstance(items, list) and items else items
+
+
+def held_list(value: Any) -> Any:  # Any: JSON values
+    """Return the list that a value holds, also as JSON text or inside of an object; another value as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        parsed = _parsed(value)
+        value = parsed if isinstance(parsed, list | dict) else value
+    if isinstance(value, dict):
+        inner = (value[name] for name in MESSAGE_COLUMNS if isinstance(value.get(name), list))
+        value = next(inner, value)
+    return value
+
+
+def turn_names(items: list[Any]) -> tuple[str, str] | None:  # Any: JSON values
+    """Return under which names the items of a list hold a question and its answer, None where they don't."""
+    first = items[0] if items else None
+    if not isinstance(first, dict) or not MESSAGE_SPEAKERS.isdisjoint(first):
+        return None
+    names = next((names for names in TURN_NAMES if names[0] in first and names[1] in first), None)
+    return names if all(isinstance(item, dict) for item in items) else None
+
+
+def _turns(items: list[Any]) -> list[Any]:  # Any: JSON values
+    """Return messages for a list of questions with their answers; another list as it is."""
+    names = turn_names(items)
+    if names is None:
+        return items
+    messages = []
+    for item in items:
+        if item.get("system"):
+            messages.append({"role": "system", "content": item["system"]})
+        said = zip(("user", "assistant"), names, strict=True)
+        messages += [{"role": role, "content": item.get(name)} for role, name in said]
+    return messages
+
+
+def in_turn(value: Any) -> Any:  # Any: JSON values
+    """Return messages for a list of texts, of which user and assistant say one after the other; another as it is."""
+    if not isinstance(value, list) or len(value) < 2 or not all(isinstance(text, str) for text in value):
+        return value
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(value)]
+
+
+def _prompt_completion(reader: _RowReader) -> Chat | PromptCompletion:
+    prompt, completion = reader.value("prompt"), reader.value("completion")
+    if not isinstance(prompt, list) and not isinstance(completion, list):
+        prompt, completion = reader.text("prompt", may_be_empty=True), reader.text("completion")
+        return PromptCompletion(prompt, completion, as_chat=reader.layout.format != RAW)
+    question, answer = reader.turn("prompt", "user"), reader.turn("completion", "assistant")
+    reader.require_answer("completion", answer)
+    return Chat((*question, *answer), first_trained=len(question))
+
+
+@dataclass(frozen=True, slots=True)
+class _RowReader:
+    """Takes the parts of one row by their roles, and says where a part is wrong."""
+
+    row: Mapping[str, Any]
+    layout: Layout
+    place: Place
+
+    def placed(self) -> str:
+        return self.place if isinstance(self.place, str) else self.place()
+
+    def value(self, role: str) -> Any:  # Any: JSON values
+        column = self.layout.columns[role]
+        if column not in self.row:
+            wanted = f'"{column}"' if column == role else f'"{column}" ({role})'
+            raise TunesmithError(
+                "dataset-column-missing",
+                "{place}: the row has no column {column}. Its columns are: {columns}.",
+                place=self.placed(),
+                column=wanted,
+                columns=listed(self.row) or Sentence("none"),
+            )
+        value = self.row[column]
+        if isinstance(value, Unreadable):
+            raise self._error(role, "holds {what}", what=value.what)
+        return value
+
+    def text(self, role: str, *, may_be_empty: bool = False) -> str:
+        value = self.value(role)
+        if value is None:
+            value = ""
+        if not isinstance(value, str):
+            raise self._error(role, "must be a text, not {kind}", kind=_kind(value))
+        if not may_be_empty and not value.strip():
+            raise self._error(role, "is empty")
+        return value
+
+    def optional_text(self, role: str) -> str:
+        column = self.layout.columns.get(role)
+        return self.text(role, may_be_empty=True) if column in self.row else ""
+
+    def messages(self, role: str, value: object) -> list[Message]:
+        value = message_list(value)
+        if not isinstance(value, list):
+            raise self._error(role, "must be a list of messages, not {kind}", kind=_kind(value))
+        if not value:
+            raise self._error(role, "contains no messages")
+        return [self._message(role, number, item) for number, item in enumerate(value, start=1)]
+
+    def turn(self, role: str, speaker: str) -> list[Message]:
+        """Return a list of messages as it is, a plain text as one message of the speaker."""
+        value = message_list(self.value(role))
+        return (
+            self.messages(role, value) if isinstance(value, list) else [{"role": speaker, "content": self.text(role)}]
+        )
+
+    def history(self) -> list[Message]:
+        """Return the questions and answers before the one of the row."""
+        turns = _parsed(self.row.get(self.layout.columns.get("history", ""))) or []
+        if not isinstance(turns, list) or not all(_is_pair(turn) for turn in turns):
+            raise self._error("history", "must be a list of pairs, a question and its answer")
+        roles = ("user", "assistant")
+        return [{"role": role, "content": text} for turn in turns for role, text in zip(roles, turn, strict=True)]
+
+    def tokens(self) -> Tokens:
+        """Return numbers of tokens; those that a mask leaves out are no part of it."""
+        ids = self._numbers("input_ids", 0)
+        labels = self._numbers("labels", IGNORED) if self._has("labels") else ids
+        mask = self._numbers("attention_mask", 0) if self._has("attention_mask") else [1] * len(ids)
+        for role, numbers in (("labels", labels), ("attention_mask", mask)):
+            if len(numbers) != len(ids):
+                raise self._error(role, "holds {num} numbers for {num_ids} tokens", num=len(numbers), num_ids=len(ids))
+        kept = [(number, label) for number, label, is_read in zip(ids, labels, mask, strict=True) if is_read]
+        if not kept:
+            raise self._error("input_ids", "is empty")
+        columns = [tuple(column) for column in zip(*kept, strict=True)]
+        return Tokens(columns[0], columns[1], self.layout.columns["input_ids"])
+
+    def _has(self, role: str) -> bool:
+        return self.row.get(self.layout.columns.get(role, "")) is not None
+
+    def _numbers(self, role: str, least: int) -> list[int]:
+        value = _parsed(self.value(role))
+        if not isinstance(value, list) or not all(type(each) is int and least <= each < MOST_ID for each in value):
+            raise self._error(role, "must be a list of token numbers")
+        return value
+
+    def require_answer(self, role: str, messages: list[Message]) -> None:
+        if not any(message["role"] == "assistant" for message in messages):
+            raise self._error(role, "has no assistant answer")
+
+    def _message(self, role: str, number: int, item: object) -> Message:
+        if not isinstance(item, dict):
+            raise self._error(role, "message {number} must be an object, not {kind}", number=number, kind=_kind(item))
+        speaker, content = item.get("role", item.get("from")), item.get("content", item.get("value"))
+        if not isinstance(speaker, str) or speaker.lower() not in SPEAKERS:
+            name = repr(speaker)[:MAX_NAME]
+            shown = Sentence("no role") if speaker is None else Sentence("the unknown role {speaker}", speaker=name)
+            raise self._error(role, "message {number} has {shown}", number=number, shown=shown)
+        speaker = SPEAKERS[speaker.lower()]
+        fields = {key: value for key, value in item.items() if key not in MESSAGE_KEYS and value is not None}
+        for name in WEIGHTS:
+            if isinstance(fields.get(name), int | float) and bool(fields[name]) == (speaker == "assistant"):
+                # What is trained anyway.
+                del fields[name]
+        if content is None and speaker == "assistant" and fields.get("tool_calls"):
+            content = ""
+        if isinstance(content, list):
+            content, more = self._joined_parts(role, number, content)
+            fields |= more
+        if not isinstance(content, str):
+            raise self._error(
+                role, "message {number} must have a text as its content, not {kind}", number=number, kind=_kind(content)
+            )
+        if fields.get("tool_calls"):
+            fields["tool_calls"] = self._tool_calls(role, number, fields["tool_calls"])
+        elif speaker == "assistant" and not content.strip():
+            raise self._error(role, "message {number}: the answer is empty", number=number)
+        return {"role": speaker, "content": content, **fields}
+
+    def _tool_calls(self, role: str, number: int, calls: object) -> list[Any]:  # Any: JSON values
+        """Return tool calls with their arguments as an object, which OpenAI's services write as a text."""
+        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            raise self._error(role, "message {number}: the tool calls must be a list of objects", number=number)
+        read = []
+        for call in calls:
+            function = call.get("function", call)
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+                raise self._error(role, "message {number}: a tool call has no function name", number=number)
+            function = {**function, "arguments": _parsed(function.get("arguments")) or {}}
+            read.append({**call, "function": function} if "function" in call else function)
+        return read
+
+    def tools(self) -> tuple[dict[str, Any], ...]:  # Any: JSON values
+        """Return the descriptions of tools, which a column may hold as JSON text too."""
+        column = self.layout.columns.get("tools")
+        tools = _parsed(self.value("tools")) if column in self.row else None
+        if not tools:
+            return ()
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            raise self._error("tools", "must be a list of objects, each describing a tool")
+        return tuple(tools)
+
+    def _joined_parts(self, role: str, number: int, parts: list[Any]) -> tuple[str, dict[str, Any]]:
+        """Return the text of the parts of a message, and its thoughts and tool calls."""
+        texts, thoughts, calls = [], [], []
+        for part in parts:
+            kind = part.get("type", "") if isinstance(part, dict) else ""
+            text = part.get("text", part.get("value", part.get(kind))) if isinstance(part, dict) else part
+            if kind == "tool_call":
+                calls.append(_parsed(text))
+                continue
+            if kind in THOUGHT_PARTS and isinstance(text, str):
+                thoughts.append(text)
+                continue
+            if not isinstance(text, str) or (isinstance(part, dict) and kind not in TEXT_PARTS):
+                raise self._no_text(role, number, str(kind)[:MAX_NAME])
+            texts.append(text)
+        fields = {"reasoning_content": "\n".join(thoughts)} if thoughts else {}
+        return "".join(texts), {**fields, **({"tool_calls": calls} if calls else {})}
+
+    def _no_text(self, role: str, number: int, kind: str) -> TunesmithError:
+        if not kind:
+            return self._error(role, "message {number} holds something other than text", number=number)
+        return self._error(
+            role, 'message {number} holds something other than text, of the type "{kind}"', number=number, kind=kind
+        )
+
+    def _error(self, role: str, problem: str, **values: object) -> TunesmithError:
+        return TunesmithError(
+            "dataset-parse-error",
+            '{place}, column "{columns}": {problem}.',
+            place=self.placed(),
+            columns=self.layout.columns[role],
+            problem=Sentence(problem, **values),
+        )
+
+
+def _is_pair(turn: object) -> bool:
+    return isinstance(turn, list) and len(turn) == 2 and all(isinstance(text, str) and text.strip() for text in turn)
+
+
+def _parsed(value: Any) -> Any:  # Any: JSON values
+    """Return what a JSON text holds; anything else, and a text that is no JSON, as it is."""
+    try:
+        return json_values.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _kind(value: object) -> str:
+    """Name the type of a value in words."""
+    if value is None:
+        return Sentence("nothing")
+    if isinstance(value, bool):
+        return Sentence("true or false")
+    number, date = Sentence("a number"), Sentence("a date or time")
+    names: dict[type, str] = {
+        str: Sentence("a text"),
+        int: number,
+        float: number,
+        decimal.Decimal: number,
+        bytes: Sentence("binary data"),
+        datetime.date: date,
+        datetime.datetime: date,
+        datetime.time: date,
+        datetime.timedelta: Sentence("a duration"),
+        list: Sentence("a list"),
+        dict: Sentence("an object"),
+    }
+    return names.get(type(value), type(value).__name__)
