@@ -12,6 +12,7 @@ from typing import Any
 from tunesmith_core import cli_sources, datafmt, devices, held_out, measured, planner, preflight, presets, terminal
 from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, PreviewSpec
 from tunesmith_core.operations.runner import conduct
@@ -56,13 +57,14 @@ def plan(arguments: Namespace) -> int:
     hardware = hardware_of(spec)
     row_tokens = looked["num_tokens"] / looked["num_rows"] if is_measured and looked["num_rows"] else None
     found = measured.by_run(spec, hardware)
-    step_s, pace_of = measured.step_time(spec, hardware, found, num_rows, row_tokens)
+    time = measured.time_of(spec, hardware, found, num_rows, row_tokens)
     estimate = planner.plan(
         spec,
         hardware,
         num_rows=num_rows,
         longest_tokens=looked["longest_tokens"] if is_measured else longest,
-        step_s=step_s,
+        step_s=time.step_s,
+        other_s=time.other_s,
         learns_nothing=is_measured and looked["num_untrained"] >= looked["num_rows"],
     )
     possible = (
@@ -77,11 +79,11 @@ def plan(arguments: Namespace) -> int:
         return EXIT_DONE
     for note in notes:
         terminal.note(note)
-    _say_plan(estimate, pace_of)
+    _say_plan(estimate, time)
     return EXIT_DONE
 
 
-def _say_plan(estimate: planner.Plan, pace_of: str) -> None:
+def _say_plan(estimate: planner.Plan, time: Time) -> None:
     sizes = {name: terminal.gib(size) for name, size in estimate.parts.items()}
     disk = terminal.gib(estimate.disk_bytes)
     if not estimate.adapter_is_exact:
@@ -102,7 +104,7 @@ def _say_plan(estimate: planner.Plan, pace_of: str) -> None:
     terminal.say(_verdict(estimate))
     if estimate.total_steps is not None:
         terminal.say(Message("Steps: {steps}", steps=estimate.total_steps))
-    terminal.say(_time(estimate, pace_of))
+    terminal.say(_time(estimate, time))
     terminal.say(Message("Disk: {disk_bytes}", disk_bytes=disk))
     for fix in estimate.fixes:
         changes = ", ".join(f"{path} = {value}" for path, value in fix.changes.items())
@@ -111,7 +113,7 @@ def _say_plan(estimate: planner.Plan, pace_of: str) -> None:
         )
 
 
-def _time(estimate: planner.Plan, pace_of: str) -> Message:
+def _time(estimate: planner.Plan, time: Time) -> Message:
     """Return how long training takes and how that is known, or why it is not known."""
     if estimate.total_steps is None:
         return Message("Time: not known, because the number of rows is not.")
@@ -122,9 +124,11 @@ def _time(estimate: planner.Plan, pace_of: str) -> Message:
         )
     low, high = map(terminal.duration, estimate.seconds)
     words = Message("Time: {low} to {high}", low=low, high=high)
-    if not pace_of:
+    if time.other_s is None:
+        return Message("{time} for the steps, without loading, evaluation and saving", time=words)
+    if not time.run:
         return words
-    return Message('{time}, by the run "{run}" with the same model and method', time=words, run=pace_of)
+    return Message('{time}, by the run "{run}" with the same model and method', time=words, run=time.run)
 
 
 def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values

@@ -26,10 +26,27 @@ class Measured:
     Attributes:
         peak_bytes: memory of the device at its highest.
         step_s: time of an update.
+        other_s: time of a run that no update took: loading, evaluations, answers, saving.
     """
 
     peak_bytes: int | None = None
     step_s: float | None = None
+    other_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """What is known of how long a run takes; None where nothing tells it.
+
+    Attributes:
+        step_s: time of an update.
+        other_s: as in `Measured`.
+        run: name of another run by whose pace it is told, "" for none.
+    """
+
+    step_s: float | None = None
+    other_s: float | None = None
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +56,13 @@ class Pace:
     Attributes:
         run: its name.
         row_tokens: tokens of its rows, on average.
+        other_s: as in `Measured`.
     """
 
     run: str
     tokens_per_s: float
     row_tokens: float
+    other_s: float
 
     def step_s(self, spec: RunSpec, num_rows: int | None, row_tokens: float | None) -> float:
         """Return the time of an update; rows whose tokens nobody has counted are taken for as long as those were."""
@@ -75,14 +94,15 @@ def by_run(spec: RunSpec, hardware: Hardware) -> Measured:
             return Measured(
                 peak_bytes if 0 < peak_bytes <= hardware.free_bytes else None,
                 statistics.median(steps_s) if steps_s else None,
+                _other_s(events),
             )
     return Measured()
 
 
-def step_time(
+def time_of(
     spec: RunSpec, hardware: Hardware, found: Measured, num_rows: int | None, row_tokens: float | None
-) -> tuple[float | None, str]:
-    """Return how long an update takes, None where nothing tells it, and the run by whose pace it is told, "" if none.
+) -> Time:
+    """Return how long a run takes, by itself or by another run of its model and method.
 
     Args:
         spec: the run.
@@ -92,9 +112,9 @@ def step_time(
         row_tokens: their tokens on average, if known.
     """
     if found.step_s:
-        return found.step_s, ""
+        return Time(found.step_s, found.other_s)
     pace = pace_of(spec, hardware)
-    return (pace.step_s(spec, num_rows, row_tokens), pace.run) if pace else (None, "")
+    return Time(pace.step_s(spec, num_rows, row_tokens), pace.other_s, pace.run) if pace else Time()
 
 
 def pace_of(spec: RunSpec, hardware: Hardware) -> Pace | None:
@@ -118,8 +138,11 @@ def pace_of(spec: RunSpec, hardware: Hardware) -> Pace | None:
 @lru_cache(maxsize=64)
 def _told_pace(
     journal: Path, _num_bytes: int, rows_per_step: int, device: str, name: str
-) -> tuple[float, float] | None:
-    """Return tokens per second and per row by the journal of a finished run, which is read once for each size."""
+) -> tuple[float, float, float] | None:
+    """Return tokens per second, tokens per row and the time beside updates by the journal of a finished run.
+
+    It is read once for each size.
+    """
     events = list(read_journal(journal))
     steps = [event.data for event in events if event.type == "step"]
     rates = [step["tokens_per_s"] for step in steps if step.get("tokens_per_s")]
@@ -127,7 +150,20 @@ def _told_pace(
     if not rates or not num_tokens or not _finished_on(events, device, name):
         return None
     rows = min(_rows_of(events) or math.inf, rows_per_step) * len(steps)
-    return statistics.median(rates), num_tokens / rows
+    return statistics.median(rates), num_tokens / rows, _other_s(events)
+
+
+def _other_s(events: list[Event]) -> float:
+    """Return the seconds since a run was last started that no update took."""
+    other_s = 0.0
+    for event in events:
+        if event.type == "hello":
+            other_s = 0.0
+        elif event.type == "step":
+            other_s -= event.data.get("step_s") or 0.0
+        elif event.type == "result":
+            other_s += event.data.get("seconds") or 0.0
+    return max(0.0, other_s)
 
 
 def _method(spec: RunSpec) -> tuple[object, ...]:

@@ -106,6 +106,7 @@ def plan(
     num_rows: int | None = None,
     longest_tokens: int | None = None,
     step_s: float | None = None,
+    other_s: float | None = None,
     learns_nothing: bool = False,
 ) -> Plan:
     """Estimate a run.
@@ -117,6 +118,7 @@ def plan(
         num_rows: training rows, if known.
         longest_tokens: length of the longest example, if known; else the context length is taken.
         step_s: measured time of an update on this device, if known.
+        other_s: measured time beside updates, if known: loading, evaluations, answers, saving.
         learns_nothing: whether no row has a token to learn within the context length.
 
     Raises:
@@ -139,7 +141,8 @@ def plan(
     steps = _total_steps(spec, num_rows)
     seconds = None
     if steps is not None and step_s:
-        middle = steps * step_s
+        # A run evaluates about as often whatever its length.
+        middle = steps * step_s + (other_s or 0.0)
         seconds = (round(middle * TIME_SPREAD[0]), round(middle * TIME_SPREAD[1]))
     adapter_parameters = num_adapter_parameters(spec, card)
     checkpoint_bytes = adapter_parameters * (4 + optimizer_bytes(spec))

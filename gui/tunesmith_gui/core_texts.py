@@ -2457,6 +2457,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "{text}. {need}"),
     QT_TRANSLATE_NOOP("Core", "{text}.{held}"),
     QT_TRANSLATE_NOOP("Core", "{text}{built}, profile {profile}."),
+    QT_TRANSLATE_NOOP("Core", "{time} for the steps, without loading, evaluation and saving"),
     QT_TRANSLATE_NOOP("Core", "{time} left"),
     QT_TRANSLATE_NOOP("Core", "{time}, by the run \"{run}\" with the same model and method"),
     QT_TRANSLATE_NOOP("Core", "{title} can't use {names}."),

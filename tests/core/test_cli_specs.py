@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.finished_runs import trained
+from tests.finished_runs import finish, trained
 from tunesmith_core import cli, cli_specs
 from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
 from tunesmith_core.datafmt.sniffing import Sniffed
@@ -147,7 +147,7 @@ def test_plan_warns_of_a_warm_up_that_never_ends(
 @pytest.mark.parametrize(
     ("steps", "seconds", "words"),
     [
-        (10, (60, 90), "Time: 1 min 00 s to 1 min 30 s\n"),
+        (10, (60, 90), "Time: 1 min 00 s to 1 min 30 s for the steps, without loading, evaluation and saving\n"),
         (10, None, "Time: not known yet, because no run with this model and method has finished on this device."),
         (None, None, "Time: not known, because the number of rows is not."),
     ],
@@ -168,13 +168,26 @@ def test_plan_tells_the_time_or_why_there_is_none(
     assert ("Steps:" in out) == (steps is not None)
 
 
+def test_plan_tells_the_whole_time_of_a_run_that_was_made_before(
+    make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = Hardware("cpu", "x86", 1 << 34, 1 << 33, 1 << 34, 1 << 33)
+    monkeypatch.setattr(cli_specs, "detect_hardware", lambda: [cpu])
+    monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **__: replace(PLAN, seconds=(60, 90)))
+    spec, path = make_spec(), tmp_path / "spec.json"
+    finish(spec)
+    path.write_text(json.dumps(spec.to_dict()))
+    assert cli.main(["plan", str(path)]) == 0
+    assert "Time: 1 min 00 s to 1 min 30 s\n" in capsys.readouterr().out
+
+
 def test_plan_says_by_which_run_it_tells_the_time(
     make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[float | None] = []
 
-    def plan(*_: object, step_s: float | None, **__: object) -> Plan:
-        given.append(step_s)
+    def plan(*_: object, step_s: float | None, other_s: float | None, **__: object) -> Plan:
+        given.extend((step_s, other_s))
         return replace(PLAN, seconds=(60, 90))
 
     cpu = Hardware("cpu", "x86", 1 << 34, 1 << 33, 1 << 34, 1 << 33)
@@ -187,7 +200,7 @@ def test_plan_says_by_which_run_it_tells_the_time(
     assert cli.main(["plan", str(path)]) == 0
     out = capsys.readouterr().out
     assert 'Time: 1 min 00 s to 1 min 30 s, by the run "earlier" with the same model and method' in out
-    assert given == [1.5], "the three rows of the data, not the eight of a step"
+    assert given == [1.5, 8.0], "the three rows of the data, not the eight of a step"
 
 
 def test_plan_counts_the_rows_that_are_used(

@@ -10,12 +10,13 @@ import pytest
 
 from tests.finished_runs import GIB, finish, trained
 from tunesmith_core.hardware import Hardware
-from tunesmith_core.measured import Measured, by_check, by_run, pace_of, step_time
+from tunesmith_core.measured import Measured, Time, by_check, by_run, pace_of, time_of
+from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import create_run
 from tunesmith_core.spec import RunSpec
 
 CPU = Hardware("cpu", "x86", 16 * GIB, 8 * GIB, 16 * GIB, 8 * GIB)
-TOOK = Measured(2 * GIB, 0.5)
+TOOK = Measured(2 * GIB, 0.5, 20.0)
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_another_device_or_other_data_tell_nothing(spec: RunSpec, data_file: Pat
 
 def test_a_peak_beyond_what_is_free_now_is_not_foretold(spec: RunSpec) -> None:
     finish(spec)
-    assert by_run(spec, replace(CPU, free_bytes=GIB)) == Measured(None, 0.5)
+    assert by_run(spec, replace(CPU, free_bytes=GIB)) == Measured(None, 0.5, 20.0)
 
 
 def test_a_check_times_one_part_of_an_update(spec: RunSpec) -> None:
@@ -68,7 +69,7 @@ def test_a_run_with_other_settings_but_this_model_and_method_tells_the_pace(spec
     spec.name, spec.adapter.rank, spec.schedule.gradient_accumulation_steps = "", 8, 2
     pace = pace_of(spec, CPU)
     assert pace is not None
-    assert (pace.run, pace.tokens_per_s, pace.row_tokens) == ("mine", 200.0, 100.0)
+    assert (pace.run, pace.tokens_per_s, pace.row_tokens, pace.other_s) == ("mine", 200.0, 100.0, 8.0)
     assert pace.step_s(spec, None, None) == 2.0
     assert pace.step_s(spec, 3, None) == 1.5, "there are not more rows"
     assert pace.step_s(spec, None, 50.0) == 1.0, "these rows are shorter"
@@ -90,12 +91,22 @@ def test_a_run_whose_settings_cannot_be_read_tells_nothing(spec: RunSpec) -> Non
     pace = pace_of(spec, CPU)
     assert pace is not None
     assert pace.run == "mine"
-    assert by_run(spec, CPU) == Measured(None, 4.0)
+    assert by_run(spec, CPU) == Measured(None, 4.0, 8.0)
 
 
 def test_the_time_of_an_update_comes_from_the_surest_that_is_known(spec: RunSpec) -> None:
-    assert step_time(spec, CPU, Measured(), 90, None) == (None, "")
+    assert time_of(spec, CPU, Measured(), 90, None) == Time()
     trained(spec)
-    assert step_time(spec, CPU, Measured(), 90, None) == (4.0, "mine")
-    assert step_time(spec, CPU, Measured(), 4, 50.0) == (1.0, "mine")
-    assert step_time(spec, CPU, Measured(step_s=0.5), 90, None) == (0.5, "")
+    assert time_of(spec, CPU, Measured(), 90, None) == Time(4.0, 8.0, "mine")
+    assert time_of(spec, CPU, Measured(), 4, 50.0) == Time(1.0, 8.0, "mine")
+    assert time_of(spec, CPU, Measured(step_s=0.5), 90, None) == Time(0.5)
+
+
+def test_a_run_that_was_continued_tells_the_time_beside_updates_of_its_last_start(spec: RunSpec) -> None:
+    run = finish(spec)
+    journal = JournalWriter(run.journal_path)
+    journal.write("hello", device="cpu", device_name="x86")
+    journal.write("step", step=4, step_s=1.5)
+    journal.write("result", status="finished", seconds=4.0)
+    journal.close()
+    assert by_run(spec, CPU).other_s == 2.5

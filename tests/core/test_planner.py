@@ -261,6 +261,8 @@ def test_steps_and_time_are_told_when_rows_and_speed_are_known() -> None:
     assert plan(make(), gpu(24), card=CARD, num_rows=1240).seconds is None
     slow = plan(make(), gpu(24), card=CARD, num_rows=1240, longest_tokens=1000, step_s=2.5)
     assert slow.seconds == (round(444 * 2.5 * 0.85), round(444 * 2.5 * 1.25))
+    whole = plan(make(), gpu(24), card=CARD, num_rows=1240, longest_tokens=1000, step_s=1.0, other_s=100.0)
+    assert whole.seconds == (round(544 * 0.85), round(544 * 1.25))
     own_file = plan(make({"evaluation.path": "e"}), gpu(24), card=CARD, num_rows=1241)
     assert own_file.total_steps == 3 * 156
 

@@ -5761,6 +5761,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{text} 不是有效的 UTF-8 文本。</translation>
     </message>
     <message>
+        <source>{time} for the steps, without loading, evaluation and saving</source>
+        <translation>{time}（仅训练步，不含加载、评估和保存）</translation>
+    </message>
+    <message>
         <source>{time}, by the run &quot;{run}&quot; with the same model and method</source>
         <translation>{time}，依据使用相同模型和方法的训练“{run}”</translation>
     </message>
@@ -15285,6 +15289,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Time</source>
         <translation>时间</translation>
+    </message>
+    <message>
+        <source>Time of the steps</source>
+        <translation>训练步用时</translation>
     </message>
     <message>
         <source>Written to disk</source>

@@ -18,7 +18,7 @@ from tunesmith_core import environments, held_out, measured, model_library, path
 from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
-from tunesmith_core.measured import Measured
+from tunesmith_core.measured import Measured, Time
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.planner import Plan, plan, warmup_note
@@ -30,7 +30,7 @@ from tunesmith_gui.new_run.lengths_look import LengthsLook
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
 Result = TypeVar("Result")
-UNMEASURED = Measured()
+UNMEASURED, UNTIMED = Measured(), Time()
 
 DEBOUNCE_MS = 250
 HARDWARE_KEPT_S = 5.0
@@ -61,7 +61,7 @@ class PlanFacts:
         lengths: how long examples are, as a preview counted them.
         longest_tokens: length of the longest, where it was measured.
         hold_out_percent: share to hold out instead, where too few rows are.
-        pace_of: name of the run by which the time is told; "" where a check or the same run told it.
+        time: what tells how long it takes.
     """
 
     plan: Plan
@@ -70,7 +70,7 @@ class PlanFacts:
     notes: tuple[str, ...] = ()
     lengths: tuple[Mapping[str, int], ...] = ()
     longest_tokens: int | None = None
-    pace_of: str = ""
+    time: Time = UNTIMED
     hold_out_percent: float | None = None
 
     def num_longer(self, num_tokens: int) -> int | None:
@@ -460,7 +460,7 @@ def make_plan(
     if suggest and device.device == "cuda":
         changes = dict(presets.suggest(card, device, spec))
     found = known.measured if known.measured != UNMEASURED else measured.by_run(spec, device)
-    step_s, pace_of = measured.step_time(spec, device, found, known.num_rows, known.row_tokens)
+    time = measured.time_of(spec, device, found, known.num_rows, known.row_tokens)
     with contextlib.suppress(UserError):
         estimate = plan(
             spec,
@@ -468,13 +468,14 @@ def make_plan(
             card=card,
             num_rows=known.num_rows,
             longest_tokens=known.longest_tokens,
-            step_s=step_s,
+            step_s=time.step_s,
+            other_s=time.other_s,
             learns_nothing=known.learns_nothing,
         )
         notes = (warmup_note(spec, estimate.total_steps), held_out.note(spec, known.num_rows))
         told = tuple(note for note in notes if note)
         advised = held_out.advised_percent(spec, known.num_rows)
-        facts = PlanFacts(estimate, device, found.peak_bytes, told, pace_of=pace_of, hold_out_percent=advised)
+        facts = PlanFacts(estimate, device, found.peak_bytes, told, time=time, hold_out_percent=advised)
         return facts, changes
     return None, changes
 

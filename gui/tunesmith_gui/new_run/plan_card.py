@@ -217,8 +217,9 @@ class PlanCard(Card):
         if plan.seconds is not None:
             low, high = map(duration, plan.seconds)
             time = self._about(low) if low == high else fill(self.tr("%1 to %2"), low, high)
-        self.pace.setText(fill(self.tr("Time based on the run “%1” with the same model and method."), facts.pace_of))
-        self.pace.setVisible(bool(facts.pace_of) and plan.seconds is not None)
+        self.pace.setText(fill(self.tr("Time based on the run “%1” with the same model and method."), facts.time.run))
+        self.pace.setVisible(bool(facts.time.run) and plan.seconds is not None)
+        is_of_steps = plan.seconds is not None and facts.time.other_s is None
         sure = self.tr("measured") if facts.measured_bytes is not None else certainty_word(plan.certainty)
         disk = size(plan.disk_bytes)
         least = plan.least_bytes < (facts.measured_bytes or plan.total_bytes)
@@ -226,7 +227,7 @@ class PlanCard(Card):
             # A run takes spare memory to be faster and gets along with less.
             *(((self.tr("Minimum memory"), size(plan.least_bytes)),) if least else ()),
             (self.tr("Steps"), steps),
-            (self.tr("Time"), time),
+            (self.tr("Time of the steps") if is_of_steps else self.tr("Time"), time),
             (self.tr("Written to disk"), disk if plan.adapter_is_exact else self._about(disk)),
             (self.tr("Accuracy"), sure),
         )

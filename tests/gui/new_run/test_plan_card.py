@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 from tests.core.test_planner import CARD, fused, gpu, make
 from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped
+from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message
 from tunesmith_core.planner import Saving, plan
 from tunesmith_core.spec import RunSpec
@@ -133,3 +134,13 @@ def test_an_adapter_that_is_not_counted_exactly_has_about_its_size(qtbot: QtBot)
     assert words[words.index("Adapter and optimizer") + 1].startswith("about ")
     assert words[words.index("Written to disk") + 1].startswith("about ")
     assert not any(word.startswith("about ") for word in _words(qtbot, make()))
+
+
+@pytest.mark.parametrize(("other_s", "name"), [(None, "Time of the steps"), (8.0, "Time")])
+def test_time_without_evaluations_is_named_so(qtbot: QtBot, other_s: float | None, name: str) -> None:
+    card = PlanCard()
+    qtbot.addWidget(card)
+    estimate = plan(make(), gpu(80), card=CARD, num_rows=100, step_s=1.0)
+    card.show_plan(PlanFacts(estimate, gpu(80), time=Time(1.0, other_s)))
+    words = [cell.text() for cell in card._cells if hasattr(cell, "text")]
+    assert name in words
