@@ -107,8 +107,12 @@ def make_parser() -> Parser:
             sub = add(kind.name, command, kind.help, json=True)
             add_kind_arguments(sub, kind)
             if kind is EXPORT:
-                help_text = "also upload it to the model hub, as a private repository"
-                sub.add_argument("--push", default="", metavar="OWNER/NAME", help=help_text)
+                sub.add_argument(
+                    "--push",
+                    default="",
+                    metavar="OWNER/NAME",
+                    help="also upload it to the model hub, as a private repository",
+                )
                 sub.add_argument("--public", action="store_true", help="let everybody see what --push uploads")
     add("version", version, "print the version")
     for name, help_text in SETUP_COMMANDS.items():

@@ -1471,6 +1471,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "also the base models"),
     QT_TRANSLATE_NOOP("Core", "also the long tests, and the others again on Python 3.12"),
     QT_TRANSLATE_NOOP("Core", "also the runs, with checkpoints and adapters"),
+    QT_TRANSLATE_NOOP("Core", "also upload it to the model hub, as a private repository"),
     QT_TRANSLATE_NOOP("Core", "also write the votes as preference pairs"),
     QT_TRANSLATE_NOOP("Core", "ambiguous option: %(option)s could match %(matches)s"),
     QT_TRANSLATE_NOOP("Core", "an API key"),

@@ -7915,6 +7915,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>同时把 GGUF 文件放到 LM Studio 能找到的位置</translation>
     </message>
     <message>
+        <source>also upload it to the model hub, as a private repository</source>
+        <translation>同时上传到模型站，作为私有仓库</translation>
+    </message>
+    <message>
         <source>also write the votes as preference pairs</source>
         <translation>同时把投票写成偏好数据对</translation>
     </message>

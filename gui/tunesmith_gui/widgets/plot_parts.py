@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -45,11 +46,14 @@ class Axis(pg.AxisItem):
         return [(max(spacing, 1.0), offset) for spacing, offset in spacings] if self.whole else spacings
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
-        """Write the numbers."""
-        del spacing
+        """Write the numbers, with as many digits as tell them apart."""
         if self.logMode:
             return [compact_number(10**value) if abs(value - round(value)) < 0.5 else "" for value in values]
-        return [compact_number(value * scale) for value in values]
+        labels = [compact_number(value * scale) for value in values]
+        if len(set(labels)) == len(labels):
+            return labels
+        decimals = max(0, math.ceil(-math.log10(spacing * scale)))
+        return [f"{value * scale:.{decimals}f}" for value in values]
 
 
 class ZoomBox(pg.ViewBox):

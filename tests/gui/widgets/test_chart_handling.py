@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication
 
 from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
+from tunesmith_gui.widgets.plot_parts import Axis
 
 PACE_S = 0.015
 """pyqtgraph leaves out moves of the mouse that follow each other faster than 100 times a second."""
@@ -341,3 +342,16 @@ def test_a_checkpoint_leaves_the_evaluation_under_it_in_sight(plot: MetricPlot) 
     best, saved = plot._items[1:]
     assert saved.opts["symbolBrush"] is None
     assert saved.opts["symbolSize"] < best.opts["symbolSize"]
+
+
+@pytest.mark.parametrize(
+    ("values", "spacing", "labels"),
+    [
+        ([13.28, 13.2805, 13.281], 0.0005, ["13.2800", "13.2805", "13.2810"]),
+        ([1.0, 2.0], 1.0, ["1", "2"]),
+        ([100_000.0, 100_200.0], 200.0, ["100k", "100.2k"]),
+    ],
+)
+def test_numbers_of_an_axis_differ(qapp: QApplication, values: list[float], spacing: float, labels: list[str]) -> None:
+    assert qapp
+    assert Axis("left").tickStrings(values, 1.0, spacing) == labels
