@@ -107,17 +107,18 @@ def make_parser() -> Parser:
             sub = add(kind.name, command, kind.help, json=True)
             add_kind_arguments(sub, kind)
             if kind is EXPORT:
-                sub.add_argument(
-                    "--push",
-                    default="",
-                    metavar="OWNER/NAME",
-                    help="also upload it to the model hub, as a private repository",
-                )
-                sub.add_argument("--public", action="store_true", help="let everybody see what --push uploads")
+                _add_upload(sub)
     add("version", version, "print the version")
     for name, help_text in SETUP_COMMANDS.items():
         commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, add_help=False)
     return parser
+
+
+def _add_upload(sub: Parser) -> None:
+    """Declare where an export goes besides."""
+    push = {"default": "", "metavar": "OWNER/NAME"}
+    sub.add_argument("--push", **push, help="also upload it to the model hub, as a private repository")
+    sub.add_argument("--public", action="store_true", help="let everybody see what --push uploads")
 
 
 def _add_run_commands(add: Callable[..., Parser]) -> None:

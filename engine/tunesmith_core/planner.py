@@ -139,11 +139,6 @@ def plan(
     if learns_nothing:
         verdict = "nothing"
     steps = _total_steps(spec, num_rows)
-    seconds = None
-    if steps is not None and step_s:
-        # A run evaluates about as often whatever its length.
-        middle = steps * step_s + (other_s or 0.0)
-        seconds = (round(middle * TIME_SPREAD[0]), round(middle * TIME_SPREAD[1]))
     adapter_parameters = num_adapter_parameters(spec, card)
     checkpoint_bytes = adapter_parameters * (4 + optimizer_bytes(spec))
     return Plan(
@@ -153,13 +148,21 @@ def plan(
         available_bytes=hardware.free_bytes,
         verdict=verdict,
         total_steps=steps,
-        seconds=seconds,
+        seconds=_seconds(steps, step_s, other_s or 0.0),
         # One checkpoint more than is kept exists while the newest is being written; then comes the adapter itself.
         disk_bytes=checkpoint_bytes * (spec.saving.keep + 1) + adapter_parameters * 4,
         certainty="medium" if longest_tokens else "low",
         fixes=_fixes(spec, hardware, card, longest_tokens, least) if ratio > FITS_RATIO else (),
         adapter_is_exact=card.model_type not in adapter_shapes.ABOUT,
     )
+
+
+def _seconds(steps: int | None, step_s: float | None, other_s: float) -> tuple[int, int] | None:
+    if steps is None or not step_s:
+        return None
+    # A run evaluates about as often whatever its length.
+    middle = steps * step_s + other_s
+    return round(middle * TIME_SPREAD[0]), round(middle * TIME_SPREAD[1])
 
 
 def _num_tokens(spec: RunSpec, longest_tokens: int | None) -> int:

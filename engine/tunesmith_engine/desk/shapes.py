@@ -108,9 +108,11 @@ class Shape:
                         return None
                     roles.append(message[role])
                     texts.append(text)
+                # A role may be a list, of which there is no hash.
+                is_known = tuple(roles) in orders
             except (KeyError, TypeError, AttributeError):
                 return None
-            return texts if tuple(roles) in orders else None
+            return texts if is_known else None
 
         return texts_of
 

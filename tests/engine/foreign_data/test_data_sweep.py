@@ -100,7 +100,8 @@ def _cut(case: Case, num_rows: int) -> str:
         text = case.path.read_bytes().decode("utf-8-sig", "surrogateescape")
     except OSError:
         return ""
-    if text.startswith("PAR1") or text[:2] in ("\udcff\udcfe", "\udcfe\udcff"):
+    # UTF-16, with a mark or without one, is not what the lines below count.
+    if text.startswith("PAR1") or text[:2] in ("\udcff\udcfe", "\udcfe\udcff") or "\0" in text:
         return ""
     if text.lstrip()[:1] == "{" and case.path.suffix not in (".csv", ".tsv"):
         lines = [line for line in re.split("\r\n|\r|\n", text) if line.strip()]
