@@ -12,7 +12,7 @@ from typing import Any
 from tunesmith_core import cli_sources, cli_specs, data_library, model_library, terminal
 from tunesmith_core.command_line import Parser
 from tunesmith_core.data_library import DataSet
-from tunesmith_core.datafmt import READ_BY_ENGINE, file_kind
+from tunesmith_core.datafmt import READ_BY_ENGINE, Row, file_kind, recognition, resolve_layout
 from tunesmith_core.datafmt.encoding import row_place
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.datafmt.spoken import is_chat, spoken
@@ -235,6 +235,8 @@ def _show_rows(sources: list[SourceSpec], arguments: Namespace) -> int:
         terminal.say_json({path: head["rows"] for path, head in found.items()})
         return EXIT_DONE
     for path, head in found.items():
+        if (reason := _reason(head["rows"], next(each for each in sources if each.path == path))):
+            terminal.note(reason)
         if head.get("sheet"):
             terminal.say(Message('{path}: sheet "{sheet}"', path=path, sheet=head["sheet"]))
         for number, row in enumerate(head["rows"], 1):
@@ -246,6 +248,14 @@ def _show_rows(sources: list[SourceSpec], arguments: Namespace) -> int:
         terminal.note(note)
     terminal.note(Message("To see them as tokens, name a model: --model MODEL"))
     return EXIT_DONE
+
+
+def _reason(rows: list[Row], source: SourceSpec) -> Message | None:
+    """Return as what rows are read and which columns are not used; None where they are not recognized."""
+    try:
+        return recognition(resolve_layout(rows, source.format, source.columns, source.path), rows)
+    except UserError:
+        return None
 
 
 def _head(source: SourceSpec, num_rows: int) -> dict[str, Any]:  # Any: JSON values

@@ -28,8 +28,8 @@ def options_of(row: Mapping[str, Any], columns: Mapping[str, str]) -> Options | 
     """Return the options of a row, without those that are empty; None where a value is none."""
     letters = zip(LETTERS, OPTION_ROLES, strict=False)
     found: Options | None = {letter: row.get(columns[role]) for letter, role in letters if role in columns}
-    if not are_apart(columns):
-        found = _listed(row.get(columns.get("choices", "")))
+    if "choices" in columns and not are_apart(columns):
+        found = _listed(row.get(columns["choices"]))
     if found is None or not all(value is None or isinstance(value, str | int | float) for value in found.values()):
         return None
     return {label: value for label, value in found.items() if value is not None and str(value).strip()}

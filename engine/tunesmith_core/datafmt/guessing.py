@@ -203,7 +203,7 @@ def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
         fitting = [*_fitting(role, varied), *_fitting(role, head)]
         free = [name for name in fitting if name not in found.values()]
         take(role, free[0] if free else None)
-    return found
+    return {role.name: found[role.name] for role in roles if role.name in found}
 
 
 def _same_in_all(head: Sequence[Row]) -> set[str]:

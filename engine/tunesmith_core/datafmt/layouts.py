@@ -225,14 +225,21 @@ def _has_shape(layout: Layout, rows: list[Mapping[str, Any]]) -> bool:
     return isinstance(first, dict) and key in first
 
 
-def recognition(layout: Layout) -> Message:
-    """Say as what the rows are read, and by which columns that was recognized."""
+def unused(layout: Layout, names: Iterable[str]) -> list[str]:
+    """Return the columns of rows that no example is made of, in their order."""
+    return [name for name in dict.fromkeys(names) if name not in layout.columns.values()]
+
+
+def recognition(layout: Layout, rows: Iterable[Mapping[str, Any]] = ()) -> Message:
+    """Say as what rows are read, by which columns that was recognized, and which of them are not used."""
     columns = {role: f'"{name}"' for role, name in layout.columns.items()}
     said = [_shape(layout.format, columns)]
     if "tools" in columns:
         said.append(Message("The column {column} describes tools.", column=columns["tools"]))
     if "label" in columns:
         said.append(Message("Only rows whose column {column} is true are trained.", column=columns["label"]))
+    if names := unused(layout, (name for row in rows for name in row)):
+        said.append(Message("Not used: {columns}.", columns=listed(names)))
     return said[0] if len(said) == 1 else joined(said)
 
 

@@ -13,11 +13,11 @@ from tunesmith_core.datafmt.guessing import ALIKE, guess_columns, guess_format
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill, listed
+from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.column_choice import ColumnChoice
 from tunesmith_gui.widgets.field import Field
-from tunesmith_gui.widgets.row_words import format_word, role_word
+from tunesmith_gui.widgets.row_words import format_word, role_word, unused_words
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _WIDTH_LETTERS = 72
@@ -129,7 +129,7 @@ class ColumnMappingDialog(QDialog):
             why = fill(self.tr("%1 is chosen twice."), twice[0])
         self.apply.setEnabled(not why)
         self.apply.setAccessibleDescription(why)
-        self.note.setText(why or (fill(self.tr("Not used: %1"), listed(unused)) if unused else ""))
+        self.note.setText(why or unused_words(unused))
         self.note.set_tone("error" if why else "muted")
         self.note.setVisible(bool(self.note.text()))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tunesmith_core.datafmt import READ_BY_ENGINE
 from tunesmith_core.datafmt.encoding import NUMBERED_KINDS, PART_KINDS, PDF
 from tunesmith_core.datafmt.formats import OPTION_ROLES
-from tunesmith_gui.tr import fill, number, translate
+from tunesmith_gui.tr import fill, listed, number, translate
+
+_MOST_UNUSED = 10
+"""Columns that are named."""
 
 
 def number_words(kind: str, place: int) -> str:
@@ -43,9 +46,17 @@ def format_word(name: str) -> str:
 def mapping_words(mapping: Mapping[str, str]) -> str:
     """Which column plays which role, where its name doesn't say so."""
     arrow = translate("DataPicker", "%1 → %2")
-    # A column "A" names its option itself.
-    told = (pair for pair in mapping.items() if not {pair[1].lower(), f"option_{pair[1].lower()}"} & {pair[0], "messages"})
+    # A column "A" says that it is the first option.
+    told = ((role, name) for role, name in mapping.items() if name.lower() not in (role, role.removeprefix("option_"), "messages"))
     return translate("DataPicker", ", ").join(fill(arrow, column, role_word(role).lower()) for role, column in told)
+
+
+def unused_words(columns: Sequence[str]) -> str:
+    """Which columns are not used, the first ones where there are many; "" for none."""
+    if not columns:
+        return ""
+    more = "…" if len(columns) > _MOST_UNUSED else ""
+    return fill(translate("DataPicker", "Not used: %1"), listed(columns[:_MOST_UNUSED]) + more)
 
 
 def role_word(role: str) -> str:
