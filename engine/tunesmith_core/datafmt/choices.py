@@ -63,7 +63,7 @@ def first_number(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) 
     for row in rows:
         options, answer = options_of(row, columns) or {}, row.get(columns["answer"])
         number, is_text = _number(answer), _by_text(options, answer) is not None
-        if number is None or not 0 <= number <= len(options):
+        if number is None or not 0 <= number <= len(options) or len(options) < FEWEST_OPTIONS:
             if is_text:
                 # Answers are written out here, so that a number is the text of an option too.
                 return None
