@@ -231,20 +231,20 @@ def show(arguments: Namespace) -> int:
 
 def _show_rows(sources: list[SourceSpec], arguments: Namespace) -> int:
     found = {each.path: _head(each, arguments.rows) for each in sources}
+    reasons = [_reason(found[each.path]["rows"], each) for each in sources]
     if arguments.json:
         terminal.say_json({path: head["rows"] for path, head in found.items()})
         return EXIT_DONE
     for path, head in found.items():
-        if (reason := _reason(head["rows"], next(each for each in sources if each.path == path))):
-            terminal.note(reason)
         if head.get("sheet"):
             terminal.say(Message('{path}: sheet "{sheet}"', path=path, sheet=head["sheet"]))
         for number, row in enumerate(head["rows"], 1):
             place = Message("row {row}", row=number) if len(found) == 1 else row_place(Path(path), "json", number)
             terminal.say(Message("--- {place}", place=place))
             for column, value in row.items():
-                terminal.say(spoken(value) if is_chat(value) else f"{column}: {spoken(value)}")
-    for note in (each for head in found.values() for each in head.get("notes", ())):
+                words = spoken(value, column=column)
+                terminal.say(words if is_chat(value, column) else f"{column}: {words}")
+    for note in (*filter(None, reasons), *(each for head in found.values() for each in head.get("notes", ()))):
         terminal.note(note)
     terminal.note(Message("To see them as tokens, name a model: --model MODEL"))
     return EXIT_DONE

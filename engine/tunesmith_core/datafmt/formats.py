@@ -108,6 +108,9 @@ LABEL_ROLE = Role("label", ("label", "kto_tag"), required=False)
 OPTION_ROLES = {f"option_{letter}": (letter, str(number)) for number, letter in enumerate("abcdefgh", 1)}
 """Roles of columns that hold one option each, and what tells the names of these columns apart."""
 
+OPTION_LISTS = ("choices", "options")
+"""Names of columns that hold all options of a question."""
+
 _OPTION_WORDS = ("option", "choice", "antwort", "answer", "选项")
 
 _RIGHT_NAMES = (
@@ -136,7 +139,7 @@ ROLES: dict[str, tuple[Role, ...]] = {
     "sharegpt": (Role("conversations", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE, LABEL_ROLE),
     MULTIPLE_CHOICE: (
         Role("question", ("question", "prompt", "query", "instruction", "input", "frage", "问题", "题目")),
-        Role("choices", ("choices", "options"), required=False),
+        Role("choices", OPTION_LISTS, required=False),
         *map(_option_role, OPTION_ROLES),
         Role("answer", _RIGHT_NAMES),
     ),
