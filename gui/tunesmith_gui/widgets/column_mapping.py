@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QDialog, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QComboBox, QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt import ROLES
 from tunesmith_core.datafmt.guessing import ALIKE, guess_columns, guess_format
@@ -66,14 +66,21 @@ class ColumnMappingDialog(QDialog):
         self.format.setCurrentIndex(self.format.findData(known if known in ROLES else guess_format(head)))
         self.format.activated.connect(lambda _index: self._build_roles())
         column.addWidget(Field(self.tr("Each row holds"), self.format, parent=self))
-        self._roles = QWidget(self)
+        self._roles = QWidget()
         self._role_column = QVBoxLayout(self._roles)
         self._role_column.setContentsMargins(0, 0, 0, 0)
         self._role_column.setSpacing(SPACE * 2)
-        column.addWidget(self._roles)
+        self._role_column.addStretch(1)
+        # A question with eight options has more roles than a low screen has room for.
+        self._area = QScrollArea(self)
+        self._area.setWidgetResizable(True)
+        self._area.setFrameShape(QFrame.Shape.NoFrame)
+        self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._area.setWidget(self._roles)
+        column.addWidget(self._area, 1)
         self.note = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
         column.addWidget(self.note)
-        column.addStretch(1)
         row = QHBoxLayout()
         row.addStretch(1)
         self.cancel = button(self.tr("Cancel"), self.reject, parent=self)
@@ -104,11 +111,12 @@ class ColumnMappingDialog(QDialog):
             row.choose(self._picked.get(ALIKE.get(role.name, role.name), guesses.get(role.name, "")))
             row.combo.activated.connect(lambda _index, role=role.name: self._pick(role))
             self._rows[role.name] = row
-            self._role_column.addWidget(row)
+            self._role_column.insertWidget(self._role_column.count() - 1, row)
         stops = [self.format, *self.role_combos.values(), self.cancel, self.apply]
         for before, after in pairwise(stops):
             QWidget.setTabOrder(before, after)
         self._check()
+        self.adjustSize()
 
     def _pick(self, role: str) -> None:
         self._picked[ALIKE.get(role, role)] = str(self._rows[role].combo.currentData())

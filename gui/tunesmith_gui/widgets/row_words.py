@@ -47,7 +47,8 @@ def mapping_words(mapping: Mapping[str, str]) -> str:
     """Which column plays which role, where its name doesn't say so."""
     arrow = translate("DataPicker", "%1 → %2")
     # A column "A" says that it is the first option.
-    told = ((role, name) for role, name in mapping.items() if name.lower() not in (role, role.removeprefix("option_"), "messages"))
+    said = {role: (role, role.removeprefix("option_"), "messages") for role in mapping}
+    told = (pair for pair in mapping.items() if pair[1].lower() not in said[pair[0]])
     return translate("DataPicker", ", ").join(fill(arrow, column, role_word(role).lower()) for role, column in told)
 
 
