@@ -5,7 +5,7 @@ from __future__ import annotations
 from tunesmith_core.datafmt import READ_BY_ENGINE, resolve_layout
 from tunesmith_core.datafmt.documents import MAX_PIECE
 from tunesmith_core.datafmt.encoding import UTF_8
-from tunesmith_core.datafmt.formats import RAW, ROLES
+from tunesmith_core.datafmt.formats import MULTIPLE_CHOICE, RAW, ROLES
 from tunesmith_core.datafmt.layouts import unused
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
@@ -39,7 +39,7 @@ def facts_words(data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_te
         own = spec.format != "auto"
         format_name = spec.format if own else sniffed.format
         parts.append(format_word(format_name))
-        if format_name == "prompt-completion" and has_chat_template:
+        if format_name in ("prompt-completion", MULTIPLE_CHOICE) and has_chat_template:
             parts.append(translate("DataPicker", "trained as a chat"))
         columns = mapping_words({**({} if own else sniffed.mapping), **spec.columns})
         if columns:
