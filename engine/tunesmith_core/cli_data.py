@@ -12,7 +12,7 @@ from typing import Any
 from tunesmith_core import cli_sources, cli_specs, data_library, model_library, terminal
 from tunesmith_core.command_line import Parser
 from tunesmith_core.data_library import DataSet
-from tunesmith_core.datafmt import READ_BY_ENGINE, file_kind
+from tunesmith_core.datafmt import READ_BY_ENGINE, Row, file_kind, recognition, resolve_layout
 from tunesmith_core.datafmt.encoding import row_place
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.datafmt.spoken import is_chat, spoken
@@ -231,6 +231,7 @@ def show(arguments: Namespace) -> int:
 
 def _show_rows(sources: list[SourceSpec], arguments: Namespace) -> int:
     found = {each.path: _head(each, arguments.rows) for each in sources}
+    reasons = [_reason(found[each.path]["rows"], each) for each in sources]
     if arguments.json:
         terminal.say_json({path: head["rows"] for path, head in found.items()})
         return EXIT_DONE
@@ -241,11 +242,20 @@ def _show_rows(sources: list[SourceSpec], arguments: Namespace) -> int:
             place = Message("row {row}", row=number) if len(found) == 1 else row_place(Path(path), "json", number)
             terminal.say(Message("--- {place}", place=place))
             for column, value in row.items():
-                terminal.say(spoken(value) if is_chat(value) else f"{column}: {spoken(value)}")
-    for note in (each for head in found.values() for each in head.get("notes", ())):
+                words = spoken(value, column=column)
+                terminal.say(words if is_chat(value, column) else f"{column}: {words}")
+    for note in (*filter(None, reasons), *(each for head in found.values() for each in head.get("notes", ()))):
         terminal.note(note)
     terminal.note(Message("To see them as tokens, name a model: --model MODEL"))
     return EXIT_DONE
+
+
+def _reason(rows: list[Row], source: SourceSpec) -> Message | None:
+    """Return as what rows are read and which columns are not used; None where they are not recognized."""
+    try:
+        return recognition(resolve_layout(rows, source.format, source.columns, source.path), rows)
+    except UserError:
+        return None
 
 
 def _head(source: SourceSpec, num_rows: int) -> dict[str, Any]:  # Any: JSON values

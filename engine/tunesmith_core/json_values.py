@@ -71,6 +71,14 @@ def loads(text: str, max_values: int = MAX_VALUES, *, unique_names: bool = False
     return json.loads(text, object_pairs_hook=_unique if unique_names else None)
 
 
+def parsed(value: Any) -> Any:  # Any: JSON values
+    """Return what a JSON text holds; anything else, and a text that is no JSON, as it is."""
+    try:
+        return loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def may_exceed(text: str) -> bool:
     """Return False, at little cost, where no value of a JSON text or of a part of one can exceed a limit.
 

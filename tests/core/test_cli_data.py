@@ -376,6 +376,16 @@ def test_show_without_a_model_shows_rows_as_they_are_read(tmp_path: Path, said: 
     assert json.loads(said("show", str(path), "--rows", "1", "--json")[1]) == {str(path): [chat]}
 
 
+def test_show_names_the_columns_that_are_not_used(tmp_path: Path, said: Said) -> None:
+    path = tmp_path / "quiz.jsonl"
+    row = {"id": 7, "question": "Who is it?", "choices": ["It is me", "You"], "answer": 1}
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    code, out, err = said("show", str(path))
+    assert code == 0
+    assert out == '--- row 1\nid: 7\nquestion: Who is it?\nchoices: ["It is me", "You"]\nanswer: 1\n'
+    assert 'which of "choices" is right. Not used: id.\n' in err
+
+
 def test_show_asks_the_engine_for_rows_of_a_workbook(fake_engine: Script, tmp_path: Path, said: Said) -> None:
     path = tmp_path / "rows.ods"
     path.write_bytes(b"PK\x03\x04rest")

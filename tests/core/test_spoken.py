@@ -36,3 +36,11 @@ def test_a_chat_is_told_as_who_says_what(value: Any, words: str) -> None:
 def test_what_is_no_chat_stays_as_it_is(value: Any, words: str) -> None:
     assert not is_chat(value)
     assert spoken(value) == words
+
+
+@pytest.mark.parametrize("column", ["choices", "Options"])
+def test_options_of_a_question_are_no_chat(column: str) -> None:
+    assert is_chat(["Who?", "Me."], "turns")
+    assert not is_chat(["Who?", "Me."], column)
+    assert spoken(["Who?", "Me."], column=column) == '["Who?", "Me."]'
+    assert spoken(CHAT, column=column) == "user: Hi\nassistant: Hello"

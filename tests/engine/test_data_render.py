@@ -285,6 +285,8 @@ def test_a_leading_token_in_the_text_is_not_doubled(
 def test_plain_texts_end_with_the_end_token(shown: Callable[..., str]) -> None:
     assert shown(PromptCompletion("Who? ", "Me.", as_chat=False)) == "Who? [[Me.<|im_end|>]]"
     assert shown(PromptCompletion("", "Me.<|im_end|>", as_chat=False)) == "[[Me.<|im_end|>]]"
+    choice = PromptCompletion("Who?\nA. You", "A", as_chat=False, between="\n")
+    assert shown(choice) == "Who?\nA. You\n[[A<|im_end|>]]"
     assert shown(Text("Once.")) == "[[Once.<|im_end|>]]"
 
 

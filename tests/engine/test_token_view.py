@@ -24,6 +24,7 @@ ASK, ANSWER = "Who are you?", "I am ü😀, and this goes on."
 ROWS: dict[str, dict[str, Any]] = {
     "messages": {"messages": [{"role": "user", "content": ASK}, {"role": "assistant", "content": ANSWER}]},
     "sharegpt": {"conversations": [{"from": "human", "value": ASK}, {"from": "gpt", "value": ANSWER}]},
+    "multiple-choice": {"question": ASK, "A": "Me.", "B": "You.", "answer": "B"},
     "alpaca": {"instruction": ASK, "input": "Now.", "output": ANSWER},
     "prompt-completion": {"question": ASK, "answer": ANSWER},
     "prompt-completion-raw": {"question": ASK, "answer": ANSWER},
@@ -35,6 +36,8 @@ ROWS: dict[str, dict[str, Any]] = {
         "attention_mask": [1] * 90 + [0],
     },
 }
+
+PAIRS = ("prompt-completion", "preference", "multiple-choice")
 
 
 def data_file(tmp_path: Path, row: dict[str, Any]) -> str:
@@ -66,7 +69,7 @@ def test_the_tokens_shown_are_those_of_the_training_batches(
     assert shown["num_tokens"] == trained.stats.num_tokens
     assert shown["num_trained_tokens"] == trained.stats.num_trained_tokens
     assert shown["num_lost_tokens"] == sum(row["num_lost_tokens"] for row in shown["rows"])
-    assert shown["pairs"] == trained.pairs == ("chat" if row_format in ("prompt-completion", "preference") else "text")
+    assert shown["pairs"] == trained.pairs == ("chat" if row_format in PAIRS else "text")
 
 
 def test_control_tokens_are_named_and_texts_make_up_the_row(

@@ -516,10 +516,6 @@ Click a symbol in the legend to hide its line.</source>
         <source>%1 is chosen twice.</source>
         <translation>%1 被选了两次。</translation>
     </message>
-    <message>
-        <source>Not used: %1</source>
-        <translation>未使用：%1</translation>
-    </message>
 </context>
 <context>
     <name>ColumnQuestion</name>
@@ -5873,6 +5869,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>Phi-3</translation>
     </message>
     <message>
+        <source>Multiple choice</source>
+        <translation>选择题</translation>
+    </message>
+    <message>
         <source>Preference pairs</source>
         <translation>偏好对</translation>
     </message>
@@ -6771,6 +6771,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>另一个进程正在写入 {path}。</translation>
     </message>
     <message>
+        <source>Answers that name none of the options</source>
+        <translation>答案不是任何选项</translation>
+    </message>
+    <message>
         <source>Arabic</source>
         <translation>阿拉伯语</translation>
     </message>
@@ -7111,6 +7115,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请把它移走，然后重新导出。</translation>
     </message>
     <message>
+        <source>Multiple choice: the column {question} asks, and {answer} says which of {options} is right.</source>
+        <translation>选择题：{question} 列是问题，{answer} 列说明 {options} 中哪一项正确。</translation>
+    </message>
+    <message>
         <source>Name a column that every row of the files has with --column.</source>
         <translation>请用 --column 指定文件中每一行都有的列。</translation>
     </message>
@@ -7169,6 +7177,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Not every row has the column &quot;{column}&quot;.</source>
         <translation>不是每一行都有“{column}”列。</translation>
+    </message>
+    <message>
+        <source>Not used: {columns}.</source>
+        <translation>未使用：{columns}。</translation>
     </message>
     <message>
         <source>Not whole yet: {id}, {done} of {total}</source>
@@ -8155,6 +8167,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正在交给其他程序</translation>
     </message>
     <message>
+        <source>has fewer than two options</source>
+        <translation>的选项少于两个</translation>
+    </message>
+    <message>
         <source>has no effect: {path} is the only file with a weight. Give another file one too, or set it to 0</source>
         <translation>不起作用：只有 {path} 设了权重。请给另一个文件也设权重，或设为 0</translation>
     </message>
@@ -8421,6 +8437,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must be a list of names</source>
         <translation>必须是名称列表</translation>
+    </message>
+    <message>
+        <source>must be a list of options, at most {most}, each a text</source>
+        <translation>必须是选项列表，最多 {most} 项，每项都是文本</translation>
     </message>
     <message>
         <source>must be a list of pairs, a question and its answer</source>
@@ -9393,6 +9413,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
         <translation>wsl.exe 以退出码 {code} 结束。</translation>
+    </message>
+    <message>
+        <source>{answer} is none of the options {labels}</source>
+        <translation>的值 {answer} 不是选项 {labels} 中的任何一项</translation>
+    </message>
+    <message>
+        <source>{answer} may be counted from 0 or from 1. Write letters, such as {letter}</source>
+        <translation>的值 {answer} 可能从 0 数起，也可能从 1 数起。请写字母，例如 {letter}</translation>
     </message>
     <message>
         <source>{cause} ({code})</source>
@@ -12279,6 +12307,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>对话（ShareGPT）</translation>
     </message>
     <message>
+        <source>Multiple choice</source>
+        <translation>选择题</translation>
+    </message>
+    <message>
         <source>Instruction and response (Alpaca)</source>
         <translation>指令与回答（Alpaca）</translation>
     </message>
@@ -12311,12 +12343,32 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>、</translation>
     </message>
     <message>
+        <source>Not used: %1</source>
+        <translation>未使用：%1</translation>
+    </message>
+    <message>
+        <source>Option %1</source>
+        <translation>选项 %1</translation>
+    </message>
+    <message>
         <source>Messages</source>
         <translation>消息</translation>
     </message>
     <message>
         <source>Response</source>
         <translation>回答</translation>
+    </message>
+    <message>
+        <source>Question</source>
+        <translation>问题</translation>
+    </message>
+    <message>
+        <source>List of options</source>
+        <translation>选项列表</translation>
+    </message>
+    <message>
+        <source>Right option</source>
+        <translation>正确选项</translation>
     </message>
     <message>
         <source>Text</source>

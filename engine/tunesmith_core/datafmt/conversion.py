@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core import json_values
+from tunesmith_core.datafmt.choices import FEWEST_OPTIONS, LETTERS, Options, is_number, options_of, right_label
 from tunesmith_core.datafmt.encoding import MAX_NAME
 from tunesmith_core.datafmt.formats import (
     MESSAGE_COLUMNS,
+    MULTIPLE_CHOICE,
+    OPTION_ROLES,
     PREFERENCE,
     RAW,
     ROLES,
@@ -99,6 +102,8 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         return Text(reader.text("text"))
     if layout.format in ("prompt-completion", RAW):
         return _prompt_completion(reader)
+    if layout.format == MULTIPLE_CHOICE:
+        return _multiple_choice(reader)
     if layout.format == TOKENS:
         return reader.tokens()
     if layout.format == PREFERENCE:
@@ -191,7 +196,7 @@ def message_list(value: Any) -> Any:  # Any: JSON values
 def held_list(value: Any) -> Any:  # Any: JSON values
     """Return the list that a value holds, also as JSON text or inside of an object; another value as it is."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        parsed = _parsed(value)
+        parsed = json_values.parsed(value)
         value = parsed if isinstance(parsed, list | dict) else value
     if isinstance(value, dict):
         inner = (value[name] for name in MESSAGE_COLUMNS if isinstance(value.get(name), list))
@@ -237,6 +242,13 @@ def _prompt_completion(reader: _RowReader) -> Chat | PromptCompletion:
     question, answer = reader.turn("prompt", "user"), reader.turn("completion", "assistant")
     reader.require_answer("completion", answer)
     return Chat((*question, *answer), first_trained=len(question))
+
+
+def _multiple_choice(reader: _RowReader) -> PromptCompletion:
+    """Return a question with its options below it, a line each, and the label of the right one."""
+    question, options = reader.text("question"), reader.options()
+    lines = (f"{label}. {str(text).strip()}" for label, text in options.items())
+    return PromptCompletion("\n".join((question.rstrip(), *lines)), reader.right_label(options), between="\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +307,38 @@ class _RowReader:
             self.messages(role, value) if isinstance(value, list) else [{"role": speaker, "content": self.text(role)}]
         )
 
+    def options(self) -> Options:
+        """Return the options of a question by their labels."""
+        columns = self.layout.columns
+        options = options_of(self.row, columns)
+        role = next((role for role in ("choices", *OPTION_ROLES) if role in columns), "question")
+        if options is None:
+            raise self._error(role, "must be a list of options, at most {most}, each a text", most=len(LETTERS))
+        if len(options) < FEWEST_OPTIONS:
+            raise self._error(role, "has fewer than two options")
+        return options
+
+    def right_label(self, options: Options) -> str:
+        """Return the label of the option that the row calls right."""
+        answer, first = self.value("answer"), self.layout.first_number
+        if answer is None or not str(answer).strip():
+            raise self._error("answer", "is empty")
+        label = right_label(options, answer, first)
+        if label is not None:
+            return label
+        said = repr(answer)[:MAX_NAME]
+        if first is None and is_number(answer):
+            raise self._error(
+                "answer",
+                "{answer} may be counted from 0 or from 1. Write letters, such as {letter}",
+                answer=said,
+                letter=LETTERS[1],
+            )
+        raise self._error("answer", "{answer} is none of the options {labels}", answer=said, labels=", ".join(options))
+
     def history(self) -> list[Message]:
         """Return the questions and answers before the one of the row."""
-        turns = _parsed(self.row.get(self.layout.columns.get("history", ""))) or []
+        turns = json_values.parsed(self.row.get(self.layout.columns.get("history", ""))) or []
         if not isinstance(turns, list) or not all(_is_pair(turn) for turn in turns):
             raise self._error("history", "must be a list of pairs, a question and its answer")
         roles = ("user", "assistant")
@@ -321,7 +362,7 @@ class _RowReader:
         return self.row.get(self.layout.columns.get(role, "")) is not None
 
     def _numbers(self, role: str, least: int) -> list[int]:
-        value = _parsed(self.value(role))
+        value = json_values.parsed(self.value(role))
         if not isinstance(value, list) or not all(type(each) is int and least <= each < MOST_ID for each in value):
             raise self._error(role, "must be a list of token numbers")
         return value
@@ -368,14 +409,14 @@ class _RowReader:
             function = call.get("function", call)
             if not isinstance(function, dict) or not isinstance(function.get("name"), str):
                 raise self._error(role, "message {number}: a tool call has no function name", number=number)
-            function = {**function, "arguments": _parsed(function.get("arguments")) or {}}
+            function = {**function, "arguments": json_values.parsed(function.get("arguments")) or {}}
             read.append({**call, "function": function} if "function" in call else function)
         return read
 
     def tools(self) -> tuple[dict[str, Any], ...]:  # Any: JSON values
         """Return the descriptions of tools, which a column may hold as JSON text too."""
         column = self.layout.columns.get("tools")
-        tools = _parsed(self.value("tools")) if column in self.row else None
+        tools = json_values.parsed(self.value("tools")) if column in self.row else None
         if not tools:
             return ()
         if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
@@ -389,7 +430,7 @@ class _RowReader:
             kind = part.get("type", "") if isinstance(part, dict) else ""
             text = part.get("text", part.get("value", part.get(kind))) if isinstance(part, dict) else part
             if kind == "tool_call":
-                calls.append(_parsed(text))
+                calls.append(json_values.parsed(text))
                 continue
             if kind in THOUGHT_PARTS and isinstance(text, str):
                 thoughts.append(text)
@@ -419,14 +460,6 @@ class _RowReader:
 
 def _is_pair(turn: object) -> bool:
     return isinstance(turn, list) and len(turn) == 2 and all(isinstance(text, str) and text.strip() for text in turn)
-
-
-def _parsed(value: Any) -> Any:  # Any: JSON values
-    """Return what a JSON text holds; anything else, and a text that is no JSON, as it is."""
-    try:
-        return json_values.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
 
 
 def _kind(value: object) -> str:

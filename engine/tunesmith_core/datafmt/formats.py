@@ -39,11 +39,13 @@ class PromptCompletion:
 
     Attributes:
         as_chat: a model with a chat template learns them as user and assistant; else they are joined as they stand.
+        between: stands between both where they are joined.
     """
 
     prompt: str
     completion: str
     as_chat: bool = True
+    between: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +99,32 @@ class Role:
     required: bool = True
 
 
-PREFERENCE, TOKENS = "preference", "tokens"
+MULTIPLE_CHOICE, PREFERENCE, TOKENS = "multiple-choice", "preference", "tokens"
 MESSAGE_COLUMNS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
 SYSTEM_ROLE = Role("system", ("system", "system_prompt"), required=False)
 TOOLS_ROLE = Role("tools", ("tools", "functions"), required=False)
 LABEL_ROLE = Role("label", ("label", "kto_tag"), required=False)
 """Whether an answer is a good one; of usual names only a column of truth values is taken for it."""
+OPTION_ROLES = {f"option_{letter}": (letter, str(number)) for number, letter in enumerate("abcdefgh", 1)}
+"""Roles of columns that hold one option each, and what tells the names of these columns apart."""
+
+OPTION_LISTS = ("choices", "options")
+"""Names of columns that hold all options of a question."""
+
+_OPTION_WORDS = ("option", "choice", "antwort", "answer", "选项")
+
+_RIGHT_NAMES = (
+    *("answer", "correct", "correct_answer", "correct answer", "correct_option", "correct option", "right_answer"),
+    *("answer_key", "answerkey", "answer_index", "answer_idx", "label", "solution", "lösung", "richtige antwort"),
+    *("richtig", "答案", "正确答案", "cop"),
+)
+
+
+def _option_role(name: str) -> Role:
+    marks = OPTION_ROLES[name]
+    named = (f"{word}{between}{mark}" for mark in marks for word in _OPTION_WORDS for between in ("_", "", " "))
+    return Role(name, (marks[0], *named, f"op{marks[0]}"), required=False)
+
 
 ROLES: dict[str, tuple[Role, ...]] = {
     PREFERENCE: (
@@ -115,6 +137,12 @@ ROLES: dict[str, tuple[Role, ...]] = {
     ),
     "messages": (Role("messages", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE, LABEL_ROLE),
     "sharegpt": (Role("conversations", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE, LABEL_ROLE),
+    MULTIPLE_CHOICE: (
+        Role("question", ("question", "prompt", "query", "instruction", "input", "frage", "问题", "题目")),
+        Role("choices", OPTION_LISTS, required=False),
+        *map(_option_role, OPTION_ROLES),
+        Role("answer", _RIGHT_NAMES),
+    ),
     "alpaca": (
         Role("instruction", ("instruction",)),
         Role("input", ("input", "context"), required=False),
@@ -147,10 +175,17 @@ RAW_TEXT = Sentence(
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How rows of one file are read: a key of ROLES, and which column plays which role."""
+    """How rows of one file are read.
+
+    Attributes:
+        format: a key of ROLES.
+        columns: which column plays which role.
+        first_number: of options that answers name by number; None where no number stands for an option.
+    """
 
     format: str
     columns: Mapping[str, str]
+    first_number: int | None = None
 
 
 Place = str | Callable[[], str]

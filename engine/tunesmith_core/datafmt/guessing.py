@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from tunesmith_core.datafmt.choices import FEWEST_OPTIONS, may_hold_options
 from tunesmith_core.datafmt.conversion import message_list
-from tunesmith_core.datafmt.formats import ROLES, Role
+from tunesmith_core.datafmt.formats import MULTIPLE_CHOICE, OPTION_ROLES, ROLES, Role
 
 Row = Mapping[str, Any]  # Any: JSON values
 
@@ -49,6 +50,8 @@ _ANSWER = (
     "답",
 )
 HINTS: dict[str, tuple[str, ...]] = {
+    "question": _QUESTION,
+    "answer": (*_ANSWER, "correct", "solution", "lösung", "richtig", "正确"),
     "instruction": _QUESTION,
     "prompt": _QUESTION,
     "output": _ANSWER,
@@ -66,7 +69,13 @@ HINTS: dict[str, tuple[str, ...]] = {
 _SAID = ("prompt", "completion", "output")
 """Roles whose values differ from row to row; an instruction may repeat."""
 
-ALIKE = {"instruction": "prompt", "output": "completion", "conversations": "messages"}
+ALIKE = {
+    "instruction": "prompt",
+    "question": "prompt",
+    "output": "completion",
+    "answer": "completion",
+    "conversations": "messages",
+}
 """Roles of two formats that the same column plays."""
 
 
@@ -101,6 +110,9 @@ def speaking_columns(head: Sequence[Row]) -> dict[str, str]:
     Each name speaks for one of both roles, no other does for the same one, and both columns hold texts; answers may be
     numbers where the name ends with a word for them, as "best_answer" does and "response_time" does not.
     """
+    if option_columns(head):
+        # Beside options an answer says which of them is right, and who asks alone would leave them out.
+        return {}
     names = list(dict.fromkeys(name for row in head for name in row))
     found = {}
     for role, hints, others in (("prompt", _QUESTION, _ANSWER), ("completion", _ANSWER, _QUESTION)):
@@ -145,12 +157,31 @@ def guess_format(head: Sequence[Row]) -> str:
     messages = next((message_list(value)[0] for row in head for value in row.values() if _is_messages(value)), None)
     if messages is not None:
         return "sharegpt" if "from" in messages else "messages"
+    if option_columns(head):
+        return MULTIPLE_CHOICE
     return "prompt-completion" if len(_texts(head)) > 1 else "text"
+
+
+def option_columns(head: Sequence[Row]) -> list[str]:
+    """Return the columns that hold options of questions, by their names; none where no other column asks."""
+    names = list(dict.fromkeys(name for row in head for name in row))
+    usual = {role.name: role.usual_names for role in ROLES[MULTIPLE_CHOICE]}
+    apart = [name for name in names if any(name.lower() in usual[role] for role in OPTION_ROLES)]
+    found = [name for name in names if name.lower() in usual["choices"]]
+    found = [name for name in found if any(may_hold_options(row.get(name)) for row in head)]
+    if len(apart) >= FEWEST_OPTIONS:
+        found += apart
+    others = (name for name in names if name not in found)
+    return found if any(name.lower() in usual["question"] or _speaks(name, _QUESTION) for name in others) else []
 
 
 def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
     """Return a column for each role of a format that one was found for; no column serves twice."""
     roles = ROLES[format_name]
+    if format_name != MULTIPLE_CHOICE:
+        # An option is no answer: most are wrong.
+        options = option_columns(head)
+        head = [{name: value for name, value in row.items() if name not in options} for row in head]
     names = list(dict.fromkeys(name for row in head for name in row))
     same = _same_in_all(head)
     found: dict[str, str] = {}
@@ -172,7 +203,7 @@ def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
         fitting = [*_fitting(role, varied), *_fitting(role, head)]
         free = [name for name in fitting if name not in found.values()]
         take(role, free[0] if free else None)
-    return found
+    return {role.name: found[role.name] for role in roles if role.name in found}
 
 
 def _same_in_all(head: Sequence[Row]) -> set[str]:
@@ -203,7 +234,7 @@ def _fitting(role: Role, head: Sequence[Row]) -> list[str]:
     if role.name == "text":
         return sorted(lengths, key=lambda name: -lengths[name])
     spoken = _by_what_they_say([name for name in lengths if _is_text(name, head)], lengths, head)
-    if role.name not in ("prompt", "instruction"):
+    if role.name not in ("prompt", "instruction", "question"):
         spoken = [*spoken[1:], *spoken[:1]]
     # Numbers are an answer sooner than a question, and those of the rows stand first.
     return list(dict.fromkeys([*spoken, *reversed(lengths)]))

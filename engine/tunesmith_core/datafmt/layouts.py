@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from tunesmith_core.datafmt.choices import are_apart, first_number, may_hold_options
 from tunesmith_core.datafmt.conversion import MESSAGE_SPEAKERS, held_list, in_turn, message_list
 from tunesmith_core.datafmt.encoding import BY_COLUMNS, MAX_NAME
 from tunesmith_core.datafmt.formats import (
+    MULTIPLE_CHOICE,
     PREFERENCE,
     RAW,
     ROLES,
@@ -20,7 +23,7 @@ from tunesmith_core.datafmt.formats import (
 )
 from tunesmith_core.datafmt.guessing import WORDS_OF_SENTENCE, guess_columns, guess_format, is_data, speaking_columns
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import Message, joined
+from tunesmith_core.messages import LISTED, Message, joined
 
 MESSAGE_SHAPES = {"messages": {"role", "content"}, "sharegpt": {"from", "value"}}
 MESSAGE_NAMES = tuple(MESSAGE_SHAPES.values())
@@ -66,7 +69,7 @@ def resolve_layout(
     for name in candidates:
         layout = Layout(name, _mapping(ROLES[name], present, given))
         if given.keys() <= {role.name for role in ROLES[name]} and _is_complete(layout) and _has_shape(layout, rows):
-            return layout if "label" in given else _without_names(layout, rows)
+            return _of_values(layout, rows, given)
     if given and format_name == "auto":
         # What only pairs of answers have is named by nobody who means another format.
         names = sorted(ROLES, key=lambda name: name == PREFERENCE)
@@ -142,10 +145,15 @@ def _mapping(roles: tuple[Role, ...], present: list[str], given: dict[str, str])
     return mapping
 
 
-def _without_names(layout: Layout, rows: list[Mapping[str, Any]]) -> Layout:
-    """Return a layout without a column of labels that are no truth values, but names of classes."""
+def _of_values(layout: Layout, rows: list[Mapping[str, Any]], given: Mapping[str, str]) -> Layout:
+    """Return a layout with what the values of the rows tell: where options are numbered, and which labels are none.
+
+    Labels that are no truth values, but names of classes, are taken for none unless the person gave their column.
+    """
+    if layout.format == MULTIPLE_CHOICE:
+        return replace(layout, first_number=first_number(rows, layout.columns))
     column = layout.columns.get("label")
-    if column is None or all(str(row.get(column)).lower() in ("true", "false") for row in rows):
+    if "label" in given or column is None or all(str(row.get(column)).lower() in ("true", "false") for row in rows):
         return layout
     return Layout(layout.format, {role: name for role, name in layout.columns.items() if role != "label"})
 
@@ -196,11 +204,16 @@ def _is_spoken(value: object) -> bool:
 
 
 def _is_complete(layout: Layout) -> bool:
+    if layout.format == MULTIPLE_CHOICE and not (are_apart(layout.columns) or "choices" in layout.columns):
+        return False
     return all(role.name in layout.columns for role in ROLES[layout.format] if role.required)
 
 
 def _has_shape(layout: Layout, rows: list[Mapping[str, Any]]) -> bool:
-    """Tell messages (role/content) from sharegpt (from/value), which use the same columns."""
+    """Tell messages (role/content) from sharegpt (from/value), which use the same columns, and options from settings.
+    """
+    if layout.format == MULTIPLE_CHOICE:
+        return are_apart(layout.columns) or any(may_hold_options(row.get(layout.columns["choices"])) for row in rows)
     key = {"messages": "role", "sharegpt": "from"}.get(layout.format)
     if key is None:
         return True
@@ -212,14 +225,21 @@ def _has_shape(layout: Layout, rows: list[Mapping[str, Any]]) -> bool:
     return isinstance(first, dict) and key in first
 
 
-def recognition(layout: Layout) -> Message:
-    """Say as what the rows are read, and by which columns that was recognized."""
+def unused(layout: Layout, names: Iterable[str]) -> list[str]:
+    """Return the columns of rows that no example is made of, in their order."""
+    return [name for name in dict.fromkeys(names) if name not in layout.columns.values()]
+
+
+def recognition(layout: Layout, rows: Iterable[Mapping[str, Any]] = ()) -> Message:
+    """Say as what rows are read, by which columns that was recognized, and which of them are not used."""
     columns = {role: f'"{name}"' for role, name in layout.columns.items()}
     said = [_shape(layout.format, columns)]
     if "tools" in columns:
         said.append(Message("The column {column} describes tools.", column=columns["tools"]))
     if "label" in columns:
         said.append(Message("Only rows whose column {column} is true are trained.", column=columns["label"]))
+    if names := unused(layout, (name for row in rows for name in row)):
+        said.append(Message("Not used: {columns}.", columns=listed(names)))
     return said[0] if len(said) == 1 else joined(said)
 
 
@@ -232,6 +252,13 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
         return Message("Chats: the column {messages} holds the messages of each.", **columns)
     if name == "sharegpt":
         return Message('Chats: the column {conversations} holds messages with "from" and "value".', **columns)
+    if name == MULTIPLE_CHOICE:
+        options = [column for role, column in columns.items() if role not in ("question", "answer")]
+        return Message(
+            "Multiple choice: the column {question} asks, and {answer} says which of {options} is right.",
+            **columns,
+            options=joined(options, LISTED),
+        )
     if name == "alpaca":
         return Message("Instructions: the column {instruction} asks, and {output} answers.", **columns)
     if name == RAW:

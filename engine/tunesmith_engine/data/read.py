@@ -142,7 +142,7 @@ class Source:
             raise failure
         layout = self.layout_of([row for _, row in head])
         if not self.row_format:
-            self.row_format, self.reason = layout.format, datafmt.recognition(layout)
+            self.row_format, self.reason = layout.format, datafmt.recognition(layout, (row for _, row in head))
         if layout.format == PREFERENCE:
             self._noted[-1]["dataset-preference-pairs"] = PAIRS_TEXT
         for number, row in chain(head, _raised(failure) if failure else rows):

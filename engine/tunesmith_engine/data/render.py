@@ -90,7 +90,7 @@ class Renderer:
             self.portions.begin("template", more_cpu_s=more_cpu_s + self._tokeniser.ahead_cpu_s)
             return self._render_chat(conversation, place, max_characters(num_characters))
         self.system_prompt.take()
-        prompt = conversation.prompt if isinstance(conversation, PromptCompletion) else ""
+        prompt = conversation.prompt + conversation.between if isinstance(conversation, PromptCompletion) else ""
         text = conversation.completion if isinstance(conversation, PromptCompletion) else conversation.text
         end = self._tokenizer.eos_token or ""
         # Plain text may have been rendered for this model, so that its special tokens are meant.

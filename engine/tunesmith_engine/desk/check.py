@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core import data_library
-from tunesmith_core.datafmt import Row, is_wanted, recognition
+from tunesmith_core.datafmt import Row, is_wanted
 from tunesmith_core.datafmt.encoding import row_place
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.language_names import language_name
@@ -204,7 +204,7 @@ class Check:
             self._reasons[file.path] = file.problem.message
         elif file.layout:
             self._formats[file.path] = file.layout.format
-            self._reasons[file.path] = recognition(file.layout)
+            self._reasons[file.path] = file.reason
 
     def _read_rows(self, file: Opened, shape: Shape, schemas: Schemas) -> None:
         looked: list[_Looked] = []

@@ -27,6 +27,8 @@ RULE_OF_PROBLEM = {
     "has no assistant answer": "empty-answer",
     "contains no messages": "empty-answer",
     "message {number} has {shown}": "unknown-role",
+    "{answer} is none of the options {labels}": "wrong-choice",
+    "{answer} may be counted from 0 or from 1. Write letters, such as {letter}": "wrong-choice",
 }
 """Which rule a row breaks that can't be read as a conversation, by what is said of it; another one is laid out
 differently."""

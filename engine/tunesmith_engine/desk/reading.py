@@ -58,6 +58,7 @@ class Opened:
         source: what it belongs to.
         path: the file, of an archive with its place there.
         layout: None where it was not recognized.
+        reason: what it is and why; "" where it was not recognized.
         problem: why it was not; None also where nothing can be read, which was told.
         rows: all of them.
         num_bytes: size of the file, 0 where it is a part of another.
@@ -67,6 +68,7 @@ class Opened:
     source: TolerantSource
     path: str
     layout: datafmt.Layout | None
+    reason: str
     problem: UserError | None
     rows: Rows
     num_bytes: int
@@ -98,15 +100,16 @@ def _opened(source: TolerantSource, rows: Rows) -> Opened:
         source.bad_row(0, error)
         rows = iter(())
     if not head:
-        return Opened(source, path, None, None, iter(()), num_bytes, 1.0)
-    layout, problem = None, None
+        return Opened(source, path, None, "", None, iter(()), num_bytes, 1.0)
+    layout, reason, problem = None, "", None
     try:
         first = [row for _, row in head]
         layout = source.layout_of(first)
+        reason = datafmt.recognition(layout, first)
     except UserError as error:
         problem = error
     mean = sum(row_bytes(row) for _, row in head) / len(head)
-    return Opened(source, path, layout, problem, _all(source, head, rows), num_bytes, mean)
+    return Opened(source, path, layout, reason, problem, _all(source, head, rows), num_bytes, mean)
 
 
 def _all(source: Source, head: list[tuple[int, datafmt.Row]], rows: Rows) -> Rows:

@@ -37,6 +37,7 @@ _ALL = (
     Rule("missing-column", ERROR, Message("Rows without a column that is needed"), (SKIP, STOP)),
     Rule("mixed-schema", ERROR, Message("Rows that are laid out differently"), (SKIP, STOP, KEEP)),
     Rule("empty-answer", ERROR, Message("Rows without an answer"), (SKIP, STOP)),
+    Rule("wrong-choice", ERROR, Message("Answers that name none of the options"), (SKIP, STOP)),
     Rule("unknown-role", ERROR, Message("Messages with an unknown role"), (SKIP, STOP)),
     Rule("unwritable", ERROR, Message("Rows that the model can't be trained on"), (STOP,)),
     Rule("role-order", WARNING, Message("Chats whose turns are out of order"), (KEEP, SKIP)),

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tunesmith_core.datafmt import Chat, Layout, Row, is_wanted, to_messages
-from tunesmith_core.datafmt.formats import PREFERENCE
+from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Row, is_wanted, to_messages
+from tunesmith_core.datafmt.formats import MULTIPLE_CHOICE, PREFERENCE
+from tunesmith_core.errors import UserError
 from tunesmith_core.messages import Message
 from tunesmith_engine.desk.places import Keys
 
@@ -69,7 +70,8 @@ class Shape:
         self._names = MESSAGE_NAMES.get(self.layout.format)
         roles = list(self.layout.columns)
         places = [roles.index(role) for role in ANSWERS if role in roles]
-        self.answer_place = -1 if self._names else next(iter(places), None)
+        ends_with_answer = self._names or self.layout.format == MULTIPLE_CHOICE
+        self.answer_place = -1 if ends_with_answer else next(iter(places), None)
 
     def leaves(self, row: Row) -> list[tuple[Keys, str]]:
         """Return the way to each text of a row that is trained on, and the text."""
@@ -81,6 +83,8 @@ class Shape:
         """What returns the texts of a row that is surely sound, and None of any other."""
         if self._names and len(self._columns) == 1:
             return self._quick_chat(self._columns[0], *self._names)
+        if self.layout is not None and self.layout.format == MULTIPLE_CHOICE:
+            return self._choice_texts
         is_table = self.layout is not None and self.layout.format in TABLES and "label" not in self.layout.columns
         return self._quick_table if is_table else _nothing
 
@@ -95,6 +99,16 @@ class Shape:
         except (KeyError, AttributeError):
             return None
         return texts
+
+    def _choice_texts(self, row: Row) -> list[str] | None:
+        """Return what a run makes of a question with options; no column says it, for an answer may be a number."""
+        assert self.layout is not None, "its format is known"
+        try:
+            pair = to_messages(row, self.layout, "")
+        except UserError:
+            return None
+        assert isinstance(pair, PromptCompletion), "all questions with options are"
+        return [pair.prompt, pair.completion]
 
     def _quick_chat(self, column: str, role: str, content: str) -> QuickTexts:
         orders = self._orders

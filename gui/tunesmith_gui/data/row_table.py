@@ -72,8 +72,8 @@ class RowTableModel(QAbstractTableModel):
     def column_with(self, place: int, wanted: str) -> int | None:
         """The first column of a row that holds a text."""
         values = self.rows.shown(place).values or {}
-        columns = range(len(self.columns))
-        return next((each for each in columns if hits(spoken(values.get(self.columns[each])), wanted)), None)
+        words = (spoken(values.get(name), column=name) for name in self.columns)
+        return next((each for each, text in enumerate(words) if hits(text, wanted)), None)
 
     def column_of(self, name: str) -> int | None:
         """Where a column is; None where there is none of that name."""
@@ -179,7 +179,8 @@ class RowTableModel(QAbstractTableModel):
         row = self.rows.shown(place)
         if row.values is None:
             return line(self._part(row.text), MOST_LETTERS) if column == 0 else ""
-        return line(self._part(spoken(row.values.get(self.columns[column]), _NEXT_SPEAKER)), MOST_LETTERS)
+        name = self.columns[column]
+        return line(self._part(spoken(row.values.get(name), _NEXT_SPEAKER, name)), MOST_LETTERS)
 
     def _part(self, text: str) -> str:
         """The part of a text that is shown: from its beginning, or from shortly before what is looked for."""
@@ -219,6 +220,6 @@ class RowTableModel(QAbstractTableModel):
         text = self._text(place, column)
         values = self.rows.shown(place).values
         if values is not None and len(text) >= MOST_LETTERS:
-            text = spoken(values.get(self.columns[column]))[:_TIP_LETTERS]
+            text = spoken(values.get(self.columns[column]), column=self.columns[column])[:_TIP_LETTERS]
         state = self._state(place)
         return f"{state[:1].upper()}{state[1:]}\n{text}" if state else text

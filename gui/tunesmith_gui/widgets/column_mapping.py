@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QDialog, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QComboBox, QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt import ROLES
 from tunesmith_core.datafmt.guessing import ALIKE, guess_columns, guess_format
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill, listed
+from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.column_choice import ColumnChoice
 from tunesmith_gui.widgets.field import Field
-from tunesmith_gui.widgets.row_words import format_word, role_word
+from tunesmith_gui.widgets.row_words import format_word, role_word, unused_words
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _WIDTH_LETTERS = 72
@@ -66,14 +66,21 @@ class ColumnMappingDialog(QDialog):
         self.format.setCurrentIndex(self.format.findData(known if known in ROLES else guess_format(head)))
         self.format.activated.connect(lambda _index: self._build_roles())
         column.addWidget(Field(self.tr("Each row holds"), self.format, parent=self))
-        self._roles = QWidget(self)
+        self._roles = QWidget()
         self._role_column = QVBoxLayout(self._roles)
         self._role_column.setContentsMargins(0, 0, 0, 0)
         self._role_column.setSpacing(SPACE * 2)
-        column.addWidget(self._roles)
+        self._role_column.addStretch(1)
+        # A question with eight options has more roles than a low screen has room for.
+        self._area = QScrollArea(self)
+        self._area.setWidgetResizable(True)
+        self._area.setFrameShape(QFrame.Shape.NoFrame)
+        self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._area.setWidget(self._roles)
+        column.addWidget(self._area, 1)
         self.note = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
         column.addWidget(self.note)
-        column.addStretch(1)
         row = QHBoxLayout()
         row.addStretch(1)
         self.cancel = button(self.tr("Cancel"), self.reject, parent=self)
@@ -104,11 +111,12 @@ class ColumnMappingDialog(QDialog):
             row.choose(self._picked.get(ALIKE.get(role.name, role.name), guesses.get(role.name, "")))
             row.combo.activated.connect(lambda _index, role=role.name: self._pick(role))
             self._rows[role.name] = row
-            self._role_column.addWidget(row)
+            self._role_column.insertWidget(self._role_column.count() - 1, row)
         stops = [self.format, *self.role_combos.values(), self.cancel, self.apply]
         for before, after in pairwise(stops):
             QWidget.setTabOrder(before, after)
         self._check()
+        self.adjustSize()
 
     def _pick(self, role: str) -> None:
         self._picked[ALIKE.get(role, role)] = str(self._rows[role].combo.currentData())
@@ -129,7 +137,7 @@ class ColumnMappingDialog(QDialog):
             why = fill(self.tr("%1 is chosen twice."), twice[0])
         self.apply.setEnabled(not why)
         self.apply.setAccessibleDescription(why)
-        self.note.setText(why or (fill(self.tr("Not used: %1"), listed(unused)) if unused else ""))
+        self.note.setText(why or unused_words(unused))
         self.note.set_tone("error" if why else "muted")
         self.note.setVisible(bool(self.note.text()))
 

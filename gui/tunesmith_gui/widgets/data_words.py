@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from tunesmith_core.datafmt import READ_BY_ENGINE
+from tunesmith_core.datafmt import READ_BY_ENGINE, resolve_layout
 from tunesmith_core.datafmt.documents import MAX_PIECE
 from tunesmith_core.datafmt.encoding import UTF_8
-from tunesmith_core.datafmt.formats import RAW, ROLES
+from tunesmith_core.datafmt.formats import MULTIPLE_CHOICE, RAW, ROLES
+from tunesmith_core.datafmt.layouts import unused
+from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts
 from tunesmith_gui.tr import core_text, fill, listed, number, size, translate
-from tunesmith_gui.widgets.row_words import format_word, mapping_words
+from tunesmith_gui.widgets.row_words import format_word, mapping_words, unused_words
 
 
 def data_kinds() -> str:
@@ -37,14 +39,26 @@ def facts_words(data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_te
         own = spec.format != "auto"
         format_name = spec.format if own else sniffed.format
         parts.append(format_word(format_name))
-        if format_name == "prompt-completion" and has_chat_template:
+        if format_name in ("prompt-completion", MULTIPLE_CHOICE) and has_chat_template:
             parts.append(translate("DataPicker", "trained as a chat"))
         columns = mapping_words({**({} if own else sniffed.mapping), **spec.columns})
         if columns:
             parts.append(columns)
+        parts.append(unused_words(_unused(data, spec)))
     if spec.encoding != UTF_8:
         parts.append(core_text(CHOICE_WORDS[spec.encoding]))
     return "  ·  ".join(filter(None, parts))
+
+
+def _unused(data: DataFacts, spec: SourceSpec) -> list[str]:
+    """Columns that are not trained; none where it is not known which are."""
+    if data.error is not None and data.error.code == "dataset-column-missing":
+        return []
+    try:
+        layout = resolve_layout(data.head, spec.format, spec.columns)
+    except UserError:
+        return []
+    return unused(layout, (name for row in data.head for name in row))
 
 
 def _count_words(data: DataFacts, num_skipped: int) -> str:

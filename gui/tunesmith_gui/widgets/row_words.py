@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tunesmith_core.datafmt import READ_BY_ENGINE
 from tunesmith_core.datafmt.encoding import NUMBERED_KINDS, PART_KINDS, PDF
-from tunesmith_gui.tr import fill, number, translate
+from tunesmith_core.datafmt.formats import OPTION_ROLES
+from tunesmith_gui.tr import fill, listed, number, translate
+
+_MOST_UNUSED = 10
+"""Columns that are named."""
 
 
 def number_words(kind: str, place: int) -> str:
@@ -28,6 +32,7 @@ def format_word(name: str) -> str:
     return {
         "messages": translate("DataPicker", "Chat"),
         "sharegpt": translate("DataPicker", "Chat (ShareGPT)"),
+        "multiple-choice": translate("DataPicker", "Multiple choice"),
         "alpaca": translate("DataPicker", "Instruction and response (Alpaca)"),
         "prompt-completion": translate("DataPicker", "Prompt and response"),
         "prompt-completion-raw": translate("DataPicker", "Prompt and response as plain text"),
@@ -41,12 +46,24 @@ def format_word(name: str) -> str:
 def mapping_words(mapping: Mapping[str, str]) -> str:
     """Which column plays which role, where its name doesn't say so."""
     arrow = translate("DataPicker", "%1 → %2")
-    told = (pair for pair in mapping.items() if pair[1].lower() not in (pair[0], "messages"))
+    # A column "A" says that it is the first option.
+    said = {role: (role, role.removeprefix("option_"), "messages") for role in mapping}
+    told = (pair for pair in mapping.items() if pair[1].lower() not in said[pair[0]])
     return translate("DataPicker", ", ").join(fill(arrow, column, role_word(role).lower()) for role, column in told)
+
+
+def unused_words(columns: Sequence[str]) -> str:
+    """Which columns are not used, the first ones where there are many; "" for none."""
+    if not columns:
+        return ""
+    more = "…" if len(columns) > _MOST_UNUSED else ""
+    return fill(translate("DataPicker", "Not used: %1"), listed(columns[:_MOST_UNUSED]) + more)
 
 
 def role_word(role: str) -> str:
     """Name of the part that a column plays."""
+    if role in OPTION_ROLES:
+        return fill(translate("DataPicker", "Option %1"), role[-1].upper())
     return {
         "messages": translate("DataPicker", "Messages"),
         "conversations": translate("DataPicker", "Messages"),
@@ -56,6 +73,9 @@ def role_word(role: str) -> str:
         "output": translate("DataPicker", "Response"),
         "prompt": translate("DataPicker", "Prompt"),
         "completion": translate("DataPicker", "Response"),
+        "question": translate("DataPicker", "Question"),
+        "choices": translate("DataPicker", "List of options"),
+        "answer": translate("DataPicker", "Right option"),
         "text": translate("DataPicker", "Text"),
         "chosen": translate("DataPicker", "Chosen response"),
         "rejected": translate("DataPicker", "Rejected response"),

@@ -12,6 +12,7 @@ from rensa import RMinHash
 
 from tests.engine.desk.checking import Row, as_line, chat, check, good, host_in, problems_of, spec_of, write_lines
 from tests.workbooks import write_workbook
+from tunesmith_core.datafmt import PromptCompletion, resolve_layout, to_messages
 from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.protocol import read_journal
 from tunesmith_engine.desk import check as check_module
@@ -427,6 +428,38 @@ def test_quick_and_close_looks_agree(tmp_path: Path, monkeypatch: pytest.MonkeyP
     quick = check(tmp_path, spec_of(path))
     monkeypatch.setattr(check_module.Shape, "quick_texts", property(lambda _shape: lambda _row: None))
     assert check(tmp_path, spec_of(path)) == quick
+
+
+def test_questions_with_options_are_compared_as_a_run_learns_them(tmp_path: Path) -> None:
+    options = ["The first of them", "The second of them", "The third of them"]
+    rows = [{"question": f"Which of {n} is it?", "choices": options, "answer": n % 3, "id": n} for n in range(30)]
+    layout = resolve_layout(rows)
+    quick_texts = check_module.Shape(layout).quick_texts
+    for row in rows:
+        pair = to_messages(row, layout, "")
+        assert isinstance(pair, PromptCompletion)
+        assert quick_texts(row) == [pair.prompt, pair.completion]
+    wrong = [{**rows[4], "answer": 7}, {**rows[4], "answer": None}, {**rows[4], "choices": ["x"]}]
+    path = write_lines(tmp_path / "rows.jsonl", [*rows, rows[4], {**rows[5], "answer": 0}, *wrong])
+    answer = check(tmp_path / "operation", spec_of(path))
+    lines = {rule: [line for line, _ in places] for rule, places in problems_of(answer).items()}
+    # The same options make many rows alike.
+    lines.pop("near-duplicate")
+    assert lines == {
+        "wrong-choice": [33],
+        "empty-answer": [34],
+        "mixed-schema": [35],
+        "exact-duplicate": [31],
+        "other-answer": [32],
+    }
+    assert answer["formats"] == {str(path): "multiple-choice"}
+    assert answer["reasons"][str(path)].endswith('which of "choices" is right. Not used: id.')
+
+
+def test_the_letter_that_is_right_too_often_is_told(tmp_path: Path) -> None:
+    rows = [{"question": f"Is it {n}?", "A": f"Yes {n}", "B": "No", "answer": f"Yes {n}"} for n in range(30)]
+    (problem,) = check(tmp_path / "operation", spec_of(write_lines(tmp_path / "rows.jsonl", rows)))["problems"]
+    assert (problem["rule"], problem["count"]) == ("same-answers", 30)
 
 
 def test_what_is_wrong_with_rows_that_are_left_out_is_no_problem(tmp_path: Path) -> None:

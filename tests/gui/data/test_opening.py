@@ -114,6 +114,13 @@ class TestRecognition:
         assert page.summary.message is None
         assert page.summary.train.isEnabled()
 
+    def test_columns_that_are_not_used_are_named(self, opened: Open, tmp_path: Path) -> None:
+        path = tmp_path / "quiz.csv"
+        path.write_text("id,question,A,B,answer,topic\n1,Who?,Me,You,B,people\n", encoding="utf-8")
+        summary = opened(path).summary
+        assert summary.facts.text().endswith("Multiple choice  ·  Not used: id, topic")
+        assert summary.reason.text() == "Recognized by the names of the columns: “question”, “A”, “B”, “answer”."
+
     @pytest.mark.parametrize(
         ("name", "content", "reason"),
         [

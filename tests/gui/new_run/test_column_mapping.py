@@ -25,6 +25,8 @@ GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
 NAMELESS = [{"id": 1, "a": "Why?", "b": "Because it is so.", "c": None}]
 CHATS = [{"id": 7, "turns": [{"from": "human", "value": "Hi\nthere"}, {"from": "gpt", "value": "Hello"}]}]
 
+CHOICES = [{"Nr": 7, "Fragetext": "Wer ist es?", "Antwort A": "Ich", "Antwort B": "Du", "Lösung": "B"}]
+
 
 def choose(combo: QComboBox, value: str) -> None:
     combo.setCurrentIndex(combo.findData(value))
@@ -88,6 +90,24 @@ class TestDialog:
         stops: list[QWidget] = [dialog.format, *tab_stops(dialog)]
         wanted = [dialog.format, *dialog.role_combos.values(), dialog.cancel, dialog.apply]
         assert [each for each in stops if each in wanted][: len(wanted)] == wanted
+
+    def test_a_question_with_options_has_room_on_a_low_screen(self, qtbot: QtBot) -> None:
+        dialog = make(qtbot, CHOICES)
+        assert dialog.format.currentText() == "Multiple choice"
+        wanted = {"question": "Fragetext", "option_a": "Antwort A", "option_b": "Antwort B", "answer": "Lösung"}
+        assert chosen(dialog) == wanted
+        assert dialog.note.text() == "Not used: Nr"
+        assert unnamed(dialog) == []
+        assert dialog.height() < 700
+        with qtbot.waitSignal(dialog.mapped) as answer:
+            qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
+        assert answer.args == ["multiple-choice", wanted]
+
+    def test_another_format_proposes_no_option(self, qtbot: QtBot) -> None:
+        dialog = make(qtbot, CHOICES)
+        choose(dialog.format, "prompt-completion")
+        assert chosen(dialog) == {"prompt": "Fragetext", "completion": "Lösung"}
+        assert dialog.note.text() == "Not used: Nr, Antwort A, Antwort B"
 
     def test_nothing_is_cut_off_at_double_text_size(self, qtbot: QtBot) -> None:
         theme().set_appearance(Scheme.LIGHT, 2.0)
