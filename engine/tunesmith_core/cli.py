@@ -116,8 +116,9 @@ def make_parser() -> Parser:
 
 def _add_upload(sub: Parser) -> None:
     """Declare where an export goes besides."""
-    push = {"default": "", "metavar": "OWNER/NAME"}
-    sub.add_argument("--push", **push, help="also upload it to the model hub, as a private repository")
+    sub.add_argument(
+        "--push", default="", metavar="OWNER/NAME", help="also upload it to the model hub, as a private repository"
+    )
     sub.add_argument("--public", action="store_true", help="let everybody see what --push uploads")
 
 
