@@ -19,6 +19,7 @@ from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event
 from tunesmith_gui.library.shelf import Placed, Shelf
+from tunesmith_gui.services.operation import operations
 from tunesmith_gui.widgets.banner import Banner
 
 GIB = 1 << 30
@@ -33,12 +34,13 @@ class Scripted(IdleTask):
 
     def __init__(self, kind: Any, spec: Any, parent: Any) -> None:
         super().__init__(kind, spec, parent)
-        self.spec = spec
         self.begun = False
         self.made.append(self)
 
     def start(self) -> None:
         self.begun = True
+        operations().add(self)
+        self.ended.connect(lambda _outcome: operations().remove(self))
 
     def tell(self, kind: str, **data: Any) -> None:
         event = Event(1, 0.0, kind, data)
@@ -62,7 +64,8 @@ def last(kind: str) -> Scripted:
 
 def script(monkeypatch: pytest.MonkeyPatch) -> None:
     Scripted.made.clear()
-    for module in ("library.on_computer", "library.get_more", "library.sheet", "new_run.hub_look"):
+    monkeypatch.setattr(operations(), "live", [])
+    for module in ("services.operation", "library.get_more", "library.sheet", "new_run.hub_look"):
         monkeypatch.setattr(f"tunesmith_gui.{module}.OperationTask", Scripted)
 
 

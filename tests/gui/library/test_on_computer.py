@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
+from shiboken6 import delete
 
 from tests.gui.conftest import settle
 from tests.gui.fake_runs import training
@@ -215,6 +216,26 @@ def test_verify_tells_which_files_changed(
     settle()
     assert words in banners(page)
     assert page.findChildren(TaskRow) == []
+
+
+def test_an_import_outlives_its_page(page: LibraryPage, qtbot: QtBot, tmp_path: Path) -> None:
+    context = page.context
+    first = LibraryPage(context)
+    first.here.bring_folder(tmp_path / "my-model")
+    delete(first)
+    task = last("import-model")
+    task.tell("progress", name="copying", done_bytes=25, total_bytes=100)
+    assert not task.cancelled
+    again = LibraryPage(context)
+    qtbot.addWidget(again)
+    told: Told = []
+    again.notify.connect(lambda *words: told.append(words))
+    (row,) = again.findChildren(TaskRow)
+    assert (row.words.text(), row.meter.share) == ("Importing my-model", 0.25)
+    task.answer("/models/my-model")
+    settle()
+    assert told == [("ok", "my-model was imported.")]
+    assert again.findChildren(TaskRow) == []
 
 
 def test_a_folder_is_imported_and_canceled(
