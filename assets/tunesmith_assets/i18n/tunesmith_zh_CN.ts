@@ -28,14 +28,17 @@
     </message>
 </context>
 <context>
+    <name>Answer</name>
+    <message>
+        <source>(empty)</source>
+        <translation type="unfinished">（空）</translation>
+    </message>
+</context>
+<context>
     <name>AnswerPair</name>
     <message>
         <source>Answer %1</source>
         <translation>回答 %1</translation>
-    </message>
-    <message>
-        <source>(empty)</source>
-        <translation>（空）</translation>
     </message>
     <message>
         <source>%1: %2</source>
@@ -13293,10 +13296,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Not asked yet</source>
         <translation>尚未提问</translation>
     </message>
-    <message>
-        <source>(empty)</source>
-        <translation>（空）</translation>
-    </message>
 </context>
 <context>
     <name>ExampleDialog</name>
@@ -13487,8 +13486,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>%1 这是舍入到更少位数的代价。</translation>
     </message>
     <message>
-        <source>%1: %2</source>
-        <translation>%1：%2</translation>
+        <source>Exported %1 as %2: %3</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Export of %1 as %2: %3</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Copy command for %1</source>
@@ -14008,6 +14011,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Reading…</source>
         <translation>正在读取…</translation>
+    </message>
+    <message>
+        <source>No row matches.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Save as</source>
@@ -16365,12 +16372,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>副本不包含最近的修改。请再次保存以保留它们。</translation>
     </message>
     <message numerus="yes">
-        <source>%Ln edited</source>
-        <translation>
-            <numerusform>已编辑 %Ln 行</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
         <source>%Ln repaired</source>
         <translation>
             <numerusform>已修复 %Ln 行</numerusform>
@@ -16380,6 +16381,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>%Ln row(s) kept</source>
         <translation>
             <numerusform>保留 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln edited by hand</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln deleted by hand</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
         </translation>
     </message>
     <message numerus="yes">
