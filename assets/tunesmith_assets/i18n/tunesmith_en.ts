@@ -309,16 +309,16 @@
     </message>
     <message numerus="yes">
         <source>%Ln edited by hand</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>%Ln edited by hand</numerusform>
+            <numerusform>%Ln edited by hand</numerusform>
         </translation>
     </message>
     <message numerus="yes">
         <source>%Ln deleted by hand</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>%Ln deleted by hand</numerusform>
+            <numerusform>%Ln deleted by hand</numerusform>
         </translation>
     </message>
     <message numerus="yes">

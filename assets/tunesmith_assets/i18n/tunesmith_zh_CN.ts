@@ -31,7 +31,7 @@
     <name>Answer</name>
     <message>
         <source>(empty)</source>
-        <translation type="unfinished">（空）</translation>
+        <translation>（空）</translation>
     </message>
 </context>
 <context>
@@ -13487,11 +13487,11 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Exported %1 as %2: %3</source>
-        <translation type="unfinished"></translation>
+        <translation>已将 %1 导出为 %2：%3</translation>
     </message>
     <message>
         <source>Export of %1 as %2: %3</source>
-        <translation type="unfinished"></translation>
+        <translation>将 %1 导出为 %2：%3</translation>
     </message>
     <message>
         <source>Copy command for %1</source>
@@ -13645,6 +13645,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Fix and save as…</source>
         <translation>修复并另存为…</translation>
+    </message>
+    <message>
+        <source>Check again</source>
+        <translation>重新检查</translation>
     </message>
     <message>
         <source>This model has a chat template. Trained without it, it may answer wrongly in a chat.</source>
@@ -14014,7 +14018,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>No row matches.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有匹配的行。</translation>
     </message>
     <message>
         <source>Save as</source>
@@ -15057,6 +15061,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>训练环境尚未设置</translation>
     </message>
     <message>
+        <source>Your changes to the rows are not checked yet.</source>
+        <translation>对各行的修改尚未检查。</translation>
+    </message>
+    <message>
         <source>Saved as %1</source>
         <translation>已保存为 %1</translation>
     </message>
@@ -15445,6 +15453,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>处理方式</translation>
     </message>
     <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
         <source>Say first which column is which.</source>
         <translation>请先指定各列的含义。</translation>
     </message>
@@ -15481,6 +15493,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>
             <numerusform>已检查 %Ln 行</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>Rows were changed after this check. Check again to see what is wrong with them now.</source>
+        <translation>检查之后有行被修改。重新检查即可看到现在还有哪些问题。</translation>
     </message>
     <message>
         <source>%1, problems in %2</source>
@@ -16385,14 +16401,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message numerus="yes">
         <source>%Ln edited by hand</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>手动修改 %Ln 行</numerusform>
         </translation>
     </message>
     <message numerus="yes">
         <source>%Ln deleted by hand</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>手动删除 %Ln 行</numerusform>
         </translation>
     </message>
     <message numerus="yes">

@@ -79,8 +79,8 @@ class Grid(QWidget):
         self.none = SafeLabel(self.tr("No row matches."), tone="muted", parent=self)
         self.none.setAlignment(Qt.AlignmentFlag.AlignTop)
         self._list = QStackedWidget(self)
-        for each in (self.table, self.none):
-            self._list.addWidget(each)
+        self._list.addWidget(self.table)
+        self._list.addWidget(self.none)
         self.splitter.addWidget(self._list)
         self.splitter.addWidget(self.pane)
         self.splitter.setStretchFactor(0, 3)
