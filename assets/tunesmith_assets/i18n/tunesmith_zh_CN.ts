@@ -119,6 +119,13 @@
     </message>
 </context>
 <context>
+    <name>App</name>
+    <message>
+        <source>The language changes once this is done: %1</source>
+        <translation>完成后切换语言：%1</translation>
+    </message>
+</context>
+<context>
     <name>Banner</name>
     <message>
         <source>Details</source>

@@ -149,6 +149,7 @@ class Saving(QObject):
             self.told.emit("warn", self.tr("Another file is being saved. Wait until it is whole."))
             return
         self._task = OperationTask(kind, spec, parent=self)
+        self._task.holds_page = True
         self._task.succeeded.connect(done)
         self._task.failed.connect(self.failed)
         self._task.ended.connect(lambda _outcome: self._forget())

@@ -32,6 +32,7 @@ class OperationTask(QObject):
         owner: with which it ends.
         run_name: what the run is called that it works on, "" where it works on none.
         rests: it only waits to be asked something, and ending it interrupts nothing.
+        holds_page: what comes of it belongs to its page, which is not to be built again before.
 
     Signals:
         happened: an Event of its journal.
@@ -51,7 +52,7 @@ class OperationTask(QObject):
         self.kind = kind
         self.status = OperationStatus()
         self.cancelled = False
-        self.rests = False
+        self.rests = self.holds_page = False
         self.spec = copy.deepcopy(spec)
         run = getattr(spec, "run", None)
         self._run = Run(Path(run)) if isinstance(run, str) else None
