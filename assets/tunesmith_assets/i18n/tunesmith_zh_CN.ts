@@ -13642,6 +13642,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>正在读取前几行…</translation>
     </message>
     <message>
+        <source>Your changes to the rows are not checked yet</source>
+        <translation>对各行的修改尚未检查</translation>
+    </message>
+    <message>
+        <source>Some rows of the file itself can&apos;t be used as they are.</source>
+        <translation>文件本身有些行无法直接使用。</translation>
+    </message>
+    <message>
         <source>Some rows can&apos;t be used as they are</source>
         <translation>有些行无法直接使用</translation>
     </message>
@@ -15066,10 +15074,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Training is not set up yet</source>
         <translation>训练环境尚未设置</translation>
-    </message>
-    <message>
-        <source>Your changes to the rows are not checked yet.</source>
-        <translation>对各行的修改尚未检查。</translation>
     </message>
     <message>
         <source>Saved as %1</source>

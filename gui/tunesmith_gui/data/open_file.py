@@ -231,8 +231,7 @@ class OpenFile(QScrollArea):
         if self.rows is None or not self.rows.has_changes:
             self.summary.show_edited(None)
         elif problems.num_problem_rows is None or problems.is_outdated:
-            words = self.tr("Your changes to the rows are not checked yet.")
-            self.summary.show_edited(words, is_unchecked=True)
+            self.summary.show_edited(None, is_unchecked=True)
         else:
             self.summary.show_edited(problems.first_error())
 

@@ -153,14 +153,17 @@ class FileSummary(QWidget):
         return None
 
     def _rows_banner(self, text: str) -> QWidget | None:
+        show = (self.tr("Show the problems"), self.problems_asked.emit)
+        fix = (self.tr("Fix and save as…"), self.fix_asked.emit)
+        if self._is_unchecked:
+            words = self.tr("Your changes to the rows are not checked yet")
+            text = self.tr("Some rows of the file itself can't be used as they are.")
+            again = (self.tr("Check again"), self.check_asked.emit)
+            return Banner("warn", words, text, actions=(again, show, fix), parent=self)
         if not text:
             return None
         words = self.tr("Some rows can't be used as they are")
-        show = (self.tr("Show the problems"), self.problems_asked.emit)
-        fix = (self.tr("Fix and save as…"), self.fix_asked.emit)
-        again = (self.tr("Check again"), self.check_asked.emit)
-        actions = (again, show, fix) if self._is_unchecked else (show, fix)
-        return Banner("warn", words, text, actions=actions, parent=self)
+        return Banner("warn", words, text, actions=(show, fix), parent=self)
 
     def show_edited(self, text: str | None, *, is_unchecked: bool = False) -> None:
         """Shows what is wrong with rows that a person has changed.

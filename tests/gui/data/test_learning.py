@@ -421,7 +421,7 @@ class TestProblems:
         def banner() -> tuple[str, list[str]]:
             message = page.summary.message
             assert isinstance(message, Banner)
-            return message.accessibleDescription(), [each.text() for each in message.buttons]
+            return f"{message.accessibleName()}: {message.accessibleDescription()}", [each.text() for each in message.buttons]
 
         assert page.rows is not None
         assert page.grid is not None
@@ -436,7 +436,9 @@ class TestProblems:
         assert banner() == (first, buttons)
         page.rows.edit(1, {"prompt": "c", "completion": " "})
         assert page.problems.outdated.isVisible()
-        assert banner() == ("Your changes to the rows are not checked yet.", ["Check again", *buttons])
+        words, offered = banner()
+        assert words.startswith("Your changes to the rows are not checked yet: Some rows of the file itself")
+        assert offered == ["Check again", *buttons]
         message = page.summary.message
         assert isinstance(message, Banner)
         message.buttons[0].click()
@@ -444,7 +446,7 @@ class TestProblems:
         asked[-1].succeeded.emit(found)
         settle()
         assert not page.problems.outdated.isVisible()
-        assert banner() == ("Line 2: is empty.", buttons)
+        assert banner() == ("Some rows can't be used as they are: Line 2: is empty.", buttons)
         page.grid.go_to(1)
         assert "Is empty." in page.grid.pane.problems.words(), "of the row as it was edited"
         page.rows.delete([1])

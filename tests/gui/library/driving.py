@@ -19,7 +19,6 @@ from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event
 from tunesmith_gui.library.shelf import Placed, Shelf
-from tunesmith_gui.services.operation import operations
 from tunesmith_gui.widgets.banner import Banner
 
 GIB = 1 << 30
@@ -39,8 +38,6 @@ class Scripted(IdleTask):
 
     def start(self) -> None:
         self.begun = True
-        operations().add(self)
-        self.ended.connect(lambda _outcome: operations().remove(self))
 
     def tell(self, kind: str, **data: Any) -> None:
         event = Event(1, 0.0, kind, data)
@@ -64,7 +61,6 @@ def last(kind: str) -> Scripted:
 
 def script(monkeypatch: pytest.MonkeyPatch) -> None:
     Scripted.made.clear()
-    monkeypatch.setattr(operations(), "live", [])
     for module in ("services.operation", "library.get_more", "library.sheet", "new_run.hub_look"):
         monkeypatch.setattr(f"tunesmith_gui.{module}.OperationTask", Scripted)
 

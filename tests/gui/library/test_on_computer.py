@@ -21,6 +21,7 @@ from tunesmith_gui.library.model_row import ModelRow
 from tunesmith_gui.library.page import LibraryPage
 from tunesmith_gui.library.task_row import TaskRow
 from tunesmith_gui.models.model_words import parameters_text
+from tunesmith_gui.services.operation import operations
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.status_chip import StatusChip
 
@@ -218,12 +219,15 @@ def test_verify_tells_which_files_changed(
     assert page.findChildren(TaskRow) == []
 
 
-def test_an_import_outlives_its_page(page: LibraryPage, qtbot: QtBot, tmp_path: Path) -> None:
+def test_an_import_outlives_its_page(
+    page: LibraryPage, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context = page.context
     first = LibraryPage(context)
     first.here.bring_folder(tmp_path / "my-model")
-    delete(first)
     task = last("import-model")
+    monkeypatch.setattr(operations(), "live", [task])
+    delete(first)
     task.tell("progress", name="copying", done_bytes=25, total_bytes=100)
     assert not task.cancelled
     again = LibraryPage(context)
