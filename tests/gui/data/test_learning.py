@@ -421,7 +421,8 @@ class TestProblems:
         def banner() -> tuple[str, list[str]]:
             message = page.summary.message
             assert isinstance(message, Banner)
-            return f"{message.accessibleName()}: {message.accessibleDescription()}", [each.text() for each in message.buttons]
+            said = f"{message.accessibleName()}: {message.accessibleDescription()}"
+            return said, [each.text() for each in message.buttons]
 
         assert page.rows is not None
         assert page.grid is not None
