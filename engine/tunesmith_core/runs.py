@@ -181,6 +181,9 @@ class RunStatus:
                 self.error = data
             case "result":
                 self._fold_result(event)
+        if self.state is RunState.RUNNING and self.phase == "training" and 0 < self.total_steps <= self.step:
+            # Of training nothing is left; the engine saves, after it has asked its questions.
+            self.state = RunState.FINALIZING
 
     def lasted_s(self, now: float) -> float | None:
         """Return for how many seconds an engine worked on the run, None before the first one.

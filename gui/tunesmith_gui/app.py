@@ -23,6 +23,7 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.icons import app_icon
 from tunesmith_gui.services import hub_token
 from tunesmith_gui.services.desktop import raise_window
+from tunesmith_gui.services.operation import operations
 from tunesmith_gui.services.preferences import Preferences
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.shell.single_instance import SingleInstance, hand_over
@@ -107,9 +108,18 @@ class App(QObject):
             self._language = language
             QTimer.singleShot(0, self, self._rebuild_window)  # the list that the choice was made in closes first
 
+    def _on_hold_ended(self, _outcome: object) -> None:
+        QTimer.singleShot(0, self, self._rebuild_window)  # after all who listen for the end
+
     def _rebuild_window(self) -> None:
         """Builds the window again in another language; runs, services and what was typed stay as they are."""
         old = self.window
+        holding = next((task for task in operations().live if task.holds_page), None)
+        if holding is not None:
+            words = self.tr("The language changes once this is done: %1")
+            old.toast.show_message("accent", tr.fill(words, holding.words))
+            holding.ended.connect(self._on_hold_ended)
+            return
         tr.install_language(self._language)
         self.window = self._make_window(old.pages.memories())
         self.window.setGeometry(old.geometry())

@@ -333,7 +333,7 @@ def test_a_hint_fits_the_command(
 
 
 def test_a_spec_survives_its_file() -> None:
-    spec = CheckDataSpec(RunSpec(), "/model")
+    spec = CheckDataSpec(RunSpec(), "/model", EditedRows({"3": {"a": 1}}, AbsolutePath("/index")))
     assert CHECK_DATA.spec_from(json.loads(json.dumps(CHECK_DATA.spec_values(spec)))) == spec
 
 

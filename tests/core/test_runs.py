@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,6 +160,13 @@ def test_parts_of_a_run_have_their_place(tmp_path: Path) -> None:
     assert [path.relative_to(tmp_path).as_posix() for path in places] == names
 
 
+LAST_STEP: list[tuple[str, dict[str, Any]]] = [
+    ("setup", {"total_steps": 3}),
+    ("phase", {"name": "training"}),
+    ("step", {"step": 3}),
+]
+
+
 @pytest.mark.parametrize(
     ("events", "state"),
     [
@@ -174,6 +182,11 @@ def test_parts_of_a_run_have_their_place(tmp_path: Path) -> None:
         ([("result", {"status": "finished"}), ("stopping", {"mode": "save"})], RunState.FINISHED),
         ([("stopping", {"mode": "save"}), ("phase", {"name": "training"})], RunState.STOPPING),
         ([("stopping", {"mode": "save"}), ("phase", {"name": "saving"})], RunState.FINALIZING),
+        (LAST_STEP, RunState.FINALIZING),
+        ([*LAST_STEP, ("phase", {"name": "evaluating"})], RunState.RUNNING),
+        ([*LAST_STEP, ("phase", {"name": "evaluating"}), ("phase", {"name": "training"})], RunState.FINALIZING),
+        ([*LAST_STEP[:2], ("step", {"step": 2})], RunState.RUNNING),
+        ([*LAST_STEP, ("stopping", {"mode": "save"})], RunState.STOPPING),
         ([("result", {"status": "finished"})], RunState.FINISHED),
         ([("result", {"status": "stopped"})], RunState.STOPPED),
         ([("result", {"status": "dancing"})], RunState.FAILED),

@@ -22,6 +22,7 @@ from tests.tiny_run import make_tiny_run
 from tunesmith_core import environments
 from tunesmith_core.environments import own_command
 from tunesmith_core.errors import UserError
+from tunesmith_core.operations.kinds.rows import SAVE_ROWS
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import create_run
 from tunesmith_core.settings import SettingsFile
@@ -33,6 +34,7 @@ from tunesmith_gui.environment.setup_activity import Command
 from tunesmith_gui.environment.setup_service import SetupService
 from tunesmith_gui.environment.wizard import SetupWizard
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.services.operation import operations
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.tokens import DARK
 from tunesmith_gui.widgets.banner import Banner
@@ -80,6 +82,24 @@ def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtB
     assert app.context.runs is runs
     runs.run_ended.emit("id", "support-01", "finished")
     assert app.window.toast.label.text() == "已完成：support-01"
+
+
+def test_a_new_language_waits_for_a_copy_that_is_being_saved(
+    app: App, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations(), "live", [])
+    old = app.window
+    task = IdleTask(SAVE_ROWS, None, old)
+    task.holds_page = True
+    operations().add(task)
+    app.context.preferences.change(language="zh_CN")
+    qtbot.waitUntil(old.toast.isVisible)
+    assert old.toast.label.text() == "The language changes once this is done: Saving a copy of the rows"
+    assert app.window is old
+    operations().remove(task)
+    task.cancel()
+    qtbot.waitUntil(lambda: app.window is not old)
+    assert app.window.rail.buttons["train"].words == "训练"
 
 
 def test_a_new_language_keeps_what_was_typed(app: App, qtbot: QtBot, home: Path) -> None:

@@ -294,13 +294,6 @@
 <context>
     <name>Saving</name>
     <message numerus="yes">
-        <source>%Ln edited</source>
-        <translation>
-            <numerusform>%Ln edited</numerusform>
-            <numerusform>%Ln edited</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
         <source>%Ln repaired</source>
         <translation>
             <numerusform>%Ln repaired</numerusform>
@@ -312,6 +305,20 @@
         <translation>
             <numerusform>%Ln row kept</numerusform>
             <numerusform>%Ln rows kept</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln edited by hand</source>
+        <translation>
+            <numerusform>%Ln edited by hand</numerusform>
+            <numerusform>%Ln edited by hand</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln deleted by hand</source>
+        <translation>
+            <numerusform>%Ln deleted by hand</numerusform>
+            <numerusform>%Ln deleted by hand</numerusform>
         </translation>
     </message>
     <message numerus="yes">

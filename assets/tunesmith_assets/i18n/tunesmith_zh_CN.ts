@@ -28,14 +28,17 @@
     </message>
 </context>
 <context>
+    <name>Answer</name>
+    <message>
+        <source>(empty)</source>
+        <translation>（空）</translation>
+    </message>
+</context>
+<context>
     <name>AnswerPair</name>
     <message>
         <source>Answer %1</source>
         <translation>回答 %1</translation>
-    </message>
-    <message>
-        <source>(empty)</source>
-        <translation>（空）</translation>
     </message>
     <message>
         <source>%1: %2</source>
@@ -113,6 +116,13 @@
     <message>
         <source>Hide the thinking</source>
         <translation>收起思考过程</translation>
+    </message>
+</context>
+<context>
+    <name>App</name>
+    <message>
+        <source>The language changes once this is done: %1</source>
+        <translation>完成后切换语言：%1</translation>
     </message>
 </context>
 <context>
@@ -13353,10 +13363,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Not asked yet</source>
         <translation>尚未提问</translation>
     </message>
-    <message>
-        <source>(empty)</source>
-        <translation>（空）</translation>
-    </message>
 </context>
 <context>
     <name>ExampleDialog</name>
@@ -13547,8 +13553,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>%1 这是舍入到更少位数的代价。</translation>
     </message>
     <message>
-        <source>%1: %2</source>
-        <translation>%1：%2</translation>
+        <source>Exported %1 as %2: %3</source>
+        <translation>已将 %1 导出为 %2：%3</translation>
+    </message>
+    <message>
+        <source>Export of %1 as %2: %3</source>
+        <translation>将 %1 导出为 %2：%3</translation>
     </message>
     <message>
         <source>Copy command for %1</source>
@@ -13692,6 +13702,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>正在读取前几行…</translation>
     </message>
     <message>
+        <source>Your changes to the rows are not checked yet</source>
+        <translation>对各行的修改尚未检查</translation>
+    </message>
+    <message>
+        <source>Some rows of the file itself can&apos;t be used as they are.</source>
+        <translation>文件本身有些行无法直接使用。</translation>
+    </message>
+    <message>
         <source>Some rows can&apos;t be used as they are</source>
         <translation>有些行无法直接使用</translation>
     </message>
@@ -13702,6 +13720,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Fix and save as…</source>
         <translation>修复并另存为…</translation>
+    </message>
+    <message>
+        <source>Check again</source>
+        <translation>重新检查</translation>
     </message>
     <message>
         <source>This model has a chat template. Trained without it, it may answer wrongly in a chat.</source>
@@ -14068,6 +14090,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Reading…</source>
         <translation>正在读取…</translation>
+    </message>
+    <message>
+        <source>No row matches.</source>
+        <translation>没有匹配的行。</translation>
     </message>
     <message>
         <source>Save as</source>
@@ -15502,6 +15528,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>处理方式</translation>
     </message>
     <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
         <source>Say first which column is which.</source>
         <translation>请先指定各列的含义。</translation>
     </message>
@@ -15538,6 +15568,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>
             <numerusform>已检查 %Ln 行</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>Rows were changed after this check. Check again to see what is wrong with them now.</source>
+        <translation>检查之后有行被修改。重新检查即可看到现在还有哪些问题。</translation>
     </message>
     <message>
         <source>%1, problems in %2</source>
@@ -16429,12 +16463,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>副本不包含最近的修改。请再次保存以保留它们。</translation>
     </message>
     <message numerus="yes">
-        <source>%Ln edited</source>
-        <translation>
-            <numerusform>已编辑 %Ln 行</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
         <source>%Ln repaired</source>
         <translation>
             <numerusform>已修复 %Ln 行</numerusform>
@@ -16444,6 +16472,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>%Ln row(s) kept</source>
         <translation>
             <numerusform>保留 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln edited by hand</source>
+        <translation>
+            <numerusform>手动修改 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln deleted by hand</source>
+        <translation>
+            <numerusform>手动删除 %Ln 行</numerusform>
         </translation>
     </message>
     <message numerus="yes">

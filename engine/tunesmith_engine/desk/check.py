@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tunesmith_core import data_library
 from tunesmith_core.datafmt import Row, is_wanted
 from tunesmith_core.datafmt.encoding import row_place
+from tunesmith_core.datafmt.row_index import Position
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.language_names import language_name
 from tunesmith_core.messages import LISTED, Message, joined
@@ -24,6 +25,7 @@ from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.desk.answers import answer_problem
 from tunesmith_engine.desk.copies import MOST_ROWS, Copies, answered_otherwise, copies, leaked
+from tunesmith_engine.desk.edited import Counted, Edited
 from tunesmith_engine.desk.languages import MOST_CHARACTERS as MOST_LANGUAGE_BYTES
 from tunesmith_engine.desk.languages import LanguageSample, other_languages
 from tunesmith_engine.desk.lengths import Lengths, too_long_message
@@ -122,6 +124,7 @@ class Check:
 
     def __init__(self, host: Host, spec: CheckDataSpec, tokenizer: PreTrainedTokenizerBase | None) -> None:
         self._run, self._portions = spec.run, host.portions
+        self._edited = Edited(spec.edited)
         self._sources = spec.run.all_sources()
         self._meter = Meter(host, total_bytes(self._sources))
         self._problems = Problems()
@@ -161,8 +164,13 @@ class Check:
             self._num_train = self._num_rows
 
         broken: list[str] = []
+        refused: list[Position] = []
+        counted = Counted()
 
         def bad(path: str, line: int, error: TunesmithError) -> None:
+            if line and self._edited.has(position := counted.position(path, line)):
+                refused.append(position)
+                return
             self._num_unread += line > 0
             if not line:
                 broken.append(path)
@@ -172,6 +180,8 @@ class Check:
 
         for file in open_tolerantly(spec, self._portions, bad):
             self._begin(file, spec)
+            if self._edited:
+                file = replace(file, rows=self._edited.applied(file.path, file.rows, refused))
             schemas = Schemas(file.layout)
             self._read_rows(file, Shape(file.layout), schemas)
             for line, message in schemas.different():

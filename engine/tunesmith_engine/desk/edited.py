@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tunesmith_core.datafmt import Row
@@ -40,6 +41,31 @@ class Edited:
                     self.rows[position] = edits[place]
         finally:
             index.close()
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.deleted)
+
+    def applied(self, file: str, rows: Iterable[tuple[int, Row]], refused: list[Position]) -> Iterator[tuple[int, Row]]:
+        """Yield the rows of a file, by their numbers, as they are now.
+
+        Args:
+            file: where they stand.
+            rows: as they were read.
+            refused: changed rows that could not be read; the reader adds those before the row that it yields next.
+        """
+        counted = Counted()
+
+        def now(position: Position, row: Row | None = None) -> Iterator[tuple[int, Row]]:
+            row = self.rows.get(position, row)
+            if row is not None and position not in self.deleted:
+                yield position[1], row
+
+        for number, row in rows:
+            while refused and refused[0][1] < number:
+                yield from now(refused.pop(0))
+            yield from now(counted.position(file, number), row)
+        while refused:
+            yield from now(refused.pop(0))
 
     def has(self, position: Position) -> bool:
         """Return whether a row was edited or deleted."""

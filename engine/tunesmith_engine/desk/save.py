@@ -165,16 +165,19 @@ class _Copy:
         if position in self._edited.deleted:
             self._counts["deleted"] += 1
             return []
-        if position in self._edited.rows:
-            self._counts["edited"] += 1
-            row = self._edited.rows[position]
+        is_edited = position in self._edited.rows
+        row = self._edited.rows.get(position, row)
         if self._is_refused(line, row, shape, file):
             return []
         repaired = self._repaired(row, shape)
         if repaired is None or self._is_copy(repaired, shape):
             return []
         parts = self._short_rows(repaired, shape.layout, file.source.place(line))
-        self._counts["repaired"] += bool(parts) and (repaired is not row or len(parts) > 1)
+        if parts:
+            # A row counts once, for what was done to it last.
+            is_repaired = repaired is not row or len(parts) > 1
+            self._counts["repaired"] += is_repaired
+            self._counts["edited"] += is_edited and not is_repaired
         return parts
 
     def _is_refused(self, line: int, row: Row, shape: Shape, file: Opened) -> bool:

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QBoxLayout, QWidget
 
 from tunesmith_core.votes import Given
 from tunesmith_gui import tr
+from tunesmith_gui.models.answer_words import answer_words
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.card import Card
@@ -40,8 +41,9 @@ class AnswerPair(QWidget):
         """Show two answers as A and B."""
         for card, label, given, letter in zip(self.cards, self.texts, shown, LETTERS, strict=True):
             self._call(card, tr.fill(self.tr("Answer %1"), letter))
-            label.setText(given.text or self.tr("(empty)"))
-            label.set_tone("text" if given.text else "muted")
+            words, tone = answer_words(given.text)
+            label.setText(words)
+            label.set_tone(tone)
         self.show()
 
     def reveal(self, shown: tuple[Given, Given]) -> None:

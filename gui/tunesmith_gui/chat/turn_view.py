@@ -10,6 +10,7 @@ from tunesmith_core.conversations import Answer, Turn
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.chat import BASE, TUNED
 from tunesmith_gui import tr
+from tunesmith_gui.models.answer_words import answer_words
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
@@ -69,9 +70,12 @@ class AnswerView(QWidget):
             error: why it failed.
         """
         text, thinking = answer.text.strip(), answer.thinking.strip()
-        if self.text.text() != text:
-            self.text.setText(text)
-        self.text.setVisible(bool(text))
+        is_whole = not waiting and error is None and answer.status in ("end", "length")
+        shown, tone = answer_words(text) if is_whole else (text, "text")
+        if self.text.text() != shown:
+            self.text.setText(shown)
+            self.text.set_tone(tone)
+        self.text.setVisible(bool(shown))
         self.fold.setVisible(bool(thinking))
         if self.thinking.text() != thinking:
             self.thinking.setText(thinking)

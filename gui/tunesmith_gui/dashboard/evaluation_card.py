@@ -14,7 +14,7 @@ from tunesmith_core.operations.kind import RunFolder
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.protocol import Event
 from tunesmith_gui.models.run_words import phase_word
-from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.services.operation import OperationTask, operations
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.widgets.buttons import button
@@ -47,10 +47,13 @@ class EvaluationCard(Card):
         self._show_task()
 
     def set_run(self, folder: Path) -> None:
-        """Show another run; what is measured of the one before ends."""
-        self._cancel()
+        """Show another run, and what is being measured of it; the run before is measured to its end."""
+        self._leave()
         self._folder = folder
         self.set_found({})
+        for task in operations().of(EVALUATE, self._spec()):
+            self._follow(task)
+            self._say(task.words)
 
     def set_found(self, found: Values) -> None:
         """Show the figures of an evaluation, {} for none."""
@@ -95,24 +98,46 @@ class EvaluationCard(Card):
         self.evaluate.setVisible(self._task is None)
         self.cancel.setVisible(self._task is not None)
 
+    def _spec(self) -> EvaluateSpec:
+        return EvaluateSpec(RunFolder(str(self._folder)))
+
     def _start(self) -> None:
         if self._folder is None or self._task is not None:
             return
-        task = self._task = OperationTask(EVALUATE, EvaluateSpec(RunFolder(str(self._folder))), parent=self)
+        task = operations().begin(EVALUATE, self._spec())
+        task.describe(lambda: translate("EvaluationCard", "Evaluating %1"))
+        self._follow(task)
+        self._say(self.tr("Starting…"))
+        task.start()
+
+    def _follow(self, task: OperationTask) -> None:
+        self._task = task
         task.happened.connect(self._on_event)
         task.succeeded.connect(self._on_success)
         task.failed.connect(self._on_failure)
-        task.describe(lambda: translate("EvaluationCard", "Evaluating %1"))
-        task.start()
-        self._say(self.tr("Starting…"))
+        task.ended.connect(self._on_end)
+        self._show_task()
+
+    def _leave(self) -> None:
+        """Look no longer; it goes on."""
+        if self._task is not None:
+            self._task.happened.disconnect(self._on_event)
+            self._task.succeeded.disconnect(self._on_success)
+            self._task.failed.disconnect(self._on_failure)
+            self._task.ended.disconnect(self._on_end)
+            self._task = None
         self._show_task()
 
     def _cancel(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            self._task = None
-            self._say(self.tr("The evaluation was canceled."))
-        self._show_task()
+            task = self._task
+            self._on_end()
+            task.cancel()
+
+    def _on_end(self, _outcome: object = None) -> None:
+        """It ended without an answer; another place of the window may have canceled it."""
+        self._leave()
+        self._say(self.tr("The evaluation was canceled."))
 
     def _on_event(self, event: Event) -> None:
         if event.type == "phase":
@@ -122,11 +147,9 @@ class EvaluationCard(Card):
             self._say(counted)
 
     def _on_success(self, found: Values) -> None:
-        self._task = None
-        self._show_task()
+        self._leave()
         self.set_found(found)
 
     def _on_failure(self, error: TunesmithError) -> None:
-        self._task = None
-        self._show_task()
+        self._leave()
         self._say("\n".join(core_text(text) for text in (error.message, error.hint) if text), "error")

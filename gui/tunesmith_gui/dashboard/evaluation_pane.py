@@ -13,6 +13,7 @@ from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.dashboard.samples_list import marks
 from tunesmith_gui.dashboard.votes_card import VotesCard
+from tunesmith_gui.models.answer_words import answer_words
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number
 from tunesmith_gui.widgets.buttons import button
@@ -119,8 +120,7 @@ class EvaluationPane(QWidget):
             head = SafeLabel(title, tone="muted", parent=card)
             # Marks that have no room beside the title stand below it.
             grid.addWidget(FlowRow((head, *chips), card) if chips else head, 0, place)
-            shown = self.tr("Not asked yet") if text is None else text or self.tr("(empty)")
-            tone = "text" if text else "muted"
+            shown, tone = (self.tr("Not asked yet"), "muted") if text is None else answer_words(text)
             label = SafeLabel(shown, tone=tone, wrap=True, selectable=True, most=_LETTERS, parent=card)
             grid.addWidget(label, 1, place, Qt.AlignmentFlag.AlignTop)
         card.body.addLayout(grid)

@@ -373,7 +373,7 @@ class DashboardModel:
     def eta_s(self, now: float) -> float | None:
         """Seconds that training still needs at `now` (seconds since 1970), None when that can't be said."""
         rate, total = self.step_s(), self.status.total_steps
-        if rate is None or not total or self.status.state is not RunState.RUNNING:
+        if rate is None or self.status.step >= total or self.status.state is not RunState.RUNNING:
             return None
         since_last = max(now - float(self.steps.column("t")[-1]), 0.0)
         return max(rate * (total - self.status.step) - since_last, 0.0)

@@ -7,6 +7,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_gui.dashboard.model import Sample
+from tunesmith_gui.models.answer_words import answer_words
 from tunesmith_gui.plain_text import paragraphs
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
@@ -34,8 +35,8 @@ def marks(is_right: bool | None, cut_at: int, parent: QWidget) -> list[StatusChi
 class _Excerpt(SafeLabel):
     """As much of a text as fits into a few lines."""
 
-    def __init__(self, text: str, parent: QWidget) -> None:
-        super().__init__(text, wrap=True, selectable=True, parent=parent)
+    def __init__(self, text: str, tone: str, parent: QWidget) -> None:
+        super().__init__(text, tone=tone, wrap=True, selectable=True, parent=parent)
         self._whole = paragraphs(text)
 
     @property
@@ -121,11 +122,11 @@ class SamplesList(QWidget):
             row.addWidget(chip)
         row.addWidget(ElidedLabel(sample.prompt, tone="muted", parent=parent), 1)
         column.addLayout(row)
-        short, text = self._short, sample.text
+        short, (text, tone) = self._short, answer_words(sample.text)
         column.addWidget(
-            _Excerpt(text, parent)
+            _Excerpt(text, tone, parent)
             if short
-            else SafeLabel(text, wrap=True, selectable=True, most=_SAMPLE_LETTERS, parent=parent)
+            else SafeLabel(text, tone=tone, wrap=True, selectable=True, most=_SAMPLE_LETTERS, parent=parent)
         )
         if sample.expected and not short:
             expected = fill(self.tr("Expected: %1"), sample.expected)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PySide6.QtCore import QItemSelectionModel, QItemSelectionRange, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QKeySequence, QResizeEvent, QShortcut
-from PySide6.QtWidgets import QAbstractItemView, QSplitter, QTableView, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QSplitter, QStackedWidget, QTableView, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.errors import TunesmithError
@@ -58,6 +58,8 @@ class Grid(QWidget):
         self.finder = Finder(rows, self)
         self._marker = HitDelegate(self)
         self._went = False  # to the first match
+        self.checked_edits: dict[int, Row] = {}
+        """What was edited when the rows were checked."""
         self.first_place = 0
         """The row that is in front first."""
         self._in_pane: tuple[int, int] | None = None  # place and column
@@ -74,7 +76,12 @@ class Grid(QWidget):
         self.splitter.setChildrenCollapsible(False)
         self.table = self._build_table()
         self.pane = RowPane(self)
-        self.splitter.addWidget(self.table)
+        self.none = SafeLabel(self.tr("No row matches."), tone="muted", parent=self)
+        self.none.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self._list = QStackedWidget(self)
+        self._list.addWidget(self.table)
+        self._list.addWidget(self.none)
+        self.splitter.addWidget(self._list)
         self.splitter.addWidget(self.pane)
         self.splitter.setStretchFactor(0, 3)
         self.splitter.setStretchFactor(1, 2)
@@ -242,6 +249,10 @@ class Grid(QWidget):
             self.go_to(here)
         elif self.model.rowCount():
             self.table.selectRow(0)
+        else:
+            self._show_current()  # a list without rows tells of no other choice
+        is_none = not self.model.rowCount() and not self.finder.is_looking
+        self._list.setCurrentWidget(self.none if is_none else self.table)
         self._say_number()
 
     def show_problems(self, problems: dict[int, list[RowProblem]], *, are_known: bool = True) -> None:
@@ -262,7 +273,8 @@ class Grid(QWidget):
 
     def _show_row_problems(self) -> None:
         place = self._in_pane[0] if self._in_pane else -1
-        is_changed = place in self.rows.edits or place in self.rows.deleted
+        edits = self.rows.edits
+        is_changed = edits.get(place) != self.checked_edits.get(place) or place in self.rows.deleted
         self.pane.show_problems((), {}) if is_changed else self.pane.show_problems(
             self._problems.get(place, ()), self._actions
         )

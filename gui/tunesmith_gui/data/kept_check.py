@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -9,7 +10,10 @@ from PySide6.QtCore import QCoreApplication, QObject, Signal
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.data import CHECK_DATA, CheckDataSpec
+from tunesmith_core.operations.kinds.rows import EditedRows
 from tunesmith_core.protocol import Event
+from tunesmith_gui.data.place_set import PlaceSet
+from tunesmith_gui.data.rows import Changed, Rows
 from tunesmith_gui.services.operation import OperationTask
 
 
@@ -23,6 +27,7 @@ class KeptCheck(QObject):
         answer: of the check; None while it is under way.
         latest: what it told last.
         actions: what the person chose for its rules, by their names.
+        changed: what was changed in the rows that it looks at.
     """
 
     happened = Signal(object)
@@ -34,6 +39,7 @@ class KeptCheck(QObject):
         self.answer: dict[str, Any] | None = None  # Any: JSON values
         self.latest: Event | None = None
         self.actions: dict[str, str] = {}
+        self.changed: Changed = ({}, PlaceSet())
         self._of: tuple[CheckDataSpec, str] | None = None
         self._task: OperationTask | None = None
         app = QCoreApplication.instance()
@@ -45,13 +51,20 @@ class KeptCheck(QObject):
         """
         return self._of == (spec, state)
 
-    def begin(self, spec: CheckDataSpec, state: str) -> None:
-        """Checks other data, or the same once more."""
+    def begin(self, spec: CheckDataSpec, state: str, rows: Rows | None) -> None:
+        """Checks other data, or the same once more, with what was changed in the rows that are open.
+
+        Raises:
+            OSError: when that can't be handed over.
+        """
         if not self.is_of(spec, state):
             self.actions = {}
         self.cancel()
+        edited, self.changed = EditedRows(), ({}, PlaceSet())
+        if rows is not None and rows.is_complete and rows.has_changes:
+            edited, self.changed = rows.edited_rows(), rows.state()
         self._of, self.answer, self.latest = (spec, state), None, None
-        self._task = OperationTask(CHECK_DATA, spec, parent=self)
+        self._task = OperationTask(CHECK_DATA, replace(spec, edited=edited), parent=self)
         self._task.happened.connect(self._follow)
         self._task.succeeded.connect(self._take)
         self._task.failed.connect(self._fail)

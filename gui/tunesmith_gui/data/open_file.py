@@ -16,6 +16,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.data.beginning import Beginning
 from tunesmith_gui.data.grid import Grid
+from tunesmith_gui.data.kept_check import kept_check
 from tunesmith_gui.data.learns import LearnsPane
 from tunesmith_gui.data.problem_marks import ProblemMarks
 from tunesmith_gui.data.problems import ProblemsPane
@@ -106,6 +107,7 @@ class OpenFile(QScrollArea):
         self.problems.found.connect(self._marks.find)
         self._marks.found.connect(self._show_problems)
         self.problems.actions_chosen.connect(self._show_actions)
+        self.summary.check_asked.connect(self.problems.check_again)
         for pane in (self.learns, self.problems):
             pane.setup_asked.connect(self.setup_asked)
         theme().changed.connect(self._size_panes, Qt.ConnectionType.QueuedConnection)
@@ -141,7 +143,8 @@ class OpenFile(QScrollArea):
         self.rows = Rows(source, data.sniffed.kind, self)
         if changes is not None:
             self.rows.take_changes(changes)
-        self._marks.rows, self.problems.kind = self.rows, data.sniffed.kind
+        self._marks.rows = self.problems.rows = self.rows
+        self.problems.kind = data.sniffed.kind
         self.grid = Grid(self.rows, data.sniffed.columns, Path(data.path), self._rows_holder)
         self.grid.first_place = place
         self.grid.save_asked.connect(self.save_asked)
@@ -154,6 +157,8 @@ class OpenFile(QScrollArea):
             self.reviewed = Reviewed(self.rows)
             self._rows_column.addWidget(ReviewBar(self.grid, self.reviewed, self._rows_holder))
         self._rows_column.addWidget(self.grid)
+        self.rows.changed.connect(self._show_edited)
+        self._show_edited()
 
     def close_rows(self) -> None:
         """Ends what is under way for a file, and forgets it."""
@@ -169,13 +174,20 @@ class OpenFile(QScrollArea):
         if self.rows is not None:
             self.rows.close()
             self.rows.deleteLater()
-        self.rows = self.grid = self.reviewed = self._marks.rows = None
+        self.rows = self.grid = self.reviewed = self._marks.rows = self.problems.rows = None
+        self._show_edited()
 
     def has_changes(self) -> bool:
-        """Whether rows were changed, or typed into, and that is in no file yet."""
+        """Whether rows were changed, or typed into; the file has nothing of that."""
         if self.grid is None:
             return False
         return not self.grid.pane.keep_typed() or self.grid.rows.has_changes
+
+    def has_unsaved(self) -> bool:
+        """Whether any of that is in no copy either."""
+        if self.grid is None:
+            return False
+        return not self.grid.pane.keep_typed() or self.grid.rows.has_unsaved
 
     def unreviewed(self) -> NDArray[np.int64]:
         """The places of rows that a model wrote and nobody has reviewed."""
@@ -212,9 +224,22 @@ class OpenFile(QScrollArea):
             pane = self.grid.pane
             QTimer.singleShot(_LAYOUT_MS, pane, lambda: self.ensureWidgetVisible(pane.problems))
 
+    def _show_edited(self, _places: object = None) -> None:
+        """Says what is wrong with the rows as they were changed, or that only another check can tell."""
+        problems = self.problems
+        problems.show_outdated()
+        if self.rows is None or not self.rows.has_changes:
+            self.summary.show_edited(None)
+        elif problems.num_problem_rows is None or problems.is_outdated:
+            self.summary.show_edited(None, is_unchecked=True)
+        else:
+            self.summary.show_edited(problems.first_error())
+
     def _show_problems(self, marks: dict[int, list[RowProblem]]) -> None:
+        self._show_edited()
         if self.grid is not None:
             self._show_actions()
+            self.grid.checked_edits = kept_check().changed[0]
             self.grid.show_problems(marks, are_known=self.problems.num_problem_rows is not None)
 
     def _say_why_unknown(self) -> None:

@@ -216,7 +216,7 @@ class DataPage(Page):
 
     def _may_leave(self, then: Callable[[], object]) -> bool:
         """Asks about changes that are in no file yet; `then` follows once they are saved, if that is the answer."""
-        if not self.file.has_changes():
+        if not self.file.has_unsaved():
             return True
         answer = ask_to_leave(self.window())
         if answer == ConfirmDialog.OTHER:

@@ -17,13 +17,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.language_names import language_name
 from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.protocol import Event
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.data.copy_name import ask_for_copy
 from tunesmith_gui.data.kept_check import kept_check
+from tunesmith_gui.data.rows import Rows
 from tunesmith_gui.icons import icon
 from tunesmith_gui.plain_text import add_choice, line, set_item_tip, tree_item
 from tunesmith_gui.theme import theme
@@ -79,6 +80,8 @@ class ProblemsPane(QWidget):
         super().__init__(parent)
         self.kind = ""
         """Of the file, which tells how its rows are counted."""
+        self.rows: Rows | None = None
+        """That are open, with what was changed in them."""
         self._spec: RunSpec | None = None
         self._folder = self._state_of_files = ""
         self._waits = self._fixes = False  # for the check; to save a repaired copy then
@@ -91,12 +94,16 @@ class ProblemsPane(QWidget):
         column.setSpacing(SPACE)
         self.summary = SafeLabel(wrap=True, parent=self)
         column.addWidget(self.summary)
+        words = self.tr("Rows were changed after this check. Check again to see what is wrong with them now.")
+        self.outdated = SafeLabel(words, tone="warn", wrap=True, parent=self)
+        self.outdated.hide()
+        column.addWidget(self.outdated)
         self._stack = QStackedWidget(self)
         self._stack.addWidget(self._build_waiting())
         self.tree = self._build_tree()
         self._stack.addWidget(self.tree)
         column.addWidget(self._stack, 1)
-        self.again = button(self.tr("Check again"), self._begin_again, icon_name="refresh", parent=self)
+        self.again = button(self.tr("Check again"), self.check_again, icon_name="refresh", parent=self)
         self.save = button(self.tr("Fix and save as…"), self._ask_where, kind="primary", icon_name="save", parent=self)
         hint = self.tr("Choose what is done about each problem. Your file stays as it is.")
         self.hint = SafeLabel(hint, tone="muted", wrap=True, parent=self)
@@ -185,16 +192,40 @@ class ProblemsPane(QWidget):
 
     def _forget(self) -> None:
         self._result, self._waits = None, False
+        self.outdated.hide()
         self.found.emit([])
 
     def _give_up(self) -> None:
         if self._waits:
             kept_check().cancel()
 
-    def _begin_again(self) -> None:
-        assert self._spec is not None
-        kept_check().begin(CheckDataSpec(self._spec, self._folder), self._state_of_files)
-        self._begin()
+    @property
+    def is_outdated(self) -> bool:
+        """Whether rows were changed after the check that the pane shows."""
+        return self._result is not None and self.rows is not None and not self.rows.is_as(kept_check().changed)
+
+    def first_error(self) -> str:
+        """What is wrong with the first row that can't be used, and where it is; "" where there is none."""
+        found = next((row for rule in self._problems if rule["severity"] == "error" for row in rule["rows"]), None)
+        return fill(self.tr("%1: %2"), self._place_words(found), core_text(found["message"])) if found else ""
+
+    def show_outdated(self) -> None:
+        """Says whether rows were changed after the check."""
+        self.outdated.setVisible(self.is_outdated)
+
+    def check_again(self) -> None:
+        """Checks the rows as they are now."""
+        if self._spec is not None and self._check(CheckDataSpec(self._spec, self._folder)):
+            self._begin()
+
+    def _check(self, spec: CheckDataSpec) -> bool:
+        self._waits = True
+        try:
+            kept_check().begin(spec, self._state_of_files, self.rows)
+        except OSError as error:
+            self._fail(wrap(error))
+            return False
+        return True
 
     def _begin(self) -> None:
         """Begins a check, or takes that of the same data, which may have ended."""
@@ -214,7 +245,7 @@ class ProblemsPane(QWidget):
         check, spec = kept_check(), CheckDataSpec(self._spec, self._folder)
         self._waits = True
         if not check.is_of(spec, self._state_of_files):
-            check.begin(spec, self._state_of_files)
+            self._check(spec)
         elif check.answer is not None:
             self._take(check.answer)
         elif check.latest is not None:
@@ -286,12 +317,13 @@ class ProblemsPane(QWidget):
         self.summary.setText(words)
         self.summary.show()
         self._fill_tree(problems)
+        self.show_outdated()
         self.found.emit(problems)
         if problems:
             self._stack.setCurrentWidget(self.tree)
             self._foot.show()
         else:
-            again = (self.tr("Check again"), self._begin_again)
+            again = (self.tr("Check again"), self.check_again)
             self._put(EmptyState("check-circle", self.tr("No problems found"), primary=again))
         fixes, self._fixes = self._fixes and bool(problems), False
         if fixes:

@@ -83,6 +83,7 @@ class RowPane(QWidget):
         self.part.setVisible(can_show_cell)
         self.place.setText(place if row else self.tr("No row is chosen"))
         self.text.setReadOnly(row is None or row.is_long)
+        self.text.setEnabled(row is not None)
         self._show()
 
     def offer_delete(self, num_chosen: int, *, restores: bool) -> None:

@@ -86,6 +86,11 @@ class Changes:
     edits: dict[int, Row]
     deleted: PlaceSet
     undo: list[_Change]
+    saved: Changed | None = None
+
+
+Changed = tuple[dict[int, Row], PlaceSet]
+"""What was edited, and what was deleted."""
 
 
 class Rows(QObject):
@@ -114,6 +119,7 @@ class Rows(QObject):
         self._index: RowIndex | None = None
         self._cache: OrderedDict[int, ShownRow] = OrderedDict()
         self._undo: list[_Change] = []
+        self._saved: Changed | None = None
         self._told: dict[int, tuple[bool, bool]] = {}  # of edits
         self._numbers = count(1)
         self._task: OperationTask | None = None
@@ -239,16 +245,35 @@ class Rows(QObject):
 
     @property
     def has_changes(self) -> bool:
-        """Whether rows were edited or deleted, and are in no file yet."""
+        """Whether rows were edited or deleted; this file has nothing of that."""
         return bool(self.edits or self.deleted)
+
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether any of that is in no copy either."""
+        return self.has_changes and not (self._saved and self.is_as(self._saved))
+
+    def state(self) -> Changed:
+        """What is edited and deleted now."""
+        return dict(self.edits), self.deleted.copy()
+
+    def is_as(self, changed: Changed) -> bool:
+        """Whether nothing was changed since."""
+        edits, deleted = changed
+        return edits == self.edits and deleted.same_as(self.deleted)
+
+    def take_saved(self, changed: Changed) -> None:
+        """A copy has these changes; this file does not."""
+        self._saved = changed
 
     def changes(self) -> Changes:
         """The changes, for the rows of the same file in another window."""
-        return Changes(self.edits, self.deleted, self._undo)
+        return Changes(self.edits, self.deleted, self._undo, self._saved)
 
     def take_changes(self, changes: Changes) -> None:
         """Starts with changes that were made before the file was opened again."""
         self.edits, self.deleted, self._undo = changes.edits, changes.deleted, changes.undo
+        self._saved = changes.saved
 
     def forget_changes(self) -> None:
         """Drops the changes, which are in a file now."""

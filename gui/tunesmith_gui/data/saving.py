@@ -8,21 +8,18 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.errors import wrap
 from tunesmith_core.operations.kind import AbsolutePath, Kind
 from tunesmith_core.operations.kinds.data import SAVE_DATA, SaveDataSpec
 from tunesmith_core.operations.kinds.rows import SAVE_ROWS
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.data.open_file import OpenFile
-from tunesmith_gui.data.place_set import PlaceSet
-from tunesmith_gui.data.rows import Rows
+from tunesmith_gui.data.rows import Changed, Rows
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.which_rows import ask_which_rows
 
 Answer = dict[str, Any]  # Any: JSON values
-_Changed = tuple[dict[int, Row], PlaceSet]
 
 
 class Saving(QObject):
@@ -77,22 +74,27 @@ class Saving(QObject):
             if answer == ConfirmDialog.DialogCode.Rejected:
                 return
             left_out = left_out if answer == ConfirmDialog.DialogCode.Accepted else left_out[:0]
-        saved = _changes_of(rows)
+        saved = rows.state()
 
         def go_on(answer: Answer) -> None:
             if self._file.rows is not rows:
                 return
-            if not _are_in(saved, rows):
+            if not rows.is_as(saved):
                 words = self.tr("Your latest changes are not in the copy. Save again to keep them.")
                 self.told.emit("warn", words)
                 return
             num_edited = sum(rows.is_edited(place) for place in rows.edits if place not in rows.deleted)
-            num_read = len(rows)
+            num_read, num_deleted = len(rows), len(rows.deleted)
             rows.forget_changes()
             done(path)
             num_rows = answer["num_rows"]
-            words = self._share_words(num_rows - num_edited, self.tr("%Ln edited", "", num_edited), num_read - num_rows)
-            self._file.tell_copy(path, words)
+            parts = (
+                self.tr("%Ln row(s) kept", "", num_rows - num_edited),
+                self.tr("%Ln edited by hand", "", num_edited),
+                self.tr("%Ln deleted by hand", "", num_deleted),
+                self.tr("%Ln left out", "", num_read - num_rows - num_deleted) if len(left_out) else "",
+            )
+            self._file.tell_copy(path, "  ·  ".join(filter(None, parts)))
 
         try:
             spec = rows.save_spec(path, left_out)
@@ -106,7 +108,7 @@ class Saving(QObject):
         rows = self._file.rows
         if rows is None:
             return
-        saved = _changes_of(rows)
+        saved = rows.state()
         try:
             save = SaveDataSpec(spec, folder, AbsolutePath(str(path)), actions, rows.edited_rows())
         except OSError as error:
@@ -114,24 +116,28 @@ class Saving(QObject):
             return
         self._start(SAVE_DATA, save, lambda answer: self._offer_copy(path, rows, saved, answer))
 
-    def _offer_copy(self, path: Path, rows: Rows, saved: _Changed, answer: Answer) -> None:
+    def _offer_copy(self, path: Path, rows: Rows, saved: Changed, answer: Answer) -> None:
         if self._file.rows is not rows:
             return
+        rows.take_saved(saved)
 
         def open_it() -> None:
-            if _are_in(saved, rows):
+            if rows.is_as(saved):
                 rows.forget_changes()
             self.copy_asked.emit(path)
 
-        num_repaired, num_left_out = answer["num_repaired_rows"], answer["num_left_out_rows"]
-        num_kept = answer["num_read_rows"] - num_repaired - num_left_out
-        words = self._share_words(num_kept, self.tr("%Ln repaired", "", num_repaired), num_left_out)
-        self._file.tell_copy(path, words, open_it)
-
-    def _share_words(self, num_kept: int, changed: str, num_left_out: int) -> str:
-        """How many rows are in a copy as they were, with what was changed, and how many are not."""
-        kept = self.tr("%Ln row(s) kept", "", num_kept)
-        return "  ·  ".join((kept, changed, self.tr("%Ln left out", "", num_left_out)))
+        num_repaired, num_edited = answer["num_repaired_rows"], answer["num_edited_rows"]
+        num_left_out, num_deleted = answer["num_left_out_rows"], answer["num_deleted_rows"]
+        num_kept = answer["num_read_rows"] - num_repaired - num_edited - num_left_out
+        parts = [
+            self.tr("%Ln row(s) kept", "", num_kept),
+            self.tr("%Ln repaired", "", num_repaired),
+            self.tr("%Ln left out", "", num_left_out - num_deleted),
+        ]
+        if rows.has_changes:
+            parts[1:1] = [self.tr("%Ln edited by hand", "", num_edited)]
+            parts.append(self.tr("%Ln deleted by hand", "", num_deleted))
+        self._file.tell_copy(path, "  ·  ".join(parts), open_it)
 
     def _start(
         self,
@@ -143,6 +149,7 @@ class Saving(QObject):
             self.told.emit("warn", self.tr("Another file is being saved. Wait until it is whole."))
             return
         self._task = OperationTask(kind, spec, parent=self)
+        self._task.holds_page = True
         self._task.succeeded.connect(done)
         self._task.failed.connect(self.failed)
         self._task.ended.connect(lambda _outcome: self._forget())
@@ -151,13 +158,3 @@ class Saving(QObject):
     def _forget(self) -> None:
         self._task = None
 
-
-def _changes_of(rows: Rows) -> _Changed:
-    """As they are now."""
-    return dict(rows.edits), rows.deleted.copy()
-
-
-def _are_in(saved: _Changed, rows: Rows) -> bool:
-    """Whether nothing was changed since."""
-    edits, deleted = saved
-    return edits == rows.edits and deleted.same_as(rows.deleted)

@@ -33,6 +33,7 @@ class FileSummary(QWidget):
         back_asked, train_asked, other_asked, keep_asked, mapping_asked, chat_asked, questions_asked: the person pressed
             that button.
         problems_asked: the rows with problems are to be seen.
+        check_asked: the rows are to be checked as they are now.
         fix_asked: a repaired copy is to be saved.
         columns_chosen: (format, dict of role -> column).
     """
@@ -45,6 +46,7 @@ class FileSummary(QWidget):
     chat_asked = Signal()
     questions_asked = Signal()
     problems_asked = Signal()
+    check_asked = Signal()
     fix_asked = Signal()
     columns_chosen = Signal(str, object)
 
@@ -52,6 +54,8 @@ class FileSummary(QWidget):
         super().__init__(parent)
         self.message: QWidget | None = None
         self._shown: tuple[DataFacts, SourceSpec, bool] | None = None
+        self._edited: str | None = None
+        self._is_unchecked = False
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(SPACE)
@@ -134,10 +138,7 @@ class FileSummary(QWidget):
             return question
         folder = Path(data.path).parent
         if data.error is not None and data.skipping_helps:
-            words = self.tr("Some rows can't be used as they are")
-            show = (self.tr("Show the problems"), self.problems_asked.emit)
-            fix = (self.tr("Fix and save as…"), self.fix_asked.emit)
-            return Banner("warn", words, error_words(data.error, folder), actions=(show, fix), parent=self)
+            return self._rows_banner(error_words(data.error, folder) if self._edited is None else self._edited)
         if data.error is not None:
             maps = data.error.code == "dataset-column-missing" and data.sniffed is not None
             fix = (core_text(ACTIONS["choose-data"].label), self.other_asked.emit)
@@ -150,6 +151,32 @@ class FileSummary(QWidget):
             fix = (core_text(ACTIONS["train-as-chat"].label), self.chat_asked.emit)
             return Banner("warn", self.tr("Trained as plain text"), words, actions=(fix,), parent=self)
         return None
+
+    def _rows_banner(self, text: str) -> QWidget | None:
+        show = (self.tr("Show the problems"), self.problems_asked.emit)
+        fix = (self.tr("Fix and save as…"), self.fix_asked.emit)
+        if self._is_unchecked:
+            words = self.tr("Your changes to the rows are not checked yet")
+            text = self.tr("Some rows of the file itself can't be used as they are.")
+            again = (self.tr("Check again"), self.check_asked.emit)
+            return Banner("warn", words, text, actions=(again, show, fix), parent=self)
+        if not text:
+            return None
+        words = self.tr("Some rows can't be used as they are")
+        return Banner("warn", words, text, actions=(show, fix), parent=self)
+
+    def show_edited(self, text: str | None, *, is_unchecked: bool = False) -> None:
+        """Shows what is wrong with rows that a person has changed.
+
+        Args:
+            text: "" for nothing, None where it is what is wrong with the file.
+            is_unchecked: whether only another check can tell.
+        """
+        if (text, is_unchecked) != (self._edited, self._is_unchecked):
+            self._edited, self._is_unchecked = text, is_unchecked
+            if self._shown is not None:
+                data, source, has_chat_template = self._shown
+                self._put(self._message(data, source, has_chat_template))
 
     def _put(self, message: QWidget | None) -> None:
         if self.message is not None:

@@ -252,13 +252,13 @@ def ending(answer: Answer, warnings: Sequence[str] = ()) -> Ending:
     return Ending("ok", title, told)
 
 
-def notice(name: str, answer: Answer | None, error: TunesmithError | None) -> tuple[str, str]:
+def notice(name: str, label: str, answer: Answer | None, error: TunesmithError | None) -> tuple[str, str]:
     """Return tone and words for the end of an export that nobody watches."""
     if answer is not None:
         said = ending(answer)
-        return said.tone, fill(translate("Export", "%1: %2"), name, said.title)
+        return said.tone, fill(translate("Export", "Exported %1 as %2: %3"), name, label, said.title)
     assert error is not None
-    return "error", fill(translate("Export", "%1: %2"), name, core_text(error.title))
+    return "error", fill(translate("Export", "Export of %1 as %2: %3"), name, label, core_text(error.title))
 
 
 def command_words(command: str) -> str:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFileDialog, QVBoxLayout, QWidget
 from tunesmith_core import model_library
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.model_import import target_of
-from tunesmith_core.operations.kind import AbsolutePath
+from tunesmith_core.operations.kind import AbsolutePath, Kind
 from tunesmith_core.operations.kinds.engine import IMPORT, ImportSpec
 from tunesmith_core.operations.kinds.library import IMPORT_FOLDER, VERIFY, FolderSpec
 from tunesmith_gui.background import Job
@@ -19,9 +19,9 @@ from tunesmith_gui.library.row_list import RowList
 from tunesmith_gui.library.shelf import Placed, Shelf, look_around
 from tunesmith_gui.library.task_row import TaskRow
 from tunesmith_gui.page import Page
-from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.services.operation import OperationTask, operations
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, fill, listed, size
+from tunesmith_gui.tr import core_text, fill, listed, size, translate
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.confirm import ConfirmDialog
@@ -86,6 +86,9 @@ class OnComputer(QWidget):
         for each in (self.own, self.total, self.empty, self._others, self.foreign):
             column.addWidget(each)
             each.hide()
+        for kind in (VERIFY, IMPORT, IMPORT_FOLDER):
+            for task in operations().of(kind):
+                self._follow(task)
 
     def look(self) -> None:
         """Read the shelf again; a call while that is under way makes one more follow."""
@@ -153,16 +156,13 @@ class OnComputer(QWidget):
             case "reveal":
                 self._page.open_folder(path)
             case "verify":
-                task = OperationTask(VERIFY, FolderSpec(AbsolutePath(str(path))), self)
-                task.succeeded.connect(lambda changed: self._tell_verified(placed, changed))
-                self._follow(task, fill(self.tr("Verifying %1"), placed.model.name))
+                self._begin(VERIFY, FolderSpec(AbsolutePath(str(path))), placed.model.name)
             case "import":
                 self.bring_gguf(path, placed.model.name.replace("/", "--").replace(":", "-"))
             case "delete":
                 self._ask_delete(placed)
 
-    def _tell_verified(self, placed: Placed, changed: list[str]) -> None:
-        name = placed.model.name
+    def _tell_verified(self, name: str, changed: list[str]) -> None:
         if not changed:
             words = fill(self.tr("%1 is what the hub has, file by file."), name)
             self._tell(Banner("ok", words, dismissable=True, parent=self))
@@ -220,30 +220,40 @@ class OnComputer(QWidget):
 
     def bring_folder(self, folder: Path) -> None:
         """Copy a model folder into the library."""
-        task = OperationTask(IMPORT_FOLDER, FolderSpec(AbsolutePath(str(folder))), self)
-        self._import(task, folder.name)
+        self._begin(IMPORT_FOLDER, FolderSpec(AbsolutePath(str(folder))), folder.name)
 
     def bring_gguf(self, path: Path, name: str) -> None:
         """Convert a GGUF file into a model of the library."""
 
         def begin(target: Path) -> None:
             spec = ImportSpec(AbsolutePath(str(path)), AbsolutePath(str(target)))
-            self._import(OperationTask(IMPORT, spec, self), name)
+            self._begin(IMPORT, spec, name)
 
         self._page.run_in_background(lambda: target_of(name.removesuffix(".gguf")), begin, self._tell_error)
-
-    def _import(self, task: OperationTask, name: str) -> None:
-        task.succeeded.connect(lambda _answer: self._tell_imported(name))
-        self._follow(task, fill(self.tr("Importing %1"), name))
 
     def _tell_imported(self, name: str) -> None:
         self._page.notify.emit("ok", fill(self.tr("%1 was imported."), name))
         self.look()
 
-    def _follow(self, task: OperationTask, words: str) -> None:
+    def _begin(self, kind: Kind, spec: FolderSpec | ImportSpec, name: str) -> None:
         self._clear_news()
-        task.failed.connect(self._tell_error)
-        row = TaskRow(task, words, self)
+        task = operations().begin(kind, spec)
+        task.run_name = name
+        if kind is VERIFY:
+            task.describe(lambda: translate("OnComputer", "Verifying %1"))
+        else:
+            task.describe(lambda: translate("OnComputer", "Importing %1"))
+        self._follow(task)
+        task.start()
+
+    def _follow(self, task: OperationTask) -> None:
+        row = TaskRow(task, self)
+        name = task.run_name
+        if task.kind is VERIFY:
+            row.succeeded.connect(lambda changed: self._tell_verified(name, changed))
+        else:
+            row.succeeded.connect(lambda _answer: self._tell_imported(name))
+        row.failed.connect(self._tell_error)
 
         def over() -> None:
             row.hide()
@@ -251,7 +261,6 @@ class OnComputer(QWidget):
 
         row.over.connect(over)
         self._news.addWidget(row)
-        task.start()
 
     def focus_first(self) -> None:
         """Put the keyboard where the tab begins."""

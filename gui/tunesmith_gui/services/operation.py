@@ -25,11 +25,14 @@ from tunesmith_gui.services.journal_tail import DRAIN_BUDGET_S, REST_MS
 
 
 class OperationTask(QObject):
-    """Does one operation once; ends with its owner.
+    """Does one operation once; ends with its owner. `Operations.begin` makes one that no page ends.
 
     Attributes:
+        spec: what it does, of kind.spec.
+        owner: with which it ends.
         run_name: what the run is called that it works on, "" where it works on none.
         rests: it only waits to be asked something, and ending it interrupts nothing.
+        holds_page: what comes of it belongs to its page, which is not to be built again before.
 
     Signals:
         happened: an Event of its journal.
@@ -49,14 +52,14 @@ class OperationTask(QObject):
         self.kind = kind
         self.status = OperationStatus()
         self.cancelled = False
-        self.rests = False
-        self._spec = copy.deepcopy(spec)
+        self.rests = self.holds_page = False
+        self.spec = copy.deepcopy(spec)
         run = getattr(spec, "run", None)
         self._run = Run(Path(run)) if isinstance(run, str) else None
         self.run_name = self._run.id if self._run else ""
         self._doing: Callable[[], str] = lambda: tr.core_text(kind.title)
         # Not its Qt parent: the thread needs this object until it has ended.
-        self._owner = parent
+        self.owner = parent
         self._cancel = threading.Event()
         self._operation: Operation | None = None
         self._created = threading.Event()
@@ -109,7 +112,7 @@ class OperationTask(QObject):
             self.run_name = display_name(self._run)
         try:
             outcome = conduct(
-                self.kind, self._spec, on_event=self._tell, on_created=self._begin, cancel=self._cancel
+                self.kind, self.spec, on_event=self._tell, on_created=self._begin, cancel=self._cancel
             )
         except Exception as raised:
             error = wrap(raised)
@@ -139,7 +142,7 @@ class OperationTask(QObject):
     def _take(self, news: Event | Outcome) -> None:
         if isinstance(news, Outcome):
             self._end(news)
-        elif isValid(self._owner):
+        elif isValid(self.owner):
             self.status.fold(news)
             operations().changed.emit()
             if not self.cancelled:
@@ -148,7 +151,7 @@ class OperationTask(QObject):
     def _end(self, outcome: Outcome) -> None:
         self._over = True
         operations().remove(self)
-        if not isValid(self._owner):
+        if not isValid(self.owner):
             return
         if not self.cancelled and outcome.error is not None:
             self.failed.emit(outcome.error)
@@ -169,6 +172,18 @@ class Operations(QObject):
     def __init__(self) -> None:
         super().__init__()
         self.live: list[OperationTask] = []
+
+    def begin(self, kind: Kind, spec: Any) -> OperationTask:  # Any: of kind.spec
+        """Return one that belongs to the program, so that it goes on when its page is left or built again.
+
+        Connect only signals and methods of widgets to it: a function would be called when its widget is gone.
+        """
+        return OperationTask(kind, spec, parent=self)
+
+    def of(self, kind: Kind, spec: Any = None) -> list[OperationTask]:  # Any: of kind.spec
+        """Return those of a kind that `begin` made and that nobody canceled, of all specs or of this one."""
+        mine = (task for task in self.live if task.kind is kind and task.owner is self and not task.cancelled)
+        return [task for task in mine if spec is None or task.spec == spec]
 
     def add(self, task: OperationTask) -> None:
         """Take one in; it lives at least until it has ended."""

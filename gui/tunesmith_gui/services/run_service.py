@@ -74,7 +74,7 @@ class _Attached:
         if self.first_step is None or status.state is not RunState.RUNNING or not status.total_steps:
             return None
         began, first = self.first_step
-        if status.step <= first or status.last_event_at is None:
+        if not first < status.step < status.total_steps or status.last_event_at is None:
             return None
         return (status.last_event_at - began) / (status.step - first) * (status.total_steps - status.step)
 

@@ -123,7 +123,7 @@ class _EndRow(QWidget):
     def __init__(self, export: Export, parent: QWidget) -> None:
         super().__init__(parent)
         self.export = export
-        tone, self.words = notice(export.name, export.answer, export.error)
+        tone, self.words = notice(export.name, export.spec.label, export.answer, export.error)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE // 2)

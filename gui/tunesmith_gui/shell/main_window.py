@@ -356,7 +356,7 @@ class MainWindow(QMainWindow):
             return
         from tunesmith_gui.export.model import notice
 
-        tone, text = notice(export.name, export.answer, export.error)
+        tone, text = notice(export.name, export.spec.label, export.answer, export.error)
         self.toast.show_message(tone, text)
         if self.context.preferences.values.notify_run_end and not self.isActiveWindow():
             self.context.desktop.notify(text, export.name, self)

@@ -10,6 +10,7 @@ from typing import Any
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import CheckDataSpec
+from tunesmith_core.operations.kinds.rows import EditedRows
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.operations import check_data
@@ -56,10 +57,10 @@ def host_in(folder: Path) -> Host:
     return Host(Operation(folder))
 
 
-def check(folder: Path, spec: RunSpec, model: str = "") -> dict[str, Any]:
+def check(folder: Path, spec: RunSpec, model: str = "", edited: EditedRows | None = None) -> dict[str, Any]:
     """Check the data of a run and return the answer."""
     with host_in(folder / "operation") as host:
-        return check_data(host, CheckDataSpec(spec, model))
+        return check_data(host, CheckDataSpec(spec, model, edited or EditedRows()))
 
 
 def problems_of(answer: dict[str, Any]) -> dict[str, list[tuple[int, int | None]]]:

@@ -99,6 +99,32 @@ def test_edits_replace_and_delete_rows_also_those_that_could_not_be_read(tmp_pat
         save(tmp_path, spec_of(path), edited=edited)
 
 
+def test_edits_are_checked_in_place_of_what_the_files_hold(tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    write_lines(folder / "a.jsonl", ["{", good(1), chat("b", ""), "["])
+    write_lines(folder / "b.jsonl", ["{", good(2), chat("c", "<b>"), "["])
+    found = check(tmp_path, spec_of(folder))
+    assert problems_of(found).keys() == {"bad-json", "empty-answer", "html"}
+    index = opened(tmp_path, folder)
+    edits = {0: good(3), 2: chat("b", "full"), 3: good(4), 5: chat("d", ""), 7: good(5)}
+    found = check(tmp_path, spec_of(folder), edited=changes(index, edits, [4, 6]))
+    (rule,) = found["problems"]
+    assert (rule["rule"], [row["line"] for row in rule["rows"]]) == ("empty-answer", [2])
+    assert found["num_rows"] == 6
+    found = check(tmp_path, spec_of(folder), edited=changes(index, {}, [0, 2, 3]))
+    assert problems_of(found)["bad-json"] == [(1, 2), (4, 2)]
+
+
+def test_a_row_counts_once(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [good(number) for number in range(5)])
+    edited = changes(opened(tmp_path, path), {1: chat("b", "<b>c</b>"), 2: chat("b", ""), 3: chat("d", "e")}, [4])
+    answer, rows = save(tmp_path, spec_of(path), {"html": "repair"}, edited=edited, target=tmp_path / "copy.jsonl")
+    assert rows == [good(0), chat("b", "c"), chat("d", "e")]
+    told = ("read", "edited", "repaired", "left_out", "deleted")
+    assert [answer[f"num_{name}_rows"] for name in told] == [5, 1, 1, 2, 1]
+
+
 def changes(index: Path, edits: dict[int, Row], deleted: list[int]) -> EditedRows:
     """Say what was changed, by places in an index."""
     (index / "deleted").write_bytes(b"".join(place.to_bytes(8, "little") for place in deleted))

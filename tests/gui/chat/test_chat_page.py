@@ -156,6 +156,17 @@ def test_the_base_model_answers_beside_it(page: ChatPage, service: SpokenFor, qt
     qtbot.waitUntil(lambda: left.geometry().bottom() < right.geometry().top(), timeout=5000)
 
 
+def test_an_answer_without_a_word_says_so(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
+    write(page, qtbot, "Hi")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    (view,) = page._views
+    answer = view.answers[TUNED]
+    assert not answer.text.isVisible(), "it has not begun"
+    service.done()
+    qtbot.waitUntil(lambda: answer.text.isVisible(), timeout=5000)
+    assert (answer.text.text(), answer.text.property("tone")) == ("(empty)", "muted")
+
+
 def test_an_answer_can_be_stopped(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
     write(page, qtbot, "Who?")
     qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QPushButton
+from shiboken6 import delete
 
+from tests.gui.conftest import IdleTask
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.evaluations import save
+from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
+from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_gui.dashboard import actions as actions_module
-from tunesmith_gui.dashboard import evaluation_card
+from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
 from tunesmith_gui.dashboard.model import pack
 from tunesmith_gui.dashboard.page import DashboardPage
+from tunesmith_gui.services import operation
+from tunesmith_gui.services.operation import operations
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 ANSWER = {"prompt": "2 + 2?", "expected": "Four.", "answer": "Nothing"}
@@ -104,40 +109,45 @@ FOUND = {
 }
 
 
-class Task(QObject):
+class Task(IdleTask):
     """An operation that a test tells what happens."""
 
-    happened, succeeded, failed = Signal(object), Signal(object), Signal(object)
     made: ClassVar[list[Task]] = []
 
-    def __init__(self, kind: object, spec: EvaluateSpec, parent: QObject) -> None:
-        super().__init__(parent)
-        self.kind, self.spec, self.state = kind, spec, ""
+    def __init__(self, kind: Any, spec: EvaluateSpec, parent: QObject) -> None:
+        super().__init__(kind, spec, parent)
         Task.made.append(self)
 
-    def describe(self, doing: Callable[[], str]) -> None:
-        self.doing = doing()
-
     def start(self) -> None:
-        self.state = "started"
+        operations().add(self)
 
-    def cancel(self) -> None:
-        self.state = "canceled"
+    def answer(self, found: dict[str, Any]) -> None:
+        operations().remove(self)
+        self.succeeded.emit(found)
+        self.ended.emit(Outcome(OperationState.FINISHED, 0, found))
 
 
-def test_a_run_is_measured_with_a_button(page: DashboardPage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation_card, "OperationTask", Task)
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
+    """The operations that were begun, which do nothing."""
+    monkeypatch.setattr(operation, "OperationTask", Task)
+    monkeypatch.setattr(operations(), "live", [])
+    Task.made.clear()
+    return Task.made
+
+
+def test_a_run_is_measured_with_a_button(page: DashboardPage, tasks: list[Task]) -> None:
     card = page.evaluation.measured
     assert page.run is not None
     card.evaluate.click()
-    task = Task.made[-1]
-    assert (task.kind, task.spec.run, task.state) == (EVALUATE, str(page.run.path), "started")
+    task = tasks[-1]
+    assert (task.kind, task.spec.run, operations().live) == (EVALUATE, str(page.run.path), [task])
     assert card.evaluate.isHidden()
     task.happened.emit(Event(1, 0.0, "phase", {"name": "answering", "done": 3, "total": 50}))
     assert "Answering: 3 of 50" in texts(card)
     task.happened.emit(Event(2, 0.0, "phase", {"name": "model"}))
     task.happened.emit(Event(2, 0.0, "log", {}))
-    task.succeeded.emit(FOUND)
+    task.answer(FOUND)
     shown = texts(card)
     told = ("2.000", "1.000", "-1.000 (-1.500 … -0.500)", "0.004", "Measured at step 30")
     assert all(words in shown for words in told)
@@ -147,12 +157,39 @@ def test_a_run_is_measured_with_a_button(page: DashboardPage, monkeypatch: pytes
     assert "Nothing changed by more than chance" in texts(card)
     assert card.cancel.isHidden()
     card.evaluate.click()
-    Task.made[-1].failed.emit(TunesmithError("usage", "The run holds out no rows."))
+    tasks[-1].failed.emit(TunesmithError("usage", "The run holds out no rows."))
     assert "The run holds out no rows." in texts(card)
     card.evaluate.click()
     card.cancel.click()
-    assert Task.made[-1].state == "canceled"
+    assert tasks[-1].cancelled
     assert "The evaluation was canceled." in texts(card)
+    card.evaluate.click()
+    tasks[-1].cancel()
+    assert "The evaluation was canceled." in texts(card), "as it is in the list of what is going on"
+    assert card.cancel.isHidden()
+
+
+def test_what_is_measured_outlives_its_page(open_dashboard: Any, tasks: list[Task]) -> None:
+    run, other = make_run("done", "happy"), make_run("other", "happy")
+    first = EvaluationCard()
+    first.set_run(run.path)
+    first.evaluate.click()
+    delete(first)
+    (task,) = tasks
+    assert not task.cancelled
+    page = open_dashboard(other)
+    card = page.evaluation.measured
+    assert card.cancel.isHidden()
+    page.on_shown(run.id)
+    assert card.evaluate.isHidden()
+    assert "Evaluating done" in texts(card)
+    page.on_shown(other.id)
+    assert card.cancel.isHidden()
+    assert not task.cancelled, "another run is only looked at"
+    page.on_shown(run.id)
+    task.answer(FOUND)
+    assert "Measured at step 30" in texts(card)
+    assert card.cancel.isHidden()
 
 
 def test_figures_are_kept_with_the_run(context: Any, open_dashboard: Any, qtbot: Any) -> None:

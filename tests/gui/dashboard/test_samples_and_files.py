@@ -14,6 +14,7 @@ from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.runs import Run
 from tunesmith_gui.dashboard.model import pack
 from tunesmith_gui.dashboard.page import DashboardPage
+from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 Say = Callable[..., None]
@@ -59,6 +60,15 @@ def sent(context: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]
         context.runs, "send", lambda run, command, failed=None, **more: calls.append((command, more, failed))
     )
     return calls
+
+
+def test_a_sample_without_a_word_says_so(page: DashboardPage) -> None:
+    told = {"step": 15, "prompt": "Hi", "text": " "}
+    tell(page, ("sample", told))
+    assert page.charts is not None
+    for shown in (page.samples, page.charts):
+        empty = [each for each in shown.findChildren(SafeLabel) if each.text() == "(empty)"]
+        assert [each.property("tone") for each in empty] == ["muted"]
 
 
 def test_sample_is_asked_for_in_its_tab(page: DashboardPage, sent: list[tuple[Any, ...]], qtbot: Any) -> None:

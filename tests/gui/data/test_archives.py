@@ -25,13 +25,13 @@ class Indexed(OperationTask):
     """Stands in for the engine, which reads archives."""
 
     def start(self) -> None:
-        source = Path(self._spec.source.path)
+        source = Path(self.spec.source.path)
         rows = (
             (f"{source}/{name}", line, {"q": question})
             for name, questions in FILES.items()
             for line, question in enumerate(questions, 1)
         )
-        row_index.copy_rows(rows, source, Path(self._spec.folder), lambda *_so_far: None)
+        row_index.copy_rows(rows, source, Path(self.spec.folder), lambda *_so_far: None)
         self.succeeded.emit({})
 
 

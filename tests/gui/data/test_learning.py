@@ -43,10 +43,6 @@ class Scripted(OperationTask):
     def cancel(self) -> None:
         self.cancelled = True
 
-    @property
-    def spec(self) -> Any:
-        return self._spec
-
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
@@ -414,6 +410,56 @@ class TestProblems:
         settle()
         assert (asked[1].kind.name, asked[1].spec.target) == ("save-data", str(copy))
         asked[1].ended.emit(Outcome(OperationState.FINISHED, 0))
+
+    def test_edits_are_said_to_be_unchecked_until_they_are_checked(
+        self, qtbot: QtBot, opened: Open, asked: list[Scripted], tmp_path: Path, result: Answer
+    ) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "c", "completion": ""}\n')
+        page = opened(path)
+
+        def banner() -> tuple[str, list[str]]:
+            message = page.summary.message
+            assert isinstance(message, Banner)
+            said = f"{message.accessibleName()}: {message.accessibleDescription()}"
+            return said, [each.text() for each in message.buttons]
+
+        assert page.rows is not None
+        assert page.grid is not None
+        first, buttons = banner()
+        assert "empty" in first
+        page.parts.set_value("problems")
+        wrong = {"path": str(path), "line": 2, "column": 1, "message": "is empty.", "row": {}, "keys": ["completion"]}
+        found = {**result, "problems": [{**result["problems"][0], "rows": [wrong], "count": 1}]}
+        asked[-1].succeeded.emit(found)
+        settle()
+        assert not page.problems.outdated.isVisible()
+        assert banner() == (first, buttons)
+        page.rows.edit(1, {"prompt": "c", "completion": " "})
+        assert page.problems.outdated.isVisible()
+        words, offered = banner()
+        assert words.startswith("Your changes to the rows are not checked yet: Some rows of the file itself")
+        assert offered == ["Check again", *buttons]
+        message = page.summary.message
+        assert isinstance(message, Banner)
+        message.buttons[0].click()
+        assert asked[-1].spec.edited.edits == {"1": {"prompt": "c", "completion": " "}}
+        asked[-1].succeeded.emit(found)
+        settle()
+        assert not page.problems.outdated.isVisible()
+        assert banner() == ("Some rows can't be used as they are: Line 2: is empty.", buttons)
+        page.grid.go_to(1)
+        assert "Is empty." in page.grid.pane.problems.words(), "of the row as it was edited"
+        page.rows.delete([1])
+        assert banner()[1][0] == "Check again"
+        page.problems.check_again()
+        asked[-1].succeeded.emit(RESULT | {"problems": [], "num_problem_rows": 0})
+        settle()
+        assert page.summary.message is None, "nothing is wrong any more"
+        page.rows.undo()
+        page.rows.undo()
+        assert page.problems.outdated.isVisible()
+        assert banner() == (first, buttons), "the rows are those of the file"
 
     def test_choices_are_equally_wide_and_stay_where_they_are(
         self, qtbot: QtBot, checked: DataPage, asked: list[Scripted], result: Answer

@@ -166,6 +166,20 @@ class TestFinding:
         assert not grid.only_found.isChecked()
         assert grid.current() == 5
 
+    def test_no_match_leaves_nothing_to_edit(self, qtbot: QtBot, grid: Grid) -> None:
+        search(qtbot, grid, "nowhere")
+        assert grid.table.isVisible()
+        grid.only_found.setChecked(True)
+        assert (grid.none.isVisible(), grid.table.isVisible()) == (True, False)
+        assert grid.none.text() == "No row matches."
+        assert (grid.pane.place.text(), grid.pane.text.toPlainText()) == ("No row is chosen", "")
+        assert not grid.pane.text.isEnabled()
+        assert not grid.pane.delete.isEnabled()
+        grid.only_found.setChecked(False)
+        assert grid.table.isVisible()
+        assert grid.pane.text.isEnabled()
+        assert grid.pane.delete.isEnabled()
+
     def test_what_was_edited_is_found_as_it_is_now(self, qtbot: QtBot, grid: Grid) -> None:
         grid.rows.edit(0, {"q": "none"})
         grid.rows.edit(5, {"q": "ÜBER"})
@@ -288,7 +302,7 @@ class TestChanging:
         (banner,) = [each for each in page.findChildren(Banner) if each.isVisible()]
         words = [each.text() for each in banner.findChildren(SafeLabel)]
         assert "Saved as copy.jsonl" in words
-        assert f"{num_rows - 3} rows kept  ·  1 edited  ·  2 left out" in words
+        assert f"{num_rows - 3} rows kept  ·  1 edited by hand  ·  2 deleted by hand" in words
         assert not told
 
     def test_another_file_drops_changes_only_when_told(

@@ -182,7 +182,8 @@ def test_a_repaired_copy_is_opened_by_one_click(
     def save(_saving: Saving, _kind: object, spec: SaveDataSpec, done: Callable[[Answer], object]) -> None:
         assert spec.edited.edits
         copy.write_text('{"question": "new", "answer": "no"}\n')
-        done({"num_read_rows": 9, "num_repaired_rows": 2, "num_left_out_rows": 3})
+        numbers = {"num_edited_rows": 1, "num_deleted_rows": 1}
+        done({"num_read_rows": 9, "num_repaired_rows": 2, "num_left_out_rows": 3, **numbers})
 
     monkeypatch.setattr(Saving, "_start", save)
     changed.problems.save_asked.emit(copy, {})
@@ -190,8 +191,36 @@ def test_a_repaired_copy_is_opened_by_one_click(
     (banner,) = [each for each in changed.findChildren(Banner) if each.isVisible()]
     assert banner.buttons[0].text() == "Open the copy"
     words = [each.text() for each in banner.findChildren(SafeLabel)]
-    assert "4 rows kept  ·  2 repaired  ·  3 left out" in words
+    assert "3 rows kept  ·  1 edited by hand  ·  2 repaired  ·  2 left out  ·  1 deleted by hand" in words
     banner.buttons[0].click()
     assert asked == [], "the copy has the changes"
     qtbot.waitUntil(lambda: is_open(changed, copy), timeout=PATIENCE_MS)
     assert not [each for each in changed.findChildren(Banner) if each.isVisible()]
+
+
+def test_another_file_is_opened_without_a_question_once_a_copy_has_the_changes(
+    qtbot: QtBot, changed: DataPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = answer(monkeypatch, 0)
+    numbers = dict.fromkeys(("read", "repaired", "left_out", "edited", "deleted"), 0)
+    saved = {f"num_{name}_rows": number for name, number in numbers.items()}
+    monkeypatch.setattr(Saving, "_start", lambda _saving, _kind, _spec, done: done(saved))
+    changed.problems.save_asked.emit(tmp_path / "fixed.jsonl", {})
+    settle()
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"question": "a", "answer": "b"}\n')
+    assert changed.grid is not None
+    changed.train()
+    assert len(asked) == 1, "training reads the file, which has them not"
+    changed.grid.rows.edit(1, {"question": "newer", "answer": "no"})
+    changed.open(str(other))
+    assert len(asked) == 2, "what came later is in no copy"
+    changed.grid.undo_change()
+    again = DataPage(changed.context)
+    again.remember(changed.memory())
+    qtbot.waitUntil(lambda: again.rows is not None and again.rows.is_complete, timeout=PATIENCE_MS)
+    assert again.may_close(), "another window knows of the copy"
+    close(again)
+    changed.open(str(other))
+    assert len(asked) == 2
+    qtbot.waitUntil(lambda: is_open(changed, other), timeout=PATIENCE_MS)

@@ -41,7 +41,7 @@ def test_an_export_is_uploaded_after_it_is_done(sheet: ExportSheet, service: Exp
     export = started(sheet, service)
     end(export, ANSWER)
     assert (export.live, export.task.kind) == (True, PUSH)
-    assert export.task._spec == PushSpec(ANSWER["path"], "me/bot", public=False)
+    assert export.task.spec == PushSpec(ANSWER["path"], "me/bot", public=False)
     tell(export, "progress", name="uploading", done_bytes=1, total_bytes=4)
     assert "Uploading to the model hub: 25%" in texts(sheet)
     end(export, PUSHED)

@@ -308,7 +308,7 @@ def test_closing_the_sheet_leaves_the_export_at_work(
     assert "Writing the file: 50%" in texts(again)
     again.shut.click()
     end(export, ANSWER)
-    assert window.toast.label.text() == "Support Bot: Verified: only rounding differs"
+    assert window.toast.label.text() == "Exported Support Bot as gguf-q8_0: Verified: only rounding differs"
     seen = opened(context, run, window, qtbot)
     assert "Verified: only rounding differs" in texts(seen)
     seen.reject()
@@ -321,7 +321,7 @@ def test_a_failure_that_nobody_watches_is_told(
     export = started(sheet, service)
     sheet.reject()
     end(export, error=TunesmithError("disk-full", "Full."))
-    assert window.toast.label.text().startswith("Support Bot: ")
+    assert window.toast.label.text().startswith("Export of Support Bot as gguf-q8_0: ")
 
 
 def test_what_a_sheet_shows_is_not_told_twice(

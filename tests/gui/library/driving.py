@@ -33,7 +33,6 @@ class Scripted(IdleTask):
 
     def __init__(self, kind: Any, spec: Any, parent: Any) -> None:
         super().__init__(kind, spec, parent)
-        self.spec = spec
         self.begun = False
         self.made.append(self)
 
@@ -62,7 +61,7 @@ def last(kind: str) -> Scripted:
 
 def script(monkeypatch: pytest.MonkeyPatch) -> None:
     Scripted.made.clear()
-    for module in ("library.on_computer", "library.get_more", "library.sheet", "new_run.hub_look"):
+    for module in ("services.operation", "library.get_more", "library.sheet", "new_run.hub_look"):
         monkeypatch.setattr(f"tunesmith_gui.{module}.OperationTask", Scripted)
 
 

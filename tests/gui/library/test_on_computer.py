@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
+from shiboken6 import delete
 
 from tests.gui.conftest import settle
 from tests.gui.fake_runs import training
@@ -20,6 +21,7 @@ from tunesmith_gui.library.model_row import ModelRow
 from tunesmith_gui.library.page import LibraryPage
 from tunesmith_gui.library.task_row import TaskRow
 from tunesmith_gui.models.model_words import parameters_text
+from tunesmith_gui.services.operation import operations
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.status_chip import StatusChip
 
@@ -215,6 +217,29 @@ def test_verify_tells_which_files_changed(
     settle()
     assert words in banners(page)
     assert page.findChildren(TaskRow) == []
+
+
+def test_an_import_outlives_its_page(
+    page: LibraryPage, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = page.context
+    first = LibraryPage(context)
+    first.here.bring_folder(tmp_path / "my-model")
+    task = last("import-model")
+    monkeypatch.setattr(operations(), "live", [task])
+    delete(first)
+    task.tell("progress", name="copying", done_bytes=25, total_bytes=100)
+    assert not task.cancelled
+    again = LibraryPage(context)
+    qtbot.addWidget(again)
+    told: Told = []
+    again.notify.connect(lambda *words: told.append(words))
+    (row,) = again.findChildren(TaskRow)
+    assert (row.words.text(), row.meter.share) == ("Importing my-model", 0.25)
+    task.answer("/models/my-model")
+    settle()
+    assert told == [("ok", "my-model was imported.")]
+    assert again.findChildren(TaskRow) == []
 
 
 def test_a_folder_is_imported_and_canceled(

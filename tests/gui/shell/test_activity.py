@@ -149,7 +149,7 @@ def test_the_end_of_an_export_stays_until_it_is_dismissed(
     assert export.task.words == "Exporting Support Bot"
     end(export, ANSWER | {"path": str(tmp_path)})
     window.toast.hide()
-    assert window.rail.activity.words == "Support Bot: Verified: only rounding differs"
+    assert window.rail.activity.words == "Exported Support Bot as merged: Verified: only rounding differs"
     window.perform("activity")
     (left,) = window.activity.end_rows
     assert unnamed(window.activity) == []

@@ -28,20 +28,37 @@ class _OfRun:
         return cls(**{**values, "run": RunSpec.salvage(values["run"])})
 
 
+class _OfEditedRun(_OfRun):
+    """With `edited`: what a person has changed in the rows."""
+
+    edited: EditedRows
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the spec as JSON values."""
+        return {**super().to_dict(), "edited": dataclasses.asdict(self.edited)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:  # Any: JSON values
+        """Rebuild a spec from `to_dict`."""
+        return super().from_dict({**values, "edited": EditedRows(**values["edited"])})
+
+
 @dataclass(frozen=True)
-class CheckDataSpec(_OfRun):
+class CheckDataSpec(_OfEditedRun):
     """The sources and the evaluation file of a run, and the folder of its model.
 
     Attributes:
         folder: "" for none; what needs a tokenizer is left out then.
+        edited: what a person has changed in the rows.
     """
 
     run: RunSpec
     folder: str = ""
+    edited: EditedRows = field(default_factory=EditedRows)
 
 
 @dataclass(frozen=True)
-class SaveDataSpec(_OfRun):
+class SaveDataSpec(_OfEditedRun):
     """A repaired copy of a run's training data.
 
     Attributes:
@@ -56,15 +73,6 @@ class SaveDataSpec(_OfRun):
     target: AbsolutePath
     actions: dict[str, str] = field(default_factory=dict)
     edited: EditedRows = field(default_factory=EditedRows)
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
-        """Return the spec as JSON values."""
-        return {**super().to_dict(), "edited": dataclasses.asdict(self.edited)}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:  # Any: JSON values
-        """Rebuild a spec from `to_dict`."""
-        return super().from_dict({**values, "edited": EditedRows(**values["edited"])})
 
 
 @dataclass(frozen=True)
