@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,5 +92,7 @@ def test_a_cancelled_operation_is_continued(hub: LoopbackHub, monkeypatch: pytes
 
 
 def _until_served(hub: LoopbackHub) -> None:
-    while hub.served["model.safetensors"] < 8192:
+    # A thread that never ended would keep pytest from ending too.
+    end_s = time.monotonic() + 60
+    while hub.served["model.safetensors"] < 8192 and time.monotonic() < end_s:
         os.sched_yield()

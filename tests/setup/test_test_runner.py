@@ -89,18 +89,20 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
     windows = "-m pytest -p no:cacheprovider -m not long --durations=30 tests/windows | TUNESMITH_EXAMPLE_MODEL"
     # It runs beside what comes after the time budgets.
     assert machine.calls.index(windows) >= 4
-    ruff, mypy, contracts, budgets, tests, bare, combine, report = [call for call in machine.calls if call != windows]
+    calls = [call for call in machine.calls if call != windows]
+    ruff, mypy, contracts, budgets, engine, tests, bare, combine, report = calls
     assert ruff.startswith("-m ruff check")
     assert mypy.startswith("-m mypy")
     assert "lint_imports_command" in contracts
     assert budgets == "-m pytest -p no:cacheprovider -m not long tests/bench | TUNESMITH_EXAMPLE_MODEL"
     workers = "-m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder --durations=30"
     bare_tests = ["tests/core", "tests/setup", "tests/packaging"]
-    apart = " ".join(f"--ignore={each}" for each in ["tests/windows", "tests/bench", *bare_tests])
+    apart = " ".join(f"--ignore={each}" for each in ["tests/windows", "tests/bench", "tests/engine", *bare_tests])
+    assert engine == f"{workers} tests/engine | TUNESMITH_EXAMPLE_MODEL"
     assert tests == f"{workers} {apart} | TUNESMITH_EXAMPLE_MODEL"
     covered = f"-m coverage run {workers} {' '.join(bare_tests)}"
     assert bare == f"{covered} | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
-    assert machine.giving_way.read_text().split() == ["--ignore=tests/packaging", "tests/packaging"]
+    assert machine.giving_way.read_text().split() == ["tests/engine", "--ignore=tests/packaging", "tests/packaging"]
     assert combine.startswith("-m coverage combine")
     assert report.startswith("-m coverage report --fail-under=100")
     assert progress.lines[-1] == "Everything passed."
@@ -111,7 +113,7 @@ def test_windows_that_can_not_be_tested_is_not_counted_as_passed(
 ) -> None:
     monkeypatch.setattr(system_libraries, "ensure_wine", lambda _: ["wine"])
     assert test_runner.run([], long=False) == 0
-    assert len(machine.calls) == 8
+    assert len(machine.calls) == 9
     assert "Windows under Wine: NOT RUN, this computer lacks wine" in progress.text
     assert progress.lines[-1] == "Passed, but NOT RUN: Windows under Wine"
 
@@ -143,6 +145,7 @@ def test_a_selection_runs_pytest_alone(machine: Machine) -> None:
         "-m mypy",
         "lint_imports",
         "not long tests/bench",
+        "--durations=30 tests/engine",
         "coverage run",
         "--ignore=tests/windows",
         "coverage report",
@@ -154,7 +157,7 @@ def test_every_failing_part_fails_the_whole_and_the_others_still_run(
 ) -> None:
     machine.failing.write_text(part)
     assert test_runner.run([], long=False) == 1
-    assert len(machine.calls) == 9
+    assert len(machine.calls) == 10
     assert progress.lines[-1].startswith("Failed: ")
     assert "," not in progress.lines[-1]
 

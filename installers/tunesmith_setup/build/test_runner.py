@@ -54,6 +54,9 @@ WINDOWS_TESTS = "tests/windows"
 TIMED_TESTS = "tests/bench"
 """These alone need the computer for themselves, and the speed that a person meets, which coverage would slow."""
 
+ENGINE_TESTS = "tests/engine"
+"""In processes of their own: what they let the hub's client read of its surroundings stays for the whole process."""
+
 BARE_TESTS = ("tests/core", "tests/setup", "tests/packaging")
 """These cover the bare packages. Measuring reaches into every process that a test starts, and would take a third of
 the time of the others more."""
@@ -196,14 +199,15 @@ def _run_all(
     """Run pytest under a headless X server and measure the coverage of the bare packages; Windows comes beside."""
     workers = ["-n", str(min((os.cpu_count() or 1) + 1, MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
     workers.append(SLOWEST)
-    apart = [f"--ignore={tests}" for tests in (WINDOWS_TESTS, TIMED_TESTS, *BARE_TESTS)]
+    apart = [f"--ignore={tests}" for tests in (WINDOWS_TESTS, TIMED_TESTS, ENGINE_TESTS, *BARE_TESTS)]
     for python, selection in selections:
         budgets = [*HEADLESS, str(python), *PYTEST, *selection, TIMED_TESTS]
         _step(f"time budgets ({_tag(python)})", budgets, environment, progress, outcome)
     with _windows_beside(*selections[0], missing, environment, progress, outcome):
         for python, selection in selections:
-            command = [*GIVING_WAY, *HEADLESS, str(python), *PYTEST, *selection, *workers, *apart]
-            _step(f"pytest ({_tag(python)})", command, environment, progress, outcome)
+            for name, tests in (("pytest of the engine", [ENGINE_TESTS]), ("pytest", apart)):
+                command = [*GIVING_WAY, *HEADLESS, str(python), *PYTEST, *selection, *workers, *tests]
+                _step(f"{name} ({_tag(python)})", command, environment, progress, outcome)
             measured = environment | {"COVERAGE_FILE": str(_coverage_file(python))}
             coverage = [str(python), "-m", "coverage"]
             command = [*GIVING_WAY, *HEADLESS, *coverage, "run", *PYTEST, *selection, *workers, *BARE_TESTS]
