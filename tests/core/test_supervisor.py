@@ -54,7 +54,7 @@ def sleeping_process() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = 20.0) -> None:
+def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -205,7 +205,7 @@ def test_a_stop_reaches_the_engine_inside_and_resume_goes_on(
     assert (run.checkpoints_path / "step-000002" / "MANIFEST.json").exists()
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
