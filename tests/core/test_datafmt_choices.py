@@ -130,7 +130,6 @@ def test_numbers_that_are_options_are_told_from_numbers_of_options() -> None:
         (of_list(["B"]), "is none of the options"),
         (of_list(None), 'column "answer": is empty.'),
         (of_list(" "), 'column "answer": is empty.'),
-        (of_list("A", ["Oslo"]), 'column "choices": has fewer than two options.'),
         (of_list("A", "A) Oslo B) Paris"), 'column "choices": must be a list of options, at most 26, each a text.'),
         (of_list("A", [["Oslo"], "Paris"]), 'column "choices": must be a list of options'),
         (of_list("A", ["x"] * 27), 'column "choices": must be a list of options'),
@@ -142,6 +141,12 @@ def test_a_row_that_is_no_question_with_options_is_refused(row: Row, said: str) 
     message = refusal(row)
     assert message.startswith("a.csv, line 2, column ")
     assert said in message
+
+
+def test_a_row_of_one_option_is_refused() -> None:
+    layout = datafmt.resolve_layout([of_list("A")])
+    with pytest.raises(UserError, match='column "choices": has fewer than two options'):
+        datafmt.to_messages(of_list("A", ["Oslo"]), layout, "a.csv, line 2")
 
 
 def test_a_number_behind_the_last_option_is_refused() -> None:
@@ -163,6 +168,12 @@ def test_one_option_or_settings_make_no_choice() -> None:
         {"question": "Who?", "options": None, "answer": "Me."},
     ):
         assert datafmt.resolve_layout([row]).format == "prompt-completion"
+
+
+@pytest.mark.parametrize("options", [{"t": 0.1}, ["only"], "[]", {}])
+def test_a_column_of_fewer_than_two_options_makes_no_choice(options: object) -> None:
+    rows = [{"question": "Where is it?", "answer": "In Paris.", "options": options}] * 3
+    assert datafmt.resolve_layout(rows).format == "prompt-completion"
 
 
 def test_columns_can_be_mapped() -> None:

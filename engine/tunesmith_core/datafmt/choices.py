@@ -36,8 +36,11 @@ def options_of(row: Mapping[str, Any], columns: Mapping[str, str]) -> Options | 
 
 
 def may_hold_options(value: object) -> bool:
-    """Return whether a column of options holds some, also in a way that can't be read; False for settings."""
-    return _listed(value) is not None or (isinstance(value, str | list) and bool(value))
+    """Return whether a column of options holds several, also in a way that can't be read; False for settings."""
+    listed = _listed(value)
+    if listed is not None:
+        return len(listed) >= FEWEST_OPTIONS
+    return isinstance(value, str | list) and bool(value)
 
 
 def _listed(value: Any) -> Options | None:  # Any: JSON values

@@ -32,7 +32,7 @@ from tunesmith_engine.desk.lengths import Lengths, too_long_message
 from tunesmith_engine.desk.located import locate
 from tunesmith_engine.desk.near import MOST_EVALUATION_ROWS, NearRows, has_library
 from tunesmith_engine.desk.near import MOST_ROWS as MOST_NEAR_ROWS
-from tunesmith_engine.desk.problems import MOST_SHOWN, Found, Problems, rule_of_error
+from tunesmith_engine.desk.problems import MOST_SHOWN, Found, Problems
 from tunesmith_engine.desk.reading import Meter, Opened, open_tolerantly, total_bytes
 from tunesmith_engine.desk.rules import ERROR, NOTE, RULES, action_of
 from tunesmith_engine.desk.schemas import Schemas
@@ -179,7 +179,7 @@ class Check:
             self._reasons.setdefault(path, error.message)
 
         for file in open_tolerantly(spec, self._portions, bad):
-            self._begin(file, spec)
+            broken_rule = self._begin(file, spec)
             if self._edited:
                 file = replace(file, rows=self._edited.applied(file.path, file.rows, refused))
             schemas = Schemas(file.layout)
@@ -189,9 +189,9 @@ class Check:
             self._problems.count_more("mixed-schema", schemas.num_more)
             self._notes += [note for note in file.source.notes.values() if note not in self._notes]
             num_rows = self._num_rows - self._starts[-1]
-            if file.problem is not None:
+            if broken_rule:
                 # All its rows, of which the first was counted when the problem was told.
-                self._problems.count_more(rule_of_error(file.problem, is_read=False), max(0, num_rows - 1))
+                self._problems.count_more(broken_rule, max(0, num_rows - 1))
                 self._unusable.append(range(self._starts[-1], self._num_rows))
             self._meter.end_file(file, num_rows)
             if num_rows and file.path in broken:
@@ -204,17 +204,19 @@ class Check:
                     )
                 )
 
-    def _begin(self, file: Opened, spec: SourceSpec) -> None:
+    def _begin(self, file: Opened, spec: SourceSpec) -> str:
+        """Remember a file; return the rule that it breaks as a whole, "" for none."""
         self._starts.append(self._num_rows)
         self._paths.append(file.path)
         self._kinds.append(file.source.kind)
         self._specs.setdefault(file.path, spec)
         if file.problem is not None:
-            self._problems.add_error(file.path, 0, file.problem)
             self._reasons[file.path] = file.problem.message
-        elif file.layout:
+            return self._problems.add_error(file.path, 0, file.problem)
+        if file.layout:
             self._formats[file.path] = file.layout.format
             self._reasons[file.path] = file.reason
+        return ""
 
     def _read_rows(self, file: Opened, shape: Shape, schemas: Schemas) -> None:
         looked: list[_Looked] = []

@@ -78,8 +78,8 @@ class Problems:
         if len(self.found[rule]) < MOST_SHOWN:
             self.found[rule].append(found)
 
-    def add_error(self, path: str, line: int, error: TunesmithError, row: Row | None = None) -> None:
-        """Count a row that can't be read or trained on."""
+    def add_error(self, path: str, line: int, error: TunesmithError, row: Row | None = None) -> str:
+        """Count a row that can't be read or trained on; return the rule that it breaks."""
         problem = error.message.values.get("problem", error.message)
         place = error.message.values.get("place")
         values = place.values if isinstance(place, Message) else {}
@@ -90,6 +90,7 @@ class Problems:
         keys = _keys_of(error, problem, row) if row is not None else None
         words = sentence(error, problem)
         self.add(rule, Found(path, line, words, column, keys, row=row, is_readable=row is not None))
+        return rule
 
     def count_more(self, rule: str, number: int) -> None:
         """Count rows beyond those that are shown."""

@@ -539,3 +539,11 @@ def test_a_workbook_of_which_no_sheet_is_recognized_names_the_others(tmp_path: P
     spec = spec_of(path)
     spec.data.sources[0].sheet, spec.data.sources[0].columns = "QA", {"prompt": "q1", "completion": "a1"}
     assert check(tmp_path, spec)["num_good_rows"] == 1
+
+
+def test_rows_of_one_message_each_are_one_problem_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "turns.jsonl"
+    path.write_text('{"role": "user", "content": "a"}\n{"role": "assistant", "content": "b"}\n', encoding="utf-8")
+    answer = check(tmp_path, spec_of(path))
+    assert [(each["rule"], each["count"]) for each in answer["problems"]] == [("bad-file", 2)]
+    assert answer["num_good_rows"] == 0
