@@ -251,10 +251,16 @@ def _show_rows(sources: list[SourceSpec], arguments: Namespace) -> int:
 
 
 def _reason(rows: list[Row], source: SourceSpec) -> Message | None:
-    """Return as what rows are read and which columns are not used; None where they are not recognized."""
+    """Return as what rows are read and which columns are not used; None where they are not recognized.
+
+    Raises:
+        UserError: columns were named, and the rows can't be read by them.
+    """
     try:
         return recognition(resolve_layout(rows, source.format, source.columns, source.path), rows)
     except UserError:
+        if source.columns:
+            raise
         return None
 
 
@@ -266,8 +272,7 @@ def _head(source: SourceSpec, num_rows: int) -> dict[str, Any]:  # Any: JSON val
     """
     if file_kind(Path(source.path)) not in READ_BY_ENGINE:
         return {"rows": head_rows(Path(source.path), num_rows, lambda _line, _error: None, source.encoding)}
-    path, chosen = AbsolutePath(source.path), (source.sheet, source.encoding, source.format, source.columns)
-    answer: dict[str, Any] = conduct(WORKBOOK_HEAD, HeadSpec(path, num_rows, *chosen)).get()  # Any: JSON values
+    answer: dict[str, Any] = conduct(WORKBOOK_HEAD, HeadSpec.of(source, num_rows)).get()  # Any: JSON values
     if answer["problem"]:
         raise TunesmithError.from_dict(answer["problem"])
     return answer

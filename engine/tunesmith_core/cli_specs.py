@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from argparse import Namespace
@@ -14,7 +15,7 @@ from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
-from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, PreviewSpec
+from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -159,7 +160,12 @@ def _about(size: str) -> Message:
 
 
 def _num_used(source: SourceSpec, sniffed: datafmt.Sniffed) -> int | None:
+    """Return how many rows of a file are used, about; None where that can't be told."""
     estimate = sniffed.num_rows_estimate
+    if estimate is None:
+        # Only libraries can count its rows; what is wrong with them is told by PREVIEW.
+        with contextlib.suppress(TunesmithError):
+            estimate = conduct(WORKBOOK_HEAD, HeadSpec.of(source, num_rows=1)).get()["num_rows"]
     return None if estimate is None else source.num_used(estimate)
 
 

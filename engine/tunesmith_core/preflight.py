@@ -1,11 +1,13 @@
 """The first checks of a run: everything that would fail soon is said at once, before anything is created or started.
 
-Standard library only and fast: headers and the head of the data are read, nothing is loaded.
+Standard library only and fast: headers and the head of the data are read, nothing is loaded. Only of a file that needs
+libraries, and whose sheet or columns were named, these read the head, in a process of their own.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tunesmith_core import datafmt, devices, environments, files, paths
 from tunesmith_core.chat_templates import OWN
@@ -15,6 +17,8 @@ from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, head_rows
 from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
+from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
+from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, told
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.spec_training import WSL
@@ -75,7 +79,27 @@ def check_rows(spec: RunSpec) -> None:
     """Check what the heads of the data files tell without the model. Raises UserError with file and line."""
     for source in spec.all_sources():
         datafmt.check_head(source, spec.data.skip_bad_rows)
+        _check_named(source)
     _check_groups(spec)
+
+
+def _check_named(source: SourceSpec) -> None:
+    """Check that a file that libraries read has the sheet and the columns that were named.
+
+    Without a training environment nobody can tell.
+    """
+    if not (source.sheet or source.columns) or datafmt.file_kind(Path(source.path)) not in datafmt.READ_BY_ENGINE:
+        return
+    try:
+        found: dict[str, Any] = conduct(WORKBOOK_HEAD, HeadSpec.of(source, LAYOUT_ROWS)).get()  # Any: JSON values
+    except UserError:
+        raise
+    except TunesmithError:
+        # Setting up or repairing the environment is asked for elsewhere.
+        return
+    if found["problem"]:
+        raise TunesmithError.from_dict(found["problem"])
+    datafmt.resolve_layout(found["rows"], source.format, source.columns, source.path)
 
 
 def _check_groups(spec: RunSpec) -> None:
@@ -117,8 +141,8 @@ def _holds_chats(source: SourceSpec) -> bool:
     if kind in datafmt.READ_BY_ENGINE:
         return source.format in ("messages", "sharegpt")
     for line, row in datafmt.read_rows(path, lambda _line, _error: None, source.encoding):
-        layout = datafmt.resolve_layout([row], source.format, source.columns, str(path))
         try:
+            layout = datafmt.resolve_layout([row], source.format, source.columns, str(path))
             return isinstance(datafmt.to_messages(row, layout, encoding.row_place(path, kind, line)), datafmt.Chat)
         except UserError:
             # A bad row that the spec says to skip; the next one tells.

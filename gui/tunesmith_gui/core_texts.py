@@ -2436,6 +2436,8 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "{source}: the columns of the sheet \"{sheet}\" are not recognized. The workbook has other sheets, and on the command line --sheet names the one to read: {names}."),
     QT_TRANSLATE_NOOP("Core", "{source}: the file can't be converted: {error}"),
     QT_TRANSLATE_NOOP("Core", "{source}: the row of column names looks like data: {found}. Add a row above it that names the columns, such as question and answer."),
+    QT_TRANSLATE_NOOP("Core", "{source}: there is no column {names}. Its columns are: {found}."),
+    QT_TRANSLATE_NOOP("Core", "{source}: there is no column {names}. Its columns are: {found}. Did you mean {near}?"),
     QT_TRANSLATE_NOOP("Core", "{source}: this is not a GGUF file."),
     QT_TRANSLATE_NOOP("Core", "{source}: unrecognized format. The columns are {found}."),
     QT_TRANSLATE_NOOP("Core", "{source}: version {version} is newer than {spec_version}, the newest version that this program reads."),

@@ -403,6 +403,15 @@ def test_show_asks_the_engine_for_rows_of_a_workbook(fake_engine: Script, tmp_pa
     assert "5% is read as 0.05.\n" in err
 
 
+def test_a_mistyped_column_is_refused_where_rows_are_shown(tmp_path: Path, said: Said) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("Frage,Antwort\nWho?,Me.\n", encoding="utf-8")
+    code, out, err = said("show", str(path), "--columns", "prompt=Fragen", "completion=Antwort")
+    assert (code, out) == (2, "")
+    assert f'{path}: there is no column "Fragen" (prompt). Its columns are: Frage, Antwort.' in err
+    assert "hint: Name the columns, for example: --columns prompt=Frage completion=Antwort\n" in err
+
+
 def test_show_of_an_unknown_model_says_so(home: Path, data_file: Path, said: Said) -> None:
     code, _, err = said("show", str(data_file), "--model", "nobody")
     assert code == 2

@@ -204,7 +204,11 @@ def test_plan_says_by_which_run_it_tells_the_time(
 
 
 def test_plan_counts_the_rows_that_are_used(
-    make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    make_spec: Make,
+    tmp_path: Path,
+    fake_engine: Script,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[int | None] = []
 
@@ -220,8 +224,13 @@ def test_plan_counts_the_rows_that_are_used(
     path.write_text(json.dumps(spec.to_dict()))
     assert cli.main(["plan", str(path)]) == 0
     monkeypatch.setattr(cli_specs.datafmt, "sniff", lambda *_, **__: Sniffed("xlsx", "auto", (), {}, None, 9))
+    # Libraries count the rows of a workbook, unless there are many or they are missing.
+    for rows_of_workbook in (20, None):
+        fake_engine({"workbook-head": {"num_rows": rows_of_workbook}, "preview": {"is_complete": False}})
+        assert cli.main(["plan", str(path)]) == 0
+    fake_engine({"workbook-head": {"error": TunesmithError("dataset-empty", "No rows.").to_dict()}})
     assert cli.main(["plan", str(path)]) == 0
-    assert told == [42, None]
+    assert told == [42, 32, None, None]
     capsys.readouterr()
 
 

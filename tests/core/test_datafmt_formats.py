@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from typing import Any
 
 import pytest
@@ -113,6 +114,42 @@ def test_a_missing_column_is_named(row: dict[str, Any], format_name: str, column
         convert(row, format_name, columns)
     assert caught.value.code == "dataset-column-missing"
     assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("columns", "format_name", "said", "guess"),
+    [
+        (
+            {"prompt": "frage ", "completion": "Antwort"},
+            "auto",
+            'a.csv: there is no column "frage " (prompt). Its columns are: Frage, Antwort, Wahl. Did you mean "Frage"?',
+            {"prompt": "Frage", "completion": "Antwort"},
+        ),
+        ({"question": "Fragen", "answer": "Antworten"}, "multiple-choice", 'Did you mean "Frage", "Antwort"?', None),
+        ({"prompt": "Frag", "completion": "zzz"}, "auto", '"Frag" (prompt), "zzz" (completion). Its columns', {}),
+        ({"question": "Frage", "answer": "Antwort", "choices": "xyz"}, "auto", 'no column "xyz" (choices).', {}),
+        ({"prompt": "xyz", "completion": "Antwort"}, "auto", "Its columns are: Frage, Antwort, Wahl.", {}),
+    ],
+)
+def test_a_column_that_was_named_and_is_nowhere_is_refused_with_the_nearest(
+    columns: dict[str, str], format_name: str, said: str, guess: dict[str, str] | None
+) -> None:
+    rows = [{"Frage": "q", "Antwort": "a", "Wahl": "A"}] * 3
+    with pytest.raises(UserError) as caught:
+        resolve_layout(rows, format_name, columns, "a.csv")
+    assert caught.value.code == "dataset-column-missing"
+    assert said in caught.value.message
+    if guess is not None:
+        assert json.loads(caught.value.message.values.get("guess", "{}")) == guess
+
+
+def test_columns_that_some_rows_may_leave_out_are_not_asked_of_the_first() -> None:
+    rows = [{"Frage": "q", "Antwort": "a"}]
+    named = {"instruction": "Frage", "output": "Antwort", "system": "System", "input": "Text"}
+    assert resolve_layout(rows, "auto", named).columns == named
+    # A row that lacks it is a bad row, where others have it.
+    named = {"prompt": "Frage", "completion": "B"}
+    assert resolve_layout([*rows, {"Frage": "q", "B": "a"}], "auto", named).columns == named
 
 
 @pytest.mark.parametrize("columns", [{"nonsense": "x"}, {"prompt": "a", "text": "b"}])

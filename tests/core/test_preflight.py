@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.model_folder import INDEX_NAME, ModelFolder, is_hub_id, open_model_folder
 from tunesmith_core.safetensors_header import read_header
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 
 Make = Callable[..., RunSpec]
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
@@ -284,3 +286,28 @@ def test_the_device_is_chosen_by_the_spec(monkeypatch: pytest.MonkeyPatch, tmp_p
     spec.hardware.devices = ["cpu"]
     assert devices.device_of(spec).name == "cpu"
     assert paths.locks_dir().name == "locks"
+
+
+def test_what_was_named_of_a_file_that_libraries_read_is_looked_for(
+    fake_engine: Callable[[dict[str, object]], None], spec: RunSpec, tmp_path: Path, home: Path
+) -> None:
+    path = tmp_path / "rows.xlsx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("xl/workbook.xml", "")
+    source = spec.data.sources[0] = SourceSpec(path=str(path))
+    problem = TunesmithError("dataset-parse-error", '{path}: there is no sheet "Nope".', path=path).to_dict()
+    fake_engine({"workbook-head": {"problem": problem, "rows": []}})
+    # Nothing was named, so nobody looks.
+    preflight.check(spec)
+    source.sheet = "Nope"
+    refused(spec, "dataset-parse-error", f'{path}: there is no sheet "Nope".')
+    fake_engine({"workbook-head": {"error": problem}})
+    refused(spec, "dataset-parse-error")
+    fake_engine({"workbook-head": {"problem": None, "rows": [{"Frage": "q", "Antwort": "a"}]}})
+    source.columns = {"prompt": "Fragen", "completion": "Antwort"}
+    refused(spec, "dataset-column-missing", 'there is no column "Fragen" (prompt)')
+    source.columns = {"prompt": "Frage", "completion": "Antwort"}
+    preflight.check(spec)
+    (home / "envs" / "train.current").unlink()
+    source.sheet, source.columns = "Nope", {}
+    preflight.check_rows(spec)

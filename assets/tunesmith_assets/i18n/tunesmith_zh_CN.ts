@@ -5735,6 +5735,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{source}：列名所在的行看起来是数据：{found}。请在它上面加一行写明各列的名称，例如 question 和 answer。</translation>
     </message>
     <message>
+        <source>{source}: there is no column {names}. Its columns are: {found}.</source>
+        <translation>{source}：没有这样的列：{names}。现有的列：{found}。</translation>
+    </message>
+    <message>
+        <source>{source}: there is no column {names}. Its columns are: {found}. Did you mean {near}?</source>
+        <translation>{source}：没有这样的列：{names}。现有的列：{found}。您是否想用 {near}？</translation>
+    </message>
+    <message>
         <source>{step}: {outcome}</source>
         <translation>{step}：{outcome}</translation>
     </message>

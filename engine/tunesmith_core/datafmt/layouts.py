@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,7 +12,9 @@ from tunesmith_core.datafmt.choices import are_apart, first_number, may_hold_opt
 from tunesmith_core.datafmt.conversion import MESSAGE_SPEAKERS, held_list, in_turn, message_list
 from tunesmith_core.datafmt.encoding import BY_COLUMNS, MAX_NAME
 from tunesmith_core.datafmt.formats import (
+    MAX_LISTED,
     MULTIPLE_CHOICE,
+    OPTION_LISTS,
     PREFERENCE,
     RAW,
     ROLES,
@@ -45,7 +48,7 @@ def resolve_layout(
         source: named in the error.
 
     Raises:
-        UserError: `dataset-column-missing` when no format fits the columns,
+        UserError: `dataset-column-missing` when no format fits the columns, or none is called as `columns` says,
             `dataset-parse-error` when a row holds one message of a chat, `spec-invalid` when `columns` names no role.
     """
     rows = list(rows)
@@ -57,6 +60,7 @@ def resolve_layout(
     if unknown:
         problem = f'"{unknown[0]}" is no role of the format {format_name}: {", ".join(sorted(known))}.'
         raise TunesmithError("spec-invalid", "Column mapping: {problem}", problem=problem)
+    _refuse_misnamed(candidates, present, given, source)
     if format_name == "auto" and not given and any(names <= set(present) for names in MESSAGE_NAMES):
         raise TunesmithError(
             "dataset-parse-error",
@@ -79,6 +83,41 @@ def resolve_layout(
         usual = {role.name: role.usual_names[0] for role in ROLES[format_name] if role.required}
         return Layout(format_name, usual | _mapping(ROLES[format_name], present, given))
     return _unusual(rows, present, given, source)
+
+
+def _refuse_misnamed(candidates: list[str], present: list[str], given: Mapping[str, str], source: str) -> None:
+    """Refuse columns that a person named and no row has, unless they are such as rows may leave out.
+
+    Raises:
+        UserError: `dataset-column-missing` with the nearest names; its guess, role to column, has them too.
+    """
+    needed = {role.name for name in candidates for role in ROLES[name] if role.required} | set(OPTION_LISTS)
+    missing = {role: name for role, name in given.items() if role in needed and name not in present}
+    if not missing:
+        return
+    values: dict[str, Any] = {  # Any: words and names
+        "source": source,
+        "names": joined([f'"{name[:MAX_NAME]}" ({role})' for role, name in missing.items()], LISTED),
+        "found": listed(present) or Message("none"),
+    }
+    near = {role: close for role, name in missing.items() if (close := _nearest(name, present))}
+    if not near:
+        raise TunesmithError(
+            "dataset-column-missing", "{source}: there is no column {names}. Its columns are: {found}.", **values
+        )
+    raise TunesmithError(
+        "dataset-column-missing",
+        "{source}: there is no column {names}. Its columns are: {found}. Did you mean {near}?",
+        **values,
+        near=joined([f'"{name[:MAX_NAME]}"' for name in near.values()], LISTED),
+        guess=json.dumps({**given, **near}, ensure_ascii=False) if near.keys() == missing.keys() else "{}",
+    )
+
+
+def _nearest(name: str, present: list[str]) -> str | None:
+    """Return the column whose name is most like another, whatever its capital letters; None where none is like it."""
+    lower = {each.strip().lower(): each for each in reversed(present[:MAX_LISTED])}
+    return next((lower[each] for each in difflib.get_close_matches(name.strip().lower(), lower, 1)), None)
 
 
 def _unusual(

@@ -176,7 +176,8 @@ class Source:
             return datafmt.resolve_layout(rows, self.spec.format, self.spec.columns, path)
         except UserError as error:
             others = [name for name in self.sheets if name != self.sheet]
-            if error.code != "dataset-column-missing" or self.spec.sheet or not others:
+            names_columns = "names" in error.message.values
+            if error.code != "dataset-column-missing" or self.spec.sheet or not others or names_columns:
                 raise
             raise TunesmithError(
                 error.code,

@@ -58,7 +58,8 @@ def check_data(host: Host, spec: CheckDataSpec) -> dict[str, Any]:  # Any: JSON 
     """Return what is wrong with the data of a run, and where.
 
     Raises:
-        TunesmithError: `foreign-limit`; whatever is wrong with the data is in the answer.
+        TunesmithError: `foreign-limit`, and `dataset-column-missing` for columns that were named and are not there;
+            whatever else is wrong with the data is in the answer.
     """
     gc.set_threshold(ROWS_OBJECTS)
     with host.portions as portions:
@@ -211,6 +212,9 @@ class Check:
         self._kinds.append(file.source.kind)
         self._specs.setdefault(file.path, spec)
         if file.problem is not None:
+            if spec.columns:
+                # All rows would be called bad, where a name was mistyped.
+                raise file.problem
             self._reasons[file.path] = file.problem.message
             return self._problems.add_error(file.path, 0, file.problem)
         if file.layout:

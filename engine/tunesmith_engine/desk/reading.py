@@ -190,7 +190,8 @@ def every_row(host: Host, sources: Iterable[SourceSpec], meter: Meter) -> Iterat
     """Yield the rows of files that can be read, and the file of each; the meter counts the others.
 
     Raises:
-        UserError: what is wrong with a file that can't be read, or not to its end.
+        UserError: what is wrong with a file that can't be read, or not to its end, or whose columns were named
+            and are not there.
     """
     failures: list[TunesmithError] = []
 
@@ -201,6 +202,8 @@ def every_row(host: Host, sources: Iterable[SourceSpec], meter: Meter) -> Iterat
 
     for source in sources:
         for file in open_tolerantly(source, host.portions, bad):
+            if file.problem is not None and source.columns:
+                raise file.problem
             number = 0
             for number, (line, row) in enumerate(file.rows, 1):
                 yield file, row

@@ -11,7 +11,6 @@ from typing import Any
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec_sections import SourceSpec
@@ -82,9 +81,7 @@ def _head(path: Path, source: SourceSpec) -> Answer:
     said = (source.encoding, source.format, json.dumps(source.columns, sort_keys=True))
     key = (str(path), path.stat().st_mtime_ns, *said)
     if (*key, source.sheet) not in _kept:
-        asked = HeadSpec(
-            AbsolutePath(str(path)), NUM_ROWS, source.sheet, source.encoding, source.format, source.columns
-        )
+        asked = HeadSpec.of(replace(source, path=str(path)), NUM_ROWS)
         answer: Answer = conduct(WORKBOOK_HEAD, asked).get()
         # Choosing the sheet that is proposed asks nothing new.
         for name in (source.sheet, answer["sheet"]):

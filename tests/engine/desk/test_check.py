@@ -13,7 +13,9 @@ from rensa import RMinHash
 from tests.engine.desk.checking import Row, as_line, chat, check, good, host_in, problems_of, spec_of, write_lines
 from tests.workbooks import write_workbook
 from tunesmith_core.datafmt import PromptCompletion, resolve_layout, to_messages
-from tunesmith_core.operations.kinds.data import CheckDataSpec
+from tunesmith_core.errors import UserError
+from tunesmith_core.operations.kind import AbsolutePath
+from tunesmith_core.operations.kinds.data import CheckDataSpec, ConvertDataSpec, MixDataSpec, SplitDataSpec
 from tunesmith_core.protocol import read_journal
 from tunesmith_engine.desk import check as check_module
 from tunesmith_engine.desk.check import Check
@@ -21,6 +23,7 @@ from tunesmith_engine.desk.near import NearRows
 from tunesmith_engine.desk.sieve import Sieve
 from tunesmith_engine.desk.text_rules.personal import PERSONAL
 from tunesmith_engine.desk.text_rules.secrets import SECRETS
+from tunesmith_engine.operations import convert_data, mix_data, split_data
 
 FAULTS: dict[str, tuple[Row | str | bytes, bytes]] = {
     "bad-json": ('{"messages": [{"role": "user" "content": "x"}]}', b'"content"'),
@@ -547,3 +550,27 @@ def test_rows_of_one_message_each_are_one_problem_of_the_file(tmp_path: Path) ->
     answer = check(tmp_path, spec_of(path))
     assert [(each["rule"], each["count"]) for each in answer["problems"]] == [("bad-file", 2)]
     assert answer["num_good_rows"] == 0
+
+
+@pytest.mark.parametrize("is_workbook", [False, True])
+def test_a_mistyped_column_is_one_error_and_no_problem_of_every_row(tmp_path: Path, *, is_workbook: bool) -> None:
+    rows = [["Frage", "Antwort"], *([f"Who is it {number}?", f"It is me {number}."] for number in range(30))]
+    path = tmp_path / ("rows.xlsx" if is_workbook else "rows.csv")
+    if is_workbook:
+        write_workbook(path, {"First": rows, "Other": [["Name"], ["Ann"]]})
+    else:
+        path.write_text("\n".join(map(",".join, rows)), encoding="utf-8")
+    spec = spec_of(path)
+    spec.data.sources[0].columns = {"prompt": "Fragen", "completion": "Antwort"}
+    words = 'there is no column "Fragen" \\(prompt\\). Its columns are: Frage, Antwort. Did you mean "Frage"\\?'
+    with pytest.raises(UserError, match=words):
+        check(tmp_path, spec)
+    targets = [AbsolutePath(str(tmp_path / name)) for name in ("a.jsonl", "b.jsonl")]
+    for work in (
+        lambda host: convert_data(host, ConvertDataSpec(spec, targets[0])),
+        lambda host: split_data(host, SplitDataSpec(spec, *targets)),
+        lambda host: mix_data(host, MixDataSpec(spec, targets[0])),
+    ):
+        with host_in(tmp_path / "other") as host, pytest.raises(UserError, match=words):
+            work(host)
+    assert not list(tmp_path.glob("*.jsonl"))

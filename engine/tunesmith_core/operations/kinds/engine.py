@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.operations.kind import AbsolutePath, Kind, Place
 from tunesmith_core.operations.limits import Limits
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 
 TOKENIZER_LOADED = "rows"
 """Phase of PREPARE from which on rows are read: the tokenizer was loaded within its limits."""
@@ -48,6 +50,12 @@ class HeadSpec:
     encoding: str = UTF_8
     format: str = "auto"
     columns: dict[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(source: SourceSpec, num_rows: int) -> HeadSpec:
+        """Return what is asked about a data file of a run."""
+        path = AbsolutePath(str(Path(source.path).absolute()))
+        return HeadSpec(path, num_rows, source.sheet, source.encoding, source.format, source.columns)
 
 
 @dataclass(frozen=True, slots=True)
