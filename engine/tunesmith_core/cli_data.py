@@ -347,6 +347,10 @@ def _tell_written(answer: dict[str, Any], as_json: bool) -> int:  # Any: JSON va
     if answer["num_skipped_rows"]:
         number = answer["num_skipped_rows"]
         terminal.note(Message("Rows that could not be read and were left out: {number:,}", number=number))
+    if number := answer.get("num_unanswered_left_out"):
+        terminal.note(Message("Rows without an answer were left out: {number:,}", number=number))
+    if number := answer.get("num_unanswered_kept"):
+        terminal.note(Message("Rows without an answer were kept: {number:,}. A run can't train on them.", number=number))
     if number := answer.get("num_left_out_rows"):
         terminal.note(Message("Rows whose label is false were left out: {number:,}", number=number))
     if answer.get("are_chats"):

@@ -174,7 +174,7 @@ class Progress:
             num_rows, num_skipped = counted_rows(event.data)
             if num_skipped:
                 self._clear()
-                say(Message("Skipped {num_skipped} of {num_rows} rows.", num_skipped=num_skipped, num_rows=num_rows))
+                say(Message("Skipped {num_skipped:,} of {rows}.", num_skipped=num_skipped, rows=rows(num_rows)))
         elif event.type == "step":
             self._step(event)
         elif event.type == "progress" and event.data.get("bytes_per_s") is not None:

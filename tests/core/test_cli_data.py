@@ -343,6 +343,7 @@ def test_what_was_written_is_told(fake_engine: Script, data_file: Path, said: Sa
     code, out, err = said("convert", str(data_file), "--to", "/out.csv")
     assert (code, out.splitlines()[-1]) == (0, "Wrote 1,200 rows: /out.csv")
     assert "Rows that could not be read and were left out: 3" in err
+    assert "without an answer" not in err
     assert json.loads(said("convert", str(data_file), "--to", "/out.csv", "--json")[1]) == answer
     fake_engine({"convert-data": {"files": {"/out.csv": 1}, "num_skipped_rows": 0}})
     assert said("convert", str(data_file), "--to", "/out.csv")[1].endswith("Wrote 1 row: /out.csv\n")
@@ -401,6 +402,16 @@ def test_show_asks_the_engine_for_rows_of_a_workbook(fake_engine: Script, tmp_pa
     code, out, err = said("show", str(path))
     assert (code, out) == (0, f'{path}: sheet "Data"\n--- row 1\nq: Hi\n')
     assert "5% is read as 0.05.\n" in err
+
+
+def test_what_became_of_rows_without_an_answer_is_told(fake_engine: Script, data_file: Path, said: Said) -> None:
+    answer = {"files": {"/out.csv": 9}, "num_skipped_rows": 0}
+    for name, words in (
+        ("num_unanswered_left_out", "Rows without an answer were left out: 1,200\n"),
+        ("num_unanswered_kept", "Rows without an answer were kept: 1,200. A run can't train on them.\n"),
+    ):
+        fake_engine({"convert-data": {**answer, name: 1200}})
+        assert said("convert", str(data_file), "--to", "/out.csv")[2].endswith(words)
 
 
 def test_a_mistyped_column_is_refused_where_rows_are_shown(tmp_path: Path, said: Said) -> None:

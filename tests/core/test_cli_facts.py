@@ -57,8 +57,9 @@ def test_runs_and_show_say_what_a_paused_run_waits_for(
 def test_rows_that_were_skipped_are_told(
     spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script
 ) -> None:
-    def told(num_skipped: int) -> str:
-        setup = {"num_train_rows": 2, "num_eval_rows": 1, "num_skipped_rows": num_skipped, "total_steps": 1}
+    def told(num_skipped: int, num_train: int = 2, num_eval: int = 1) -> str:
+        setup = {"num_train_rows": num_train, "num_eval_rows": num_eval, "num_skipped_rows": num_skipped}
+        setup["total_steps"] = 1
         fake_engine({"*": [["hello"], ["event", "setup", setup], ["steps", 1], ["result", "finished"]]})
         assert cli.main(["train", spec_file]) == 0
         return capsys.readouterr().out
@@ -69,3 +70,5 @@ def test_rows_that_were_skipped_are_told(
     assert "Skipped" not in told(0)
     assert cli.main(["show", "c-02"]) == 0
     assert "skipped rows" not in capsys.readouterr().out
+    assert "Skipped 1,010 of 1,013 rows.\n" in told(1010)
+    assert "Skipped 1 of 1 row.\n" in told(1, num_train=0, num_eval=0)

@@ -115,8 +115,8 @@ def test_rows_whose_answer_is_cut_off_are_dropped_and_counted(
 @pytest.mark.parametrize(
     ("rows", "changes", "code", "said"),
     [
-        ([{"prompt": "x" * 200, "completion": "a"}], {}, "no-trained-tokens", "none of the 1 rows"),
-        ([{"text": "x" * 200}], {"overlong": "skip"}, "dataset-empty", "all 1 rows are longer"),
+        ([{"prompt": "x" * 200, "completion": "a"}], {}, "no-trained-tokens", "no row has a token to learn"),
+        ([{"text": "x" * 200}], {"overlong": "skip"}, "dataset-empty", "every row is longer than the context length of"),
         ([], {}, "dataset-empty", "empty"),
         ([{"text": "a"}, "bad"], {}, "dataset-parse-error", "line 2, column 1"),
         ([{"text": "a"}, {"body": "b"}], {}, "dataset-column-missing", 'line 2: the row has no column "text"'),
@@ -303,7 +303,7 @@ def test_the_preview_shows_which_rows_are_skipped_and_that_none_is_left(
     write_rows(Path(path), [{"text": "word " * 40}])
     (note,) = preview(spec, tokenizer, 3)["notes"]
     assert "skipped: 1 of 1. No row is left to train on" in note
-    with pytest.raises(UserError, match="all 1 rows are longer") as raised:
+    with pytest.raises(UserError, match="every row is longer than the context length of") as raised:
         prepare(spec, tokenizer)
     assert "split" in raised.value.hint
     assert raised.value.hint in note

@@ -120,6 +120,9 @@ def test_a_cap_keeps_a_seeded_choice_of_rows(mixed: Callable[..., RunSpec], toke
     assert epoch_of(prepare(spec, tokenizer), tokenizer, shuffle=False) == texts
     a = spec.data.sources[0].path
     assert data.notes["dataset-rows-capped"] == f"{a}: 10 of 40 rows are used."
+    spec.data.sources[0].most_rows = 1
+    assert prepare(spec, tokenizer).notes["dataset-rows-capped"] == f"{a}: 1 of 40 rows is used."
+    spec.data.sources[0].most_rows = 10
     spec.schedule.seed = 5
     assert epoch_of(prepare(spec, tokenizer), tokenizer, shuffle=False) != texts
 
@@ -158,6 +161,10 @@ def test_a_note_says_how_often_rows_are_taken(mixed: Callable[..., RunSpec]) -> 
         f"each epoch. {c}: 10 from 5 rows, each taken 2 times. {d}: all 5 rows, each taken once."
     )
     assert isinstance(notes["dataset-mixture"], Message)
+    for times, words in ((1, "taken once"), (3, "taken 3 times")):
+        spec = mixed([1, 1], [(1.0, None), (1.0, None)])
+        notes = mixture_notes(spec, [SourceShare("a", 1, 0, times), SourceShare("b", 1, 0, 1)])
+        assert notes["dataset-mixture"].endswith(f". a: its only row, {words}. b: its only row, taken once.")
     many = mixed([1] * 7, [(1.0, None)] * 7)
     words = mixture_notes(many, [SourceShare("f", 1, 0, 1)] * 7)["dataset-mixture"]
     assert words.endswith("Further files with a weight: 2.")
@@ -206,4 +213,4 @@ def test_the_preview_says_what_weights_will_do(
     )
     monkeypatch.undo()
     spec.data.sources[1].weight = 10_000.0
-    assert any("is too low for one of" in note for note in preview(spec, tokenizer, 3)["notes"])
+    assert any("is too low for an example." in note for note in preview(spec, tokenizer, 3)["notes"])

@@ -32,6 +32,30 @@
     </message>
 </context>
 <context>
+    <name>DataPreviewDialog</name>
+    <message numerus="yes">
+        <source>%Ln example(s)</source>
+        <translation>
+            <numerusform>%Ln example</numerusform>
+            <numerusform>%Ln examples</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>the first %Ln example(s)</source>
+        <translation>
+            <numerusform>the first example</numerusform>
+            <numerusform>the first %Ln examples</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>longest %Ln token(s)</source>
+        <translation>
+            <numerusform>longest %Ln token</numerusform>
+            <numerusform>longest %Ln tokens</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>DeleteRunDialog</name>
     <message numerus="yes">
         <source>Delete %n run(s)?</source>
@@ -223,6 +247,13 @@
         <translation>
             <numerusform>%Ln row checked</numerusform>
             <numerusform>%Ln rows checked</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln problem(s)</source>
+        <translation>
+            <numerusform>%Ln problem</numerusform>
+            <numerusform>%Ln problems</numerusform>
         </translation>
     </message>
 </context>

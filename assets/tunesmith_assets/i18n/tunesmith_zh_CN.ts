@@ -3442,14 +3442,6 @@ The report is in {path}.</source>
         <translation>{path} 第 {row} 行</translation>
     </message>
     <message>
-        <source>{path}: all {num_rows} rows are longer than the context length of {limit} tokens.</source>
-        <translation>{path}：全部 {num_rows} 行都超过了 {limit} 个词元的上下文长度。</translation>
-    </message>
-    <message>
-        <source>{path}: none of the {num_rows} rows has a token to learn within {limit} tokens.</source>
-        <translation>{path}：{num_rows} 行在前 {limit} 个词元内都没有可学习的词元。</translation>
-    </message>
-    <message>
         <source>{path}: the Parquet file has no rows.</source>
         <translation>{path}：Parquet 文件中没有数据行。</translation>
     </message>
@@ -5567,10 +5559,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path}：全部 {rows:,} 行，每行用一次。</translation>
     </message>
     <message>
-        <source>{path}: its weight of {weight:g} ({setting}) is too low for one of the {num:,} examples of an epoch.</source>
-        <translation>{path}：权重 {weight:g}（{setting}）太小，每轮 {num:,} 个样本中分不到一个。</translation>
-    </message>
-    <message>
         <source>{path}: lines above the heading of the sheet are not read: {lines}.</source>
         <translation>{path}：工作表标题行上方的文字不会被读取：{lines}。</translation>
     </message>
@@ -7113,6 +7101,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>LoRA</translation>
     </message>
     <message>
+        <source>Long rows that were not measured: {number:,}.</source>
+        <translation>没有测量的长行：{number:,} 行。</translation>
+    </message>
+    <message>
         <source>Look at the rows: answers may not belong to their questions. If they do, lower the learning rate or train for more steps.</source>
         <translation>请查看数据行：答案可能与问题不对应。如果对应无误，请降低学习率或训练更多步。</translation>
     </message>
@@ -7175,6 +7167,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>No votes yet.</source>
         <translation>还没有投票。</translation>
+    </message>
+    <message>
+        <source>None can be held out, because all rows stay together.</source>
+        <translation>所有行都属于同一组，无法留出。</translation>
     </message>
     <message>
         <source>None: all operations ran in plain PyTorch. {reason}</source>
@@ -7421,6 +7417,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>标签为 false 而被略过的行：{number:,}</translation>
     </message>
     <message>
+        <source>Rows without an answer were kept: {number:,}. A run can&apos;t train on them.</source>
+        <translation>没有回答而保留的行：{number:,}。训练无法使用这些行。</translation>
+    </message>
+    <message>
+        <source>Rows without an answer were left out: {number:,}</source>
+        <translation>没有回答而被略过的行：{number:,}</translation>
+    </message>
+    <message>
         <source>Run tunesmith models list to see them.</source>
         <translation>请运行 tunesmith models list 查看。</translation>
     </message>
@@ -7459,6 +7463,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Size</source>
         <translation>大小</translation>
+    </message>
+    <message>
+        <source>Skipped {num_skipped:,} of {rows}.</source>
+        <translation>{rows}中跳过了 {num_skipped:,} 行。</translation>
     </message>
     <message>
         <source>Spanish</source>
@@ -7715,6 +7723,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>There are too few rows to tell a difference from chance.</source>
         <translation>行数太少，无法区分差异与偶然。</translation>
+    </message>
+    <message>
+        <source>There are {number} different answers. Rows with the rarest: {least:,}. Rows with the most frequent: {most:,}.</source>
+        <translation>共有 {number} 种回答。最少的有 {least:,} 行，最多的有 {most:,} 行。</translation>
     </message>
     <message>
         <source>There is no model named {name} in {folder}.</source>
@@ -9951,10 +9963,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>还没有数据集。</translation>
     </message>
     <message>
-        <source>There are {number} different answers. The rarest has {least:,} rows, the most frequent {most:,}.</source>
-        <translation>共有 {number} 种回答。最少的有 {least:,} 行，最多的有 {most:,} 行。</translation>
-    </message>
-    <message>
         <source>There is no data set named {name} in the library.</source>
         <translation>数据集库中没有名为 {name} 的数据集。</translation>
     </message>
@@ -10131,10 +10139,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{name}：文件 {path} 不存在。</translation>
     </message>
     <message>
-        <source>{number:,} long rows were not measured.</source>
-        <translation>有 {number:,} 个长行没有测量。</translation>
-    </message>
-    <message>
         <source>{number:,} rows</source>
         <translation>{number:,} 行</translation>
     </message>
@@ -10215,6 +10219,26 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{path}，第 {part} 部分</translation>
     </message>
     <message>
+        <source>{path}: every row is longer than the context length of {limit} tokens. Rows: {num_rows:,}.</source>
+        <translation>{path}：每一行都超过了 {limit} 个词元的上下文长度。共 {num_rows:,} 行。</translation>
+    </message>
+    <message>
+        <source>{path}: its only row, taken once.</source>
+        <translation>{path}：只有一行，用一次。</translation>
+    </message>
+    <message>
+        <source>{path}: its only row, taken {times} times.</source>
+        <translation>{path}：只有一行，用 {times} 次。</translation>
+    </message>
+    <message>
+        <source>{path}: its weight of {weight:g} ({setting}) is too low for an example. Examples in an epoch: {num:,}.</source>
+        <translation>{path}：权重 {weight:g}（{setting}）太小，每轮 {num:,} 个样本中分不到一个。</translation>
+    </message>
+    <message>
+        <source>{path}: no row has a token to learn within {limit} tokens. Rows: {num_rows:,}.</source>
+        <translation>{path}：没有一行在前 {limit} 个词元内含有可学习的词元。共 {num_rows:,} 行。</translation>
+    </message>
+    <message>
         <source>{path}: the PDF is encrypted.</source>
         <translation>{path}：该 PDF 已加密。</translation>
     </message>
@@ -10225,6 +10249,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{path}: the pages are pictures without text ({num_pages}).</source>
         <translation>{path}：所有页都是不含文本的图片（{num_pages} 页）。</translation>
+    </message>
+    <message>
+        <source>{path}: {num_used:,} of {num_rows:,} rows is used.</source>
+        <translation>{path}：使用 {num_rows:,} 行中的 {num_used:,} 行。</translation>
     </message>
     <message>
         <source>{path}: {reason}.</source>
@@ -11565,10 +11593,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>请先让该文件夹可以写入，然后重新开始该训练。</translation>
     </message>
     <message>
-        <source>Skipped {num_skipped} of {num_rows} rows.</source>
-        <translation>共 {num_rows} 行，跳过了 {num_skipped} 行。</translation>
-    </message>
-    <message>
         <source>The disk couldn&apos;t be written.</source>
         <translation>磁盘无法写入。</translation>
     </message>
@@ -12473,6 +12497,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>数据 (*.jsonl *.json *.csv *.tsv *.xlsx *.xlsm *.xlsb *.xls *.ods *.parquet *.arrow *.txt *.md *.pdf *.docx *.html *.gz *.zst *.zip);;所有文件 (*)</translation>
     </message>
     <message>
+        <source>%1 of 1 row</source>
+        <translation>共 1 行，使用 %1 行</translation>
+    </message>
+    <message>
         <source>%1 of %2 rows</source>
         <translation>共 %2 行，使用 %1 行</translation>
     </message>
@@ -12539,17 +12567,23 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Example as the model will see it</source>
         <translation>模型将看到的样本</translation>
     </message>
-    <message>
-        <source>%1 examples</source>
-        <translation>%1 个样本</translation>
+    <message numerus="yes">
+        <source>%Ln example(s)</source>
+        <translation>
+            <numerusform>%Ln 个样本</numerusform>
+        </translation>
     </message>
-    <message>
-        <source>the first %1 examples</source>
-        <translation>前 %1 个样本</translation>
+    <message numerus="yes">
+        <source>the first %Ln example(s)</source>
+        <translation>
+            <numerusform>前 %Ln 个样本</numerusform>
+        </translation>
     </message>
-    <message>
-        <source>longest %1 tokens</source>
-        <translation>最长 %1 个词元</translation>
+    <message numerus="yes">
+        <source>longest %Ln token(s)</source>
+        <translation>
+            <numerusform>最长 %Ln 个词元</numerusform>
+        </translation>
     </message>
     <message>
         <source>%1 cut at the context length</source>
@@ -15572,6 +15606,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>训练环境尚未设置</translation>
     </message>
     <message numerus="yes">
+        <source>%Ln problem(s)</source>
+        <translation>
+            <numerusform>%Ln 个问题</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
         <source>%Ln row(s) checked</source>
         <translation>
             <numerusform>已检查 %Ln 行</numerusform>
@@ -15580,10 +15620,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Rows were changed after this check. Check again to see what is wrong with them now.</source>
         <translation>检查之后有行被修改。重新检查即可看到现在还有哪些问题。</translation>
-    </message>
-    <message>
-        <source>%1, problems in %2</source>
-        <translation>%1，其中 %2 行有问题</translation>
     </message>
     <message>
         <source>%1 %2</source>

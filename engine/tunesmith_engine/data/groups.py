@@ -91,6 +91,8 @@ def choose(groups: NDArray[np.int64], wanted: int, seed: int) -> NDArray[np.bool
         if num_chosen + counts[group] <= wanted:
             chosen[group] = True
             num_chosen += int(counts[group])
+    if len(different) == 1:
+        raise TunesmithError("usage", "None can be held out, because all rows stay together.")
     if not 0 < num_chosen < len(groups):
         raise TunesmithError(
             "usage",

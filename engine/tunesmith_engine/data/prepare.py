@@ -297,7 +297,7 @@ def _raise_nothing_left(path: Path, file: _FileRows, limit: int) -> None:
     if file.num_untrained_rows:
         raise TunesmithError(
             "no-trained-tokens",
-            "{path}: none of the {num_rows} rows has a token to learn within {limit} tokens.",
+            "{path}: no row has a token to learn within {limit} tokens. Rows: {num_rows:,}.",
             path=path,
             num_rows=file.num_untrained_rows,
             limit=limit,
@@ -305,7 +305,7 @@ def _raise_nothing_left(path: Path, file: _FileRows, limit: int) -> None:
         )
     raise TunesmithError(
         "dataset-empty",
-        "{path}: all {num_rows} rows are longer than the context length of {limit} tokens.",
+        "{path}: every row is longer than the context length of {limit} tokens. Rows: {num_rows:,}.",
         hint=OVERLONG_HINT,
         actions=(RAISE_CONTEXT,),
         path=path,

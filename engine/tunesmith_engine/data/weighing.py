@@ -66,11 +66,11 @@ class CappedSource(Source):
         is_chosen[random.Random(self._draw).sample(range(num_rows), num_used)] = True
         yield from compress(super().conversations(), is_chosen.tolist())
         if num_used < num_rows:
-            words = Message(
-                "{path}: {num_used:,} of {num_rows:,} rows are used.",
-                path=self.path,
-                num_used=num_used,
-                num_rows=num_rows,
+            values = {"path": self.path, "num_used": num_used, "num_rows": num_rows}
+            words = (
+                Message("{path}: {num_used:,} of {num_rows:,} rows is used.", **values)
+                if num_used == 1
+                else Message("{path}: {num_used:,} of {num_rows:,} rows are used.", **values)
             )
             self._noted.append({"dataset-rows-capped": words})
 
@@ -117,7 +117,7 @@ def _without_examples(source: SourceSpec, number: int, num_train: int, num_examp
     if num_train:
         return TunesmithError(
             "dataset-weight",
-            "{path}: its weight of {weight:g} ({setting}) is too low for one of the {num:,} examples of an epoch.",
+            "{path}: its weight of {weight:g} ({setting}) is too low for an example. Examples in an epoch: {num:,}.",
             path=source.path,
             weight=source.weight,
             setting=setting,
@@ -211,6 +211,12 @@ def _told(share: SourceShare) -> Message:
     if rest:
         more = times + 1
         return Message("{path}: {num:,} from {rows:,} rows, each taken {times} or {more} times.", **values, more=more)
+    if share.num_train_rows == 1:
+        return (
+            Message("{path}: its only row, taken once.", **values)
+            if times == 1
+            else Message("{path}: its only row, taken {times} times.", **values)
+        )
     if times > 1:
         return Message("{path}: {num:,} from {rows:,} rows, each taken {times} times.", **values)
     return Message("{path}: all {rows:,} rows, each taken once.", **values)

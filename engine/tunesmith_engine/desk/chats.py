@@ -1,4 +1,7 @@
-"""Rows of any layout as chats of messages, so that rows of several layouts make one file."""
+"""Rows of any layout as chats of messages, so that rows of several layouts make one file, or as they are.
+
+A chat needs an answer, so that rows without one are left out of chats; files of rows as they are keep them.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Row, is_wante
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.desk.problems import rule_of_error
 from tunesmith_engine.desk.reading import Opened, open_tolerantly
+from tunesmith_engine.desk.shapes import Shape
 
-REFUSED, LEFT_OUT, LOST = "refused", "left out", "lost: "
-"""What is counted: rows that are no conversation, those whose label says that their answer is a bad one, and each
-column that a chat has no place for."""
+REFUSED, UNANSWERED, LEFT_OUT, LOST = "refused", "unanswered", "left out", "lost: "
+"""What is counted: rows that are no conversation, those without an answer, those whose label says that their answer is
+a bad one, and each column that a chat has no place for."""
 
 REJECTED = "rejected"
 """Role of the worse answer of a preference pair, which a chat has no place for."""
@@ -31,11 +36,36 @@ def as_chats(rows: Iterable[tuple[Opened, Row]], counts: Counter[str]) -> Iterat
         assert file.layout is not None, "it has rows, and no problem"
         if not is_wanted(row, file.layout):
             counts[LEFT_OUT] += 1
-        elif (chat := _chat(row, file.layout)) is None:
-            counts[REFUSED] += 1
+            continue
+        try:
+            chat = _chat(row, file.layout)
+        except UserError as error:
+            counts[UNANSWERED if _is_unanswered(error) else REFUSED] += 1
         else:
             counts.update(LOST + name for name in _lost(row, chat, file.layout))
             yield chat
+
+
+def count_unanswered(
+    rows: Iterable[tuple[Opened, Row]], counts: Counter[str]
+) -> Iterator[tuple[Opened, Row]]:
+    """Yield rows unchanged; those without an answer are counted."""
+    last, shape = None, Shape(None)
+    quick_texts = shape.quick_texts
+    for file, row in rows:
+        if file is not last:
+            last, shape = file, Shape(file.layout)
+            quick_texts = shape.quick_texts
+        if quick_texts(row) is None:
+            try:
+                shape.look(row, "")
+            except UserError as error:
+                counts[UNANSWERED] += _is_unanswered(error)
+        yield file, row
+
+
+def _is_unanswered(error: UserError) -> bool:
+    return rule_of_error(error, is_read=True) == "empty-answer"
 
 
 def lost_columns(counts: Counter[str]) -> dict[str, int]:
@@ -51,12 +81,9 @@ def _lost(row: Row, chat: Row, layout: Layout) -> list[str]:
     return [name for name, value in row.items() if name not in kept and value not in (None, "", [], {})]
 
 
-def _chat(row: Row, layout: Layout) -> Row | None:
-    """Return a row as a chat, None for one that is no conversation."""
-    try:
-        conversation = to_messages(row, layout, "")
-    except UserError:
-        return None
+def _chat(row: Row, layout: Layout) -> Row:
+    """Return a row as a chat. Raises UserError for one that is no conversation."""
+    conversation = to_messages(row, layout, "")
     if isinstance(conversation, Chat):
         tools = {"tools": list(conversation.tools)} if conversation.tools else {}
         return {"messages": list(conversation.messages), **tools}

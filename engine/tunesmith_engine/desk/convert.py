@@ -10,7 +10,7 @@ from typing import Any
 from tunesmith_core.datafmt import Row
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import ConvertDataSpec
-from tunesmith_engine.desk.chats import LEFT_OUT, REFUSED, as_chats, lost_columns
+from tunesmith_engine.desk.chats import LEFT_OUT, REFUSED, UNANSWERED, as_chats, count_unanswered, lost_columns
 from tunesmith_engine.desk.reading import Meter, every_row, total_bytes
 from tunesmith_engine.desk.writing import Outline, RowsFile, check_targets, kind_of
 
@@ -27,7 +27,7 @@ def convert_data(host: Host, spec: ConvertDataSpec) -> dict[str, Any]:  # Any: J
 
     def rows(counts: Counter[str]) -> Iterator[Row]:
         read = every_row(host, sources, meter)
-        return as_chats(read, counts) if spec.as_messages else (row for _, row in read)
+        return as_chats(read, counts) if spec.as_messages else (row for _, row in count_unanswered(read, counts))
 
     with host.portions:
         meter, outline = Meter(host, (1 + is_table) * total_bytes(sources)), Outline(target)
@@ -43,5 +43,6 @@ def convert_data(host: Host, spec: ConvertDataSpec) -> dict[str, Any]:  # Any: J
         "files": {str(target): written.num_rows},
         "num_skipped_rows": meter.num_skipped + counts[REFUSED],
         "num_left_out_rows": counts[LEFT_OUT],
+        "num_unanswered_left_out" if spec.as_messages else "num_unanswered_kept": counts[UNANSWERED],
         "lost_columns": lost_columns(counts),
     }

@@ -18,7 +18,7 @@ from tunesmith_core.mixing import shares
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import MixDataSpec
 from tunesmith_core.spec_sections import SourceSpec
-from tunesmith_engine.desk.chats import LEFT_OUT, REFUSED, as_chats, differ, lost_columns
+from tunesmith_engine.desk.chats import LEFT_OUT, REFUSED, UNANSWERED, as_chats, count_unanswered, differ, lost_columns
 from tunesmith_engine.desk.reading import Meter, every_row, total_bytes
 from tunesmith_engine.desk.writing import Outline, RowsFile, check_targets
 
@@ -41,7 +41,7 @@ def mix_data(host: Host, spec: MixDataSpec) -> dict[str, Any]:  # Any: JSON valu
 
     def rows_of(source: SourceSpec) -> Iterator[Row]:
         read = every_row(host, [source], meter)
-        return as_chats(read, counts) if makes_chats else (row for _, row in read)
+        return as_chats(read, counts) if makes_chats else (row for _, row in count_unanswered(read, counts))
 
     with host.portions:
         makes_chats = differ(host, sources)
@@ -53,7 +53,7 @@ def mix_data(host: Host, spec: MixDataSpec) -> dict[str, Any]:  # Any: JSON valu
                 outline.add(row)
                 numbers[-1] += 1
         num_skipped, num_left_out = meter.num_skipped + counts[REFUSED], counts[LEFT_OUT]
-        lost = lost_columns(counts)
+        num_unanswered, lost = counts[UNANSWERED], lost_columns(counts)
         meter.begin_pass()
         taken = shares(numbers, spec.weights, spec.caps, spec.count)
         random = np.random.default_rng(spec.seed)
@@ -71,6 +71,7 @@ def mix_data(host: Host, spec: MixDataSpec) -> dict[str, Any]:  # Any: JSON valu
         "sources": of_each,
         "num_skipped_rows": num_skipped,
         "num_left_out_rows": num_left_out,
+        "num_unanswered_left_out" if makes_chats else "num_unanswered_kept": num_unanswered,
         "are_chats": makes_chats,
         "lost_columns": lost,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import SplitDataSpec
 from tunesmith_engine.data.groups import alike_rows, choose, joined_groups, stable_hash
+from tunesmith_engine.desk.chats import UNANSWERED, count_unanswered
 from tunesmith_engine.desk.reading import Meter, every_row, total_bytes
 from tunesmith_engine.desk.writing import Outline, RowsFile, check_targets
 
@@ -28,7 +30,8 @@ def split_data(host: Host, spec: SplitDataSpec) -> dict[str, Any]:  # Any: JSON 
     with host.portions:
         meter = Meter(host, 2 * total_bytes(sources))
         outline, contents, groups = Outline(*targets), array("q"), array("q")
-        for file, row in every_row(host, sources, meter):
+        counts: Counter[str] = Counter()
+        for file, row in count_unanswered(every_row(host, sources, meter), counts):
             outline.add(row)
             contents.append(stable_hash({name: value for name, value in row.items() if name != spec.column}))
             if spec.column and spec.column not in row:
@@ -49,4 +52,5 @@ def split_data(host: Host, spec: SplitDataSpec) -> dict[str, Any]:  # Any: JSON 
     return {
         "files": {str(targets[0]): train.num_rows, str(targets[1]): evaluation.num_rows},
         "num_skipped_rows": meter.num_skipped,
+        "num_unanswered_kept": counts[UNANSWERED],
     }

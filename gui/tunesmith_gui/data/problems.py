@@ -307,7 +307,8 @@ class ProblemsPane(QWidget):
         self._waits, self._result = False, result
         problems: list[Problem] = result["problems"]
         rows = self.tr("%Ln row(s) checked", "", result["num_rows"])
-        words = fill(self.tr("%1, problems in %2"), rows, number(result["num_problem_rows"])) if problems else rows
+        # One for each line of the list below, which tells the rows of each.
+        words = listed((rows, self.tr("%Ln problem(s)", "", len(problems)) if problems else ""))
         if result.get("languages"):
             # Of a sample of the rows.
             counts = result["languages"]

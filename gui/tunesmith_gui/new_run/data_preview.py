@@ -128,10 +128,12 @@ class DataPreviewDialog(QDialog):
         self.status.hide()
         self._filler.hide()
         self._content.show()
-        whole = self.tr("%1 examples") if answer["is_complete"] else self.tr("the first %1 examples")
+        num_rows = answer["num_rows"]
         parts = [
-            fill(whole, number(answer["num_rows"])),
-            fill(self.tr("longest %1 tokens"), number(answer["longest_tokens"])),
+            self.tr("%Ln example(s)", "", num_rows)
+            if answer["is_complete"]
+            else self.tr("the first %Ln example(s)", "", num_rows),
+            self.tr("longest %Ln token(s)", "", answer["longest_tokens"]),
             fill(self.tr("%1 cut at the context length"), number(answer["num_cut"])),
             fill(self.tr("%1 skipped"), number(answer["num_skipped"])),
         ]

@@ -72,7 +72,8 @@ def _count_words(data: DataFacts, num_skipped: int) -> str:
     num_rows = data.num_rows or max(estimate, data.num_good_rows + data.num_bad_rows)
     num_left_out = max(num_skipped, data.num_bad_rows)
     if exact and num_left_out:
-        count = fill(translate("DataPicker", "%1 of %2 rows"), number(num_rows - num_left_out), number(num_rows))
+        whole = translate("DataPicker", "%1 of 1 row") if num_rows == 1 else translate("DataPicker", "%1 of %2 rows")
+        count = fill(whole, number(num_rows - num_left_out), number(num_rows))
         skipped = fill(translate("DataPicker", "%1 skipped"), number(num_left_out))
     else:
         words = translate("DataPicker", "%1 rows") if exact else translate("DataPicker", "about %1 rows")

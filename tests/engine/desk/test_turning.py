@@ -69,8 +69,12 @@ def test_a_split_by_a_column_leaves_groups_and_copies_whole(tmp_path: Path) -> N
 
 def test_a_split_with_nothing_to_hold_out_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "rows.jsonl", [good(1), good(1), good(1)])
-    with pytest.raises(UserError, match="can't be held out"):
+    with pytest.raises(UserError, match="None can be held out, because all rows stay together"):
         split(tmp_path, path, percent=40.0)
+    more = write_lines(tmp_path / "more.jsonl", [good(1), good(2)])
+    with pytest.raises(UserError, match="2 of 2 rows can't be held out. There are 2 groups"):
+        split(tmp_path, more, count=2)
+    more.unlink()
     assert {each.name for each in tmp_path.iterdir()} == {"rows.jsonl", "operation"}
 
 
@@ -127,7 +131,7 @@ def test_rows_become_chats(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "rows.jsonl", rows)
     answer = convert(tmp_path, path, "out.jsonl", as_messages=True)
     assert rows_of(tmp_path / "out.jsonl") == [chat("Why?", "So.")]
-    assert answer["num_skipped_rows"] == 2
+    assert (answer["num_skipped_rows"], answer["num_unanswered_left_out"]) == (1, 1)
     convert(tmp_path, path, "out.parquet", as_messages=True)
     assert rows_of(tmp_path / "out.parquet") == [chat("Why?", "So.")]
 
@@ -190,7 +194,8 @@ def test_files_of_different_layouts_are_mixed_as_chats(tmp_path: Path) -> None:
     labels = [{"prompt": "Is it?", "completion": "Yes.", "label": label} for label in (True, False)]
     four = write_lines(tmp_path / "d.jsonl", labels)
     answer, rows = mix(tmp_path, one, two, three, four)
-    assert (answer["are_chats"], answer["num_skipped_rows"], answer["num_left_out_rows"]) == (True, 1, 1)
+    assert (answer["are_chats"], answer["num_skipped_rows"], answer["num_left_out_rows"]) == (True, 0, 1)
+    assert answer["num_unanswered_left_out"] == 1
     assert [each["num_rows"] for each in answer["sources"]] == [2, 3, 1, 1]
     assert {tuple(row) for row in rows} == {("messages",)}
     for row in (chat("Why?", "So."), chat("Who is 1?", "It is 1, as I said."), good(1), chat("Is it?", "Yes.")):
@@ -230,3 +235,27 @@ def test_rows_labelled_false_become_no_chats(tmp_path: Path) -> None:
     answer = convert(tmp_path, write_lines(tmp_path / "rows.jsonl", rows), "out.parquet", as_messages=True)
     assert (answer["num_left_out_rows"], answer["num_skipped_rows"]) == (2, 0)
     assert rows_of(tmp_path / "out.parquet") == [chat("Is it?", f"Yes, {n}.") for n in range(3)]
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_rows_without_an_answer_are_kept_where_rows_stay_as_they_are_and_told_everywhere(
+    tmp_path: Path, *, is_chat: bool
+) -> None:
+    rows = [good(number) if is_chat else {"question": f"q{number}", "answer": f"a{number}"} for number in range(40)]
+    rows[3] = chat("Why?", "") if is_chat else {"question": "Why?", "answer": " "}
+    rows[7] = {"messages": []} if is_chat else {"question": "How?", "answer": None}
+    # What is no conversation at all has no answer that could be missing.
+    rows[9] = {"messages": 3} if is_chat else {"question": "How?"}
+    path = write_lines(tmp_path / "rows.jsonl", rows)
+    targets = [AbsolutePath(str(tmp_path / name)) for name in ("a.jsonl", "b.jsonl")]
+    with host_in(tmp_path / "operation") as host:
+        told = split_data(host, SplitDataSpec(spec_of(path), *targets, percent=20.0))
+    assert (told["num_unanswered_kept"], sum(told["files"].values())) == (2, 40)
+    told, mixed = mix(tmp_path, path)
+    assert (told["num_unanswered_kept"], told["num_skipped_rows"], len(mixed)) == (2, 0, 40)
+    told = convert(tmp_path, path, "c.jsonl")
+    assert (told["num_unanswered_kept"], "num_unanswered_left_out" in told) == (2, False)
+    assert len(rows_of(tmp_path / "c.jsonl")) == 40
+    told = convert(tmp_path, path, "c.jsonl", as_messages=True)
+    assert (told["num_unanswered_left_out"], told["num_skipped_rows"]) == (2, 1)
+    assert len(rows_of(tmp_path / "c.jsonl")) == 37

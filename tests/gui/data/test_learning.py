@@ -259,7 +259,7 @@ class TestProblems:
         assert [first.child(place).text(0) for place in range(2)] == ["is empty.", "and 2 more"]
         assert first.child(0).text(1) == "Line 3"
         assert pane.chosen_actions() == {"empty-answer": "skip", "html": "keep"}
-        assert "problems in 2" in pane.summary.text()
+        assert "checked, 2 problems" in pane.summary.text()
         assert "languages: English 100%" in pane.summary.text()
         assert checked.grid is not None
         settle()
