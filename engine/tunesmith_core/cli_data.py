@@ -151,7 +151,7 @@ def check(arguments: Namespace) -> int:
 
 
 def _conducted(kind: Kind, spec: Any, *, as_json: bool) -> dict[str, Any]:  # Any: of kind.spec; JSON values
-    progress = terminal.Progress()
+    progress = terminal.Progress(to_error=True)
     try:
         answer: dict[str, Any] = conduct(  # Any: JSON values
             kind, spec, on_event=(lambda _event: None) if as_json else progress.show

@@ -160,7 +160,7 @@ def get(arguments: Namespace) -> int:
     terminal.note(ASKING)
     if arguments.dry_run:
         return _tell_plan(hub.look_up(arguments.id, arguments.revision), arguments.json)
-    progress = terminal.Progress()
+    progress = terminal.Progress(to_error=True)
     on_event = terminal.say_event if arguments.json else progress.show
     try:
         folder = hub.get(arguments.id, arguments.revision, on_event=on_event)

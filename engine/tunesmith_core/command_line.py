@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from tunesmith_core import terminal
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import said
+from tunesmith_core.messages import Message, said
 
 # argparse looks up its own words, such as "usage: ", by this name; gettext has none of them without a folder of ours.
 argparse._ = said  # type: ignore[attr-defined]
@@ -60,7 +60,17 @@ class Parser(argparse.ArgumentParser):
         raise TunesmithError(
             "usage",
             "{upper}{message}.",
-            hint=self.format_usage().strip(),
+            hint=self._next_step(),
             upper=message[:1].upper(),
             message=message[1:],
         )
+
+    def _next_step(self) -> Message:
+        """Say how the command is written with what it needs, and where its options are told."""
+        needed = [action for action in self._actions if action.required]
+        if not needed:
+            return Message("To see what can be written here: {command} --help", command=self.prog)
+        formatter = self._get_formatter()
+        formatter.add_usage(None, needed, [], prefix="")
+        example = " ".join(formatter.format_help().split())
+        return Message("Write it like this: {example}. All options: {command} --help", example=example, command=self.prog)

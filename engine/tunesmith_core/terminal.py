@@ -159,10 +159,15 @@ def number(value: float | None) -> str:
 
 
 class Progress:
-    """Tells a run's events to a person: one line that is drawn over on a terminal, few lines elsewhere."""
+    """Tells a run's events to a person: one line that is drawn over on a terminal, few lines elsewhere.
 
-    def __init__(self) -> None:
-        self._in_place = sys.stdout.isatty()
+    Args:
+        to_error: whether they stand beside a result, which is all that standard output then gets.
+    """
+
+    def __init__(self, *, to_error: bool = False) -> None:
+        self._to_error = to_error
+        self._in_place = (sys.stderr if to_error else sys.stdout).isatty()
         self._drawn_columns = 0
         self._total_steps = 0
         self._told_t = 0.0
@@ -174,7 +179,7 @@ class Progress:
             num_rows, num_skipped = counted_rows(event.data)
             if num_skipped:
                 self._clear()
-                say(Message("Skipped {num_skipped:,} of {rows}.", num_skipped=num_skipped, rows=rows(num_rows)))
+                self._say(Message("Skipped {num_skipped:,} of {rows}.", num_skipped=num_skipped, rows=rows(num_rows)))
         elif event.type == "step":
             self._step(event)
         elif event.type == "progress" and event.data.get("bytes_per_s") is not None:
@@ -185,7 +190,7 @@ class Progress:
             self._passages(event)
         elif line := _line(event):
             self._clear()
-            say(line)
+            self._say(line)
 
     def _step(self, event: Event) -> None:
         data = event.data
@@ -240,21 +245,23 @@ class Progress:
             self._drawn_columns = num_columns(line)
         elif last or event.t - self._told_t >= QUIET_STEPS_S:
             self._told_t = event.t
-            say(line)
+            self._say(line)
 
     def _clear(self) -> None:
         if self._drawn_columns:
             self._draw(" " * self._drawn_columns + "\r")
             self._drawn_columns = 0
 
-    @staticmethod
-    def _draw(line: str) -> None:
-        print("\r" + line, end="", flush=True)
+    def _say(self, text: str = "") -> None:
+        _write(said(text), to_error=self._to_error)
+
+    def _draw(self, line: str) -> None:
+        print("\r" + line, end="", file=sys.stderr if self._to_error else sys.stdout, flush=True)
 
     def close(self) -> None:
         """End the line that was drawn in place."""
         if self._drawn_columns:
-            say()
+            self._say()
             self._drawn_columns = 0
 
 

@@ -454,6 +454,25 @@ def test_the_library_is_filled_listed_and_emptied(home: Path, data_file: Path, s
     assert home.is_dir()
 
 
+def test_a_result_stands_alone_on_standard_output(
+    data_file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Answer:
+        def get(self) -> dict[str, Any]:
+            return FOUND
+
+    def conduct(*_: object, on_event: Callable[[Event], None]) -> Answer:
+        on_event(Event(1, 0.0, "phase", {"name": "starting"}))
+        return Answer()
+
+    monkeypatch.setattr("tunesmith_core.cli_data.conduct", conduct)
+    _, out, err = said("check", str(data_file))
+    assert out.startswith("/a/rows.jsonl: It is plain text.\n")
+    assert err.startswith("starting ...\n")
+    _, out, err = said("check", str(data_file), "--json")
+    assert (json.loads(out)["num_rows"], "starting" in err) == (1234, False)
+
+
 def test_progress_tells_rows_and_time(capsys: Capture) -> None:
     progress = terminal.Progress()
     data = {"rows": 2000, "rows_per_s": 1500.2, "done_bytes": 1, "total_bytes": 2}

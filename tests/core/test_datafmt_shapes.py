@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tunesmith_core import datafmt
-from tunesmith_core.datafmt import Chat, PromptCompletion, Tokens
+from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Tokens
 from tunesmith_core.datafmt.conversion import TURN_NAMES
+from tunesmith_core.datafmt.formats import ROLES
 from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
 
 USER, GOOD, BAD = (
     {"role": "user", "content": "Who?"},
@@ -100,7 +101,7 @@ def test_a_label_of_truth_values_says_which_rows_are_trained(tmp_path: Path) -> 
     layout = datafmt.resolve_layout(rows)
     assert [datafmt.is_wanted(row, layout) for row in rows] == [True, False]
     assert datafmt.recognition(layout) == (
-        'Questions and answers: the column "prompt" asks, and "completion" answers. '
+        'Prompt and response: the column "prompt" asks, and "completion" answers. '
         'Only rows whose column "label" is true are trained.'
     )
     path = tmp_path / "a.jsonl"
@@ -248,13 +249,16 @@ def test_other_lists_are_not_taken_for_a_chat(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"messages": [USER, GOOD]}, 'Chats: the column "messages" holds the messages of each.'),
+        ({"messages": [USER, GOOD]}, 'Chat: the column "messages" holds the messages of each.'),
         (
             {"conversations": sharegpt(("human", "a"), ("gpt", "b")), "tools": "[]"},
-            'Chats: the column "conversations" holds messages with "from" and "value". '
+            'Chat (ShareGPT): the column "conversations" holds messages with "from" and "value". '
             'The column "tools" describes tools.',
         ),
-        ({"instruction": "a", "output": "b"}, 'Instructions: the column "instruction" asks, and "output" answers.'),
+        (
+            {"instruction": "a", "output": "b"},
+            'Instruction and response (Alpaca): the column "instruction" asks, and "output" answers.',
+        ),
         ({"text": "a"}, 'Plain text: the column "text" is learned whole.'),
         (
             {"prompt": "a", "chosen": "b", "rejected": "c"},
@@ -272,8 +276,14 @@ def test_the_reason_of_recognition_is_a_sentence(row: dict[str, Any], said: str)
 
 def test_that_prompts_are_joined_as_they_stand_is_said() -> None:
     layout = datafmt.resolve_layout([{"prompt": "a", "completion": "b"}], "prompt-completion-raw")
-    said = 'Prompts and completions: "prompt" and "completion" are joined as plain text.'
+    said = 'Prompt and response as plain text: "prompt" and "completion" are joined.'
     assert datafmt.recognition(layout) == said
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_a_format_has_one_name(name: str) -> None:
+    columns = {role.name: role.name for role in ROLES[name]}
+    assert datafmt.recognition(Layout(name, columns)).startswith(CHOICE_WORDS[name] + ": ")
 
 
 @pytest.mark.parametrize("row", [{"question": ["a", "b"], "answer": ["c", "d"]}, {"q": {"0": "a"}, "a": {"0": "c"}}])

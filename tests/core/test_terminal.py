@@ -96,11 +96,12 @@ def test_spans_of_time() -> None:
     assert chinese == ["5 秒", "20 分 23 秒", "2 小时 05 分"]
 
 
+@pytest.mark.parametrize("to_error", [False, True])
 def test_progress_is_drawn_in_place_on_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, to_error: bool
 ) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    progress = terminal.Progress()
+    monkeypatch.setattr(sys.stderr if to_error else sys.stdout, "isatty", lambda: True, raising=False)
+    progress = terminal.Progress(to_error=to_error)
     progress.close()
     progress.show(Event(1, 1.0, "setup", {"total_steps": 3}))
     progress.show(Event(2, 2.0, "step", {"step": 1, "loss": 2.0, "step_s": 30.0}))
@@ -110,7 +111,9 @@ def test_progress_is_drawn_in_place_on_a_terminal(
     progress.show(Event(6, 6.0, "step", {"step": 3, "loss": 1.0}))
     progress.close()
     first, second = "step 1/3  loss 2.000  1 min 00 s left", "step 2/3  loss -"
-    out = capsys.readouterr().out
+    told = capsys.readouterr()
+    out, other = (told.err, told.out) if to_error else (told.out, told.err)
+    assert other == ""
     assert out.startswith(
         f"\r{first}\r{second.ljust(len(first))}\r{' ' * len(second)}\rstep 2: evaluation loss 1.000\n"
     )

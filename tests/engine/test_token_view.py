@@ -118,7 +118,7 @@ def test_rows_with_a_bad_answer_and_the_worse_of_two_are_not_learned(
     shown = preview(spec, tokenizer, 5)
     assert [row["line"] for row in shown["rows"]] == [4, 5]
     assert shown["reasons"] == [
-        'Questions and answers: the column "prompt" asks, and "completion" answers. '
+        'Prompt and response: the column "prompt" asks, and "completion" answers. '
         'Only rows whose column "label" is true are trained.'
     ]
     path.write_text(json.dumps(rows[0]) + "\n")

@@ -60,7 +60,7 @@ def test_an_unknown_argument_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     assert command_line.main(["--dmeo"]) == 2
     said = capsys.readouterr().err
     assert "Unknown argument: --dmeo." in said
-    assert "usage: bootstrap.py" in said
+    assert "hint: To see what can be written here: bootstrap.py --help" in said
 
 
 def test_an_error_is_explained_without_a_traceback(

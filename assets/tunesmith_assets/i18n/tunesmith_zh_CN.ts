@@ -3747,7 +3747,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Format of the frozen weights and the calculations. Automatic uses bfloat16 if the GPU supports it.</source>
-        <translation>冻结权重和计算的数字格式。自动：显卡支持时使用 bfloat16。</translation>
+        <translation>冻结权重和计算的数值格式。自动：显卡支持时使用 bfloat16。</translation>
     </message>
     <message>
         <source>Automatic</source>
@@ -4289,10 +4289,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>轮次顺序不对的对话</translation>
     </message>
     <message>
-        <source>Chats: the column {messages} holds the messages of each.</source>
-        <translation>对话：列 {messages} 保存每段对话的消息。</translation>
-    </message>
-    <message>
         <source>Choose JSONL, JSON, CSV, TSV, Excel, Parquet, Arrow, PDF, Word, HTML, text or Markdown, or a ZIP, gz or zst file of these.</source>
         <translation>请选择 JSONL、JSON、CSV、TSV、Excel、Parquet、Arrow、PDF、Word、HTML、文本或 Markdown 文件，或包含这些文件的 ZIP、gz、zst 文件。</translation>
     </message>
@@ -4557,10 +4553,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请指定用于评估的数据文件，或设置留出比例后重新训练。</translation>
     </message>
     <message>
-        <source>Name one number of at least 0 for each of the {count} files.</source>
-        <translation>请为 {count} 个文件各给出一个不小于 0 的数。</translation>
-    </message>
-    <message>
         <source>Name the cause of a failure from any error output: tunesmith explain LOGFILE, or - for what comes in.</source>
         <translation>根据任意错误输出找出失败原因：tunesmith explain LOGFILE，用 - 表示读取标准输入。</translation>
     </message>
@@ -4783,6 +4775,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Profile</source>
         <translation>配置</translation>
+    </message>
+    <message>
+        <source>Prompt and response as plain text: {prompt} and {completion} are joined.</source>
+        <translation>提示词与回答（纯文本）：{prompt} 与 {completion} 直接拼接。</translation>
+    </message>
+    <message>
+        <source>Prompt and response: the column {prompt} asks, and {completion} answers.</source>
+        <translation>提示词与回答：列 {prompt} 为提问，{completion} 为回答。</translation>
     </message>
     <message>
         <source>PyTorch can&apos;t be imported in this version</source>
@@ -5572,7 +5572,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{path}: number formats are not read, so that 5% is read as 0.05.</source>
-        <translation>{path}：未读取数字格式，因此 5% 读作 0.05。</translation>
+        <translation>{path}：未读取单元格格式，因此 5% 读作 0.05。</translation>
     </message>
     <message>
         <source>{path}: rows behind the error are not counted. Rows before it: {number:,}.</source>
@@ -6821,12 +6821,8 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>对话模板</translation>
     </message>
     <message>
-        <source>Chats: the column {conversations} holds messages with &quot;from&quot; and &quot;value&quot;.</source>
-        <translation>对话：列 {conversations} 包含带有“from”和“value”的消息。</translation>
-    </message>
-    <message>
         <source>Check config.json and the weights of the base model, or set the number format to float32.</source>
-        <translation>请检查基础模型的 config.json 和权重，或把数字格式设为 float32。</translation>
+        <translation>请检查基础模型的 config.json 和权重，或把数值格式设为 float32。</translation>
     </message>
     <message>
         <source>Check the numbers in config.json, choose float32 as number format, or download the model again.</source>
@@ -7043,10 +7039,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>安装 lm-evaluation-harness，供 `tunesmith evaluate RUN --harness TASKS` 使用。
 
 它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
-    </message>
-    <message>
-        <source>Instructions: the column {instruction} asks, and {output} answers.</source>
-        <translation>指令：列 {instruction} 为提问，{output} 为回答。</translation>
     </message>
     <message>
         <source>It has learned what answers look like, not what they say. What follows from no training row can&apos;t be learned from them: look at the rows, add more of them, or train a larger model.</source>
@@ -7313,10 +7305,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>偏好数据对：{num} 条，保存在 {path}</translation>
     </message>
     <message>
-        <source>Prompts and completions: {prompt} and {completion} are joined as plain text.</source>
-        <translation>提示词与补全：{prompt} 与 {completion} 作为纯文本拼接。</translation>
-    </message>
-    <message>
         <source>Prompts and responses are trained as chats, by the chat template of the model.</source>
         <translation>提示词和回答按模型的对话模板作为对话训练。</translation>
     </message>
@@ -7331,10 +7319,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>QLoRA needs a GPU.</source>
         <translation>QLoRA 需要 GPU。</translation>
-    </message>
-    <message>
-        <source>Questions and answers: the column {prompt} asks, and {completion} answers.</source>
-        <translation>问答：列 {prompt} 为提问，{completion} 为回答。</translation>
     </message>
     <message>
         <source>Questions that another row answers differently</source>
@@ -7769,6 +7753,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>要查看词元，请指定模型：--model MODEL</translation>
     </message>
     <message>
+        <source>To see what can be written here: {command} --help</source>
+        <translation>查看可用的写法：{command} --help</translation>
+    </message>
+    <message>
         <source>Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.</source>
         <translation>词元：列 {input_ids} 包含词元编号，将原样使用。</translation>
     </message>
@@ -7859,6 +7847,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Write into the spec: {field}, for example {value}</source>
         <translation>请在配置文件中填写 {field}，例如 {value}</translation>
+    </message>
+    <message>
+        <source>Write it like this: {example}. All options: {command} --help</source>
+        <translation>请这样写：{example}。全部选项：{command} --help</translation>
     </message>
     <message>
         <source>Write it without a repetition inside a repetition, such as (a+)+.</source>
@@ -8690,7 +8682,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>number format of a GGUF file</source>
-        <translation>GGUF 文件的数字格式</translation>
+        <translation>GGUF 文件的数值格式</translation>
     </message>
     <message>
         <source>number of rows for evaluation instead</source>
@@ -9781,6 +9773,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name} 的值必须是词元编号</translation>
     </message>
     <message>
+        <source>{name} needs a number of at least 0 for each file. Files: {count}. Numbers: {given}.</source>
+        <translation>{name} 需要为每个文件指定一个不小于 0 的数。文件数：{count}。已指定：{given} 个。</translation>
+    </message>
+    <message>
         <source>{name} sees no GPU: /dev/dxg is missing.</source>
         <translation>{name} 看不到显卡：缺少 /dev/dxg。</translation>
     </message>
@@ -9927,6 +9923,26 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{path} already exists.</source>
         <translation>{path} 已存在。</translation>
+    </message>
+    <message>
+        <source>Chat (ShareGPT): the column {conversations} holds messages with &quot;from&quot; and &quot;value&quot;.</source>
+        <translation>对话（ShareGPT）：列 {conversations} 包含带有“from”和“value”的消息。</translation>
+    </message>
+    <message>
+        <source>Chat: the column {messages} holds the messages of each.</source>
+        <translation>对话：列 {messages} 保存每段对话的消息。</translation>
+    </message>
+    <message>
+        <source>Choose a name such as {name}.</source>
+        <translation>请使用 {name} 这样的文件名。</translation>
+    </message>
+    <message>
+        <source>For example: {name} {numbers}</source>
+        <translation>例如：{name} {numbers}</translation>
+    </message>
+    <message>
+        <source>Instruction and response (Alpaca): the column {instruction} asks, and {output} answers.</source>
+        <translation>指令与回答（Alpaca）：列 {instruction} 为提问，{output} 为回答。</translation>
     </message>
     <message>
         <source>Show the settings, or change them with NAME=VALUE.
@@ -10362,7 +10378,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>{speed:.0f} tokens/s</source>
-        <translation>{speed:.0f} token/秒</translation>
+        <translation>{speed:.0f} 词元/秒</translation>
     </message>
     <message>
         <source>{step} Then start Tunesmith again. It continues where it stopped.</source>

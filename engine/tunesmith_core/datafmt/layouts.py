@@ -283,14 +283,15 @@ def recognition(layout: Layout, rows: Iterable[Mapping[str, Any]] = ()) -> Messa
 
 
 def _shape(name: str, columns: Mapping[str, str]) -> Message:
+    """Say which column holds what, beginning with the name of the format that `CHOICE_WORDS` has."""
     if name == PREFERENCE:
         return Message("Preference pairs: the column {chosen} is trained, {rejected} is not.", **columns)
     if name == TOKENS:
         return Message("Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.", **columns)
     if name == "messages":
-        return Message("Chats: the column {messages} holds the messages of each.", **columns)
+        return Message("Chat: the column {messages} holds the messages of each.", **columns)
     if name == "sharegpt":
-        return Message('Chats: the column {conversations} holds messages with "from" and "value".', **columns)
+        return Message('Chat (ShareGPT): the column {conversations} holds messages with "from" and "value".', **columns)
     if name == MULTIPLE_CHOICE:
         options = [column for role, column in columns.items() if role not in ("question", "answer")]
         return Message(
@@ -299,9 +300,9 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
             options=joined(options, LISTED),
         )
     if name == "alpaca":
-        return Message("Instructions: the column {instruction} asks, and {output} answers.", **columns)
+        return Message("Instruction and response (Alpaca): the column {instruction} asks, and {output} answers.", **columns)
     if name == RAW:
-        return Message("Prompts and completions: {prompt} and {completion} are joined as plain text.", **columns)
+        return Message("Prompt and response as plain text: {prompt} and {completion} are joined.", **columns)
     if name == "text":
         return Message("Plain text: the column {text} is learned whole.", **columns)
-    return Message("Questions and answers: the column {prompt} asks, and {completion} answers.", **columns)
+    return Message("Prompt and response: the column {prompt} asks, and {completion} answers.", **columns)

@@ -108,7 +108,7 @@ def do(kind: Kind, spec: Any, say: Callable[[Any], None], *, as_json: bool) -> A
     Raises:
         TunesmithError: of an operation that failed.
     """
-    progress = terminal.Progress()
+    progress = terminal.Progress(to_error=True)
     try:
         outcome = conduct(kind, spec, on_event=terminal.say_event if as_json else progress.show)
     finally:

@@ -35,8 +35,15 @@ def mix_data(host: Host, spec: MixDataSpec) -> dict[str, Any]:  # Any: JSON valu
         is_nothing = values is spec.weights and not sum(values)
         is_number = all(isfinite(each) and each >= 0 for each in values)
         if values and (len(values) != len(sources) or is_nothing or not is_number):
-            words = Message("Name one number of at least 0 for each of the {count} files.", count=len(sources))
-            raise TunesmithError("usage", words)
+            name = "--weights" if values is spec.weights else "--caps"
+            raise TunesmithError(
+                "usage",
+                "{name} needs a number of at least 0 for each file. Files: {count}. Numbers: {given}.",
+                hint=Message("For example: {name} {numbers}", name=name, numbers=" ".join("1" * len(sources))),
+                name=name,
+                count=len(sources),
+                given=len(values),
+            )
     counts: Counter[str] = Counter()
 
     def rows_of(source: SourceSpec) -> Iterator[Row]:

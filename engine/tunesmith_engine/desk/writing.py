@@ -171,7 +171,12 @@ def kind_of(target: Path) -> str:
     """Return what a file to be written is, by its name. Raises UserError `usage`."""
     kind = target.suffix.lower()
     if kind not in KINDS:
-        raise TunesmithError("usage", "The name of {path} must end in .jsonl, .csv or .parquet.", path=target)
+        raise TunesmithError(
+            "usage",
+            "The name of {path} must end in .jsonl, .csv or .parquet.",
+            hint=Message("Choose a name such as {name}.", name=f"{target.stem}.csv"),
+            path=target,
+        )
     return kind
 
 

@@ -73,7 +73,7 @@ def test_sound_rows_have_no_problem(tmp_path: Path) -> None:
     answer = check(tmp_path, spec_of(path))
     assert (answer["problems"], answer["num_rows"], answer["num_good_rows"]) == ([], 1000, 1000)
     assert answer["num_problem_rows"] == 0
-    assert answer["reasons"][str(path)] == 'Chats: the column "messages" holds the messages of each.'
+    assert answer["reasons"][str(path)] == 'Chat: the column "messages" holds the messages of each.'
     assert list(answer["languages"]) == ["en"]
     events = [event.data for event in read_journal(tmp_path / "operation" / "events.jsonl") if event.type == "progress"]
     assert events[-1]["done_bytes"] == events[-1]["total_bytes"] == path.stat().st_size

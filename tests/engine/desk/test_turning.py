@@ -107,7 +107,7 @@ def test_a_mixture_has_the_weights_caps_and_the_order_of_its_seed(tmp_path: Path
     assert mix(tmp_path, one, two, weights=[3.0, 1.0], seed=4)[1] != rows
     answer, _ = mix(tmp_path, one, two, weights=[1.0, 1.0], caps=[0, 10], count=0)
     assert [each["num_rows"] for each in answer["sources"]] == [10, 10]
-    with pytest.raises(UserError, match="each of the 2 files"):
+    with pytest.raises(UserError, match=r"for each file. Files: 2. Numbers: 1."):
         mix(tmp_path, one, two, weights=[1.0])
 
 
