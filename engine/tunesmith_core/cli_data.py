@@ -244,7 +244,7 @@ def _show_rows(sources: list[SourceSpec], arguments: Namespace) -> int:
             for column, value in row.items():
                 words = spoken(value, column=column)
                 terminal.say(words if is_chat(value, column) else f"{column}: {words}")
-    for note in (*filter(None, reasons), *(each for head in found.values() for each in head.get("notes", ()))):
+    for note in (*filter(None, reasons), *(each for head in found.values() for each in head.get("notes", {}).values())):
         terminal.note(note)
     terminal.note(Message("To see them as tokens, name a model: --model MODEL"))
     return EXIT_DONE
@@ -350,7 +350,8 @@ def _tell_written(answer: dict[str, Any], as_json: bool) -> int:  # Any: JSON va
     if number := answer.get("num_unanswered_left_out"):
         terminal.note(Message("Rows without an answer were left out: {number:,}", number=number))
     if number := answer.get("num_unanswered_kept"):
-        terminal.note(Message("Rows without an answer were kept: {number:,}. A run can't train on them.", number=number))
+        words = Message("Rows without an answer were kept: {number:,}. A run can't train on them.", number=number)
+        terminal.note(words)
     if number := answer.get("num_left_out_rows"):
         terminal.note(Message("Rows whose label is false were left out: {number:,}", number=number))
     if answer.get("are_chats"):

@@ -73,4 +73,5 @@ class Parser(argparse.ArgumentParser):
         formatter = self._get_formatter()
         formatter.add_usage(None, needed, [], prefix="")
         example = " ".join(formatter.format_help().split())
-        return Message("Write it like this: {example}. All options: {command} --help", example=example, command=self.prog)
+        words = {"example": example, "command": self.prog}
+        return Message("Write it like this: {example}. All options: {command} --help", **words)

@@ -185,11 +185,17 @@ CODES: dict[str, ErrorCode] = {
         "another kind.",
         "Choose the part that is to be read, or put the rows into one file.",
     ),
+    "dataset-titles-unread": ErrorCode(
+        USER,
+        "Lines above the heading are not read",
+        "Above the row that names the columns, the sheet has lines of a single cell, which are taken for a title.",
+        "Delete these lines, or put the row that names the columns above them if they are data.",
+    ),
     "dataset-percentages-unknown": ErrorCode(
         USER,
-        "Percentages are read as fractions",
+        "Percentages and amounts are read as bare numbers",
         "How numbers are shown can't be read from this workbook, so 5% becomes 0.05.",
-        "Save the workbook as .xlsx to keep percentages as they are shown.",
+        "Save the workbook as .xlsx to keep percentages and currencies as they are shown.",
     ),
     "dataset-rows-left-out": ErrorCode(
         USER,

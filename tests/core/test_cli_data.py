@@ -397,7 +397,8 @@ def test_show_asks_the_engine_for_rows_of_a_workbook(fake_engine: Script, tmp_pa
     assert "rows.ods: no workbook." in err
     fake_engine({"workbook-head": {"problem": None, "rows": [{"q": "Hi", "a": 3}]}})
     assert said("show", str(path))[:2] == (0, "--- row 1\nq: Hi\na: 3\n")
-    answer = {"problem": None, "rows": [{"q": "Hi"}], "sheet": "Data", "notes": ["5% is read as 0.05."]}
+    notes = {"dataset-percentages-unknown": "5% is read as 0.05."}
+    answer = {"problem": None, "rows": [{"q": "Hi"}], "sheet": "Data", "notes": notes}
     fake_engine({"workbook-head": answer})
     code, out, err = said("show", str(path))
     assert (code, out) == (0, f'{path}: sheet "Data"\n--- row 1\nq: Hi\n')

@@ -116,7 +116,7 @@ def test_rows_whose_answer_is_cut_off_are_dropped_and_counted(
     ("rows", "changes", "code", "said"),
     [
         ([{"prompt": "x" * 200, "completion": "a"}], {}, "no-trained-tokens", "no row has a token to learn"),
-        ([{"text": "x" * 200}], {"overlong": "skip"}, "dataset-empty", "every row is longer than the context length of"),
+        ([{"text": "x" * 200}], {"overlong": "skip"}, "dataset-empty", "every row is longer than the context length"),
         ([], {}, "dataset-empty", "empty"),
         ([{"text": "a"}, "bad"], {}, "dataset-parse-error", "line 2, column 1"),
         ([{"text": "a"}, {"body": "b"}], {}, "dataset-column-missing", 'line 2: the row has no column "text"'),

@@ -62,7 +62,7 @@ def test_percentages_are_read_as_they_are_shown_and_other_formats_as_numbers(tmp
     path = write_workbook(tmp_path / "a.xlsx", sheets)
     source = Source(SourceSpec(path=str(path), sheet="Data"), False)
     read = [row["share"] for _, row in source.rows()]
-    assert read == ["5%", "12.5%", "15%", "-100%", "0.05", "1234.5", "0.25", "0.5", "0.5", "5%"]
+    assert read == ["5%", "12.5%", "15%", "-100%", "0.05", "1,234.50 €", "0.25", "0.5", "0.5", "5%"]
     assert "dataset-percentages-unknown" not in source.notes
 
 
@@ -87,17 +87,41 @@ def test_percentages_of_an_open_document_are_read_as_they_are_shown(tmp_path: Pa
         ("", cell("string", "name") + cell("string", "share") + cell("string", "other")),
         ('table:number-rows-repeated="2"', cell("string", "a") + share + number),
         ("", cell("percentage", "1", 'table:number-columns-repeated="2"') + cell("currency", "3.5")),
+        ("", cell("currency", "3.5", 'office:currency="EUR"') + cell("float", "3.5")),
     ]
     written = "".join(f"<table:table-row {more}>{cells}</table:table-row>" for more, cells in rows)
     before = f'<table:table table:name="Before"><table:table-row>{share * 3}</table:table-row></table:table>'
     path = write_open_document(tmp_path / "a.ods", f'{before}<table:table table:name="A">{written}</table:table>')
     source = Source(SourceSpec(path=str(path), sheet="A"), False)
     assert [list(row.values()) for _, row in source.rows()] == [
-        ["a", "5%", "0.05"], ["a", "5%", "0.05"], ["100%", "100%", "3.5"]
+        ["a", "5%", "0.05"], ["a", "5%", "0.05"], ["100%", "100%", "3.5"], ["3.5 EUR", "3.5", ""]
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "is_told"), [(0.05, True), (5, False)])
+@pytest.mark.parametrize(
+    ("code", "value", "shown"),
+    [
+        ('"€" #,##0.00', 12.5, "€ 12.50"),
+        ('"€" #,##0.00', -1234.5, "-€ 1,234.50"),
+        ('[$€-407] #,##0.00;[Red]-[$€-407] #,##0.00', 12.5, "€ 12.50"),
+        ('#,##0.00\\ [$kr-41D]', 12.5, "12.50 kr"),
+        ("[$EUR] 0", 13, "EUR 13"),
+        ('_("$"* #,##0.00_)', 12.5, "$12.50"),
+        ("£0.0", 12.5, "£12.5"),
+        # No amounts, or more than an amount.
+        ('0.00" kg"', 12.5, "12.5"),
+        ("[$-409]0.00", 12.5, "12.5"),
+        ('#,##0, "€"', 1500.5, "1500.5"),
+        ('"€" # ?/?', 12.5, "12.5"),
+    ],
+)
+def test_amounts_are_read_with_their_currency(tmp_path: Path, code: str, value: float, shown: str) -> None:
+    path = write_workbook(tmp_path / "a.xlsx", {"A": [["item", "price"], ["tea", Shown(value, code)]]})
+    source = Source(SourceSpec(path=str(path)), False)
+    assert [row["price"] for _, row in source.rows()] == [shown]
+
+
+@pytest.mark.parametrize(("value", "is_told"), [(0.05, True), (12.5, True), (5, False)])
 def test_that_percentages_can_not_be_told_is_said_where_it_matters(
     value: float, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +129,7 @@ def test_that_percentages_can_not_be_told_is_said_where_it_matters(
     path = write_workbook(tmp_path / "a.xlsx", {"A": [["text", "share"], ["one", 1], ["two", Shown(value, 9)]]})
     source = Source(SourceSpec(path=str(path)), False)
     assert [row["share"] for _, row in source.rows()] == ["1", str(value)]
-    said = f"{path}: number formats are not read, so that 5% is read as 0.05."
+    said = f"{path}: number formats are not read, so that 5% is read as 0.05 and €12.50 as 12.5."
     assert source.notes.get("dataset-percentages-unknown") == (said if is_told else None)
 
 
@@ -138,8 +162,10 @@ def test_the_sheet_of_a_workbook_in_an_archive_is_told_and_can_be_chosen(tmp_pat
     for chosen, read, other in (("", "Data", "More"), ("More", "More", "Data")):
         source = Source(SourceSpec(path=str(tmp_path / "a.zip"), sheet=chosen), False)
         assert [row for _, row in source.rows()] == [{"text": f"Of {read}."}]
-        said = source.notes["dataset-parts-unread"]
-        assert said.endswith(f'a.xlsx: the sheet "{read}" is read. These are not: "{other}".')
+        said = source.notes.get("dataset-parts-unread", "")
+        # Whoever named it knows.
+        words = f'a.xlsx: the sheet "{read}" is read. These are not: "{other}".'
+        assert said.endswith(words) if not chosen else said == ""
 
 
 def test_a_run_reads_the_sheet_that_the_window_proposes(tmp_path: Path, home: Path) -> None:

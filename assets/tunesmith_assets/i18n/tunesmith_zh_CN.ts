@@ -4233,16 +4233,8 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请在模型站的账号设置中创建新令牌并输入，或移除旧令牌。</translation>
     </message>
     <message>
-        <source>Percentages are read as fractions</source>
-        <translation>百分比按小数读取</translation>
-    </message>
-    <message>
         <source>How numbers are shown can&apos;t be read from this workbook, so 5% becomes 0.05.</source>
         <translation>无法从该工作簿读取数字的显示格式，因此 5% 会变成 0.05。</translation>
-    </message>
-    <message>
-        <source>Save the workbook as .xlsx to keep percentages as they are shown.</source>
-        <translation>请把工作簿另存为 .xlsx，百分比就会按显示的样子读取。</translation>
     </message>
     <message>
         <source>The run has not saved a model yet</source>
@@ -5571,10 +5563,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path}：没有足够长的段落可供提问。</translation>
     </message>
     <message>
-        <source>{path}: number formats are not read, so that 5% is read as 0.05.</source>
-        <translation>{path}：未读取单元格格式，因此 5% 读作 0.05。</translation>
-    </message>
-    <message>
         <source>{path}: rows behind the error are not counted. Rows before it: {number:,}.</source>
         <translation>{path}：出错位置之后的行未统计，之前有 {number:,} 行。</translation>
     </message>
@@ -6563,6 +6551,26 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Choose the chat template &quot;plain&quot;, which any model takes, or a model of that family.</source>
         <translation>请选择任何模型都适用的对话模板“plain”，或选择该系列的模型。</translation>
+    </message>
+    <message>
+        <source>Lines above the heading are not read</source>
+        <translation>未读取标题行上方的行</translation>
+    </message>
+    <message>
+        <source>Above the row that names the columns, the sheet has lines of a single cell, which are taken for a title.</source>
+        <translation>在列名所在行的上方，工作表有只含一个单元格的行，这些行被视为标题。</translation>
+    </message>
+    <message>
+        <source>Delete these lines, or put the row that names the columns above them if they are data.</source>
+        <translation>请删除这些行；如果它们是数据，请把列名所在行移到它们上方。</translation>
+    </message>
+    <message>
+        <source>Percentages and amounts are read as bare numbers</source>
+        <translation>百分比和金额读作普通数字</translation>
+    </message>
+    <message>
+        <source>Save the workbook as .xlsx to keep percentages and currencies as they are shown.</source>
+        <translation>将工作簿另存为 .xlsx，即可按显示的样子保留百分比和货币。</translation>
     </message>
     <message>
         <source>Texts are split at the context length</source>
@@ -10253,6 +10261,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{path}: no row has a token to learn within {limit} tokens. Rows: {num_rows:,}.</source>
         <translation>{path}：没有一行在前 {limit} 个词元内含有可学习的词元。共 {num_rows:,} 行。</translation>
+    </message>
+    <message>
+        <source>{path}: number formats are not read, so that 5% is read as 0.05 and €12.50 as 12.5.</source>
+        <translation>{path}：未读取单元格格式，因此 5% 读作 0.05，€12.50 读作 12.5。</translation>
     </message>
     <message>
         <source>{path}: the PDF is encrypted.</source>

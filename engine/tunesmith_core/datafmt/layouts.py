@@ -300,7 +300,9 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
             options=joined(options, LISTED),
         )
     if name == "alpaca":
-        return Message("Instruction and response (Alpaca): the column {instruction} asks, and {output} answers.", **columns)
+        return Message(
+            "Instruction and response (Alpaca): the column {instruction} asks, and {output} answers.", **columns
+        )
     if name == RAW:
         return Message("Prompt and response as plain text: {prompt} and {completion} are joined.", **columns)
     if name == "text":

@@ -36,7 +36,7 @@ class _Head:
             "longest_row_bytes": self.longest_row_bytes,
             "sheet": self.source.sheet,
             "sheets": self.source.sheets,
-            "notes": list(self.source.notes.values()),
+            "notes": self.source.notes,
             "problem": self.error.to_dict() if self.error else None,
         }
 

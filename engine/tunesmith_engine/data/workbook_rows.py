@@ -17,9 +17,9 @@ from tunesmith_core.datafmt.json_rows import BadRow
 from tunesmith_core.datafmt.reading import header_names, header_problem
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.messages import Message, joined, phrase
+from tunesmith_core.messages import Message, phrase
 from tunesmith_engine.data.members import path_of
-from tunesmith_engine.data.percent_cells import PercentCells
+from tunesmith_engine.data.percent_cells import PercentCells, Shown
 
 MOST_TITLES = 3
 """Rows of one cell that may stand above a heading; more of them are rows."""
@@ -71,8 +71,21 @@ class WorkbookRows:
             self._take(book, sheet or next(recognized, next(iter(self.sheets), "")))
         except (CalamineError, OSError, ValueError) as error:
             raise _refusal(path, error) from error
-        if unread := self._unread():
-            self.notes["dataset-parts-unread"] = joined(unread)
+        # Whoever named a sheet knows that the others are not read.
+        unread = [] if sheet else [name for name in self.sheets if name != self.sheet]
+        if unread:
+            self.notes["dataset-parts-unread"] = Message(
+                '{path}: the sheet "{sheet}" is read. These are not: {names}.',
+                path=path,
+                sheet=self.sheet,
+                names=", ".join(f'"{name}"' for name in unread),
+            )
+        if self.titles:
+            self.notes["dataset-titles-unread"] = Message(
+                "{path}: lines above the heading of the sheet are not read: {lines}.",
+                path=path,
+                lines=", ".join(f'"{title[:MAX_NAME]}"' for title in self.titles),
+            )
 
     def _take(self, book: CalamineWorkbook, sheet: str) -> None:
         """Begin with the rows of a sheet, "" for none."""
@@ -110,28 +123,6 @@ class WorkbookRows:
         if not num_rows:
             raise TunesmithError("dataset-empty", "{path}: the file has no rows.", path=self._path)
 
-    def _unread(self) -> list[Message]:
-        """Return sentences about the parts that are not read."""
-        said = []
-        if unread := [name for name in self.sheets if name != self.sheet]:
-            names = ", ".join(f'"{name}"' for name in unread)
-            said.append(
-                Message(
-                    '{path}: the sheet "{sheet}" is read. These are not: {names}.',
-                    path=self._path,
-                    sheet=self.sheet,
-                    names=names,
-                )
-            )
-        if self.titles:
-            lines = ", ".join(f'"{title[:MAX_NAME]}"' for title in self.titles)
-            said.append(
-                Message(
-                    "{path}: lines above the heading of the sheet are not read: {lines}.", path=self._path, lines=lines
-                )
-            )
-        return said
-
     def _below_titles(self) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
         """Return the titles of the sheet, which are single cells above a row with several, and the rows below them."""
         rows, above = self._filled(), []
@@ -150,10 +141,11 @@ class WorkbookRows:
         percentages = PercentCells(path_of(self._path), self._kind, self.sheet)
         for row, cells in enumerate(self._sheet.to_python(skip_empty_area=True), start=first_row):
             shown = percentages.of_row(row)
-            values = [_text(cell, column in shown) for column, cell in enumerate(cells, start=first_column)]
+            values = [_text(cell, shown.get(column)) for column, cell in enumerate(cells, start=first_column)]
             if not percentages.is_known and any(map(_is_fraction, cells)):
                 self.notes["dataset-percentages-unknown"] = Message(
-                    "{path}: number formats are not read, so that 5% is read as 0.05.", path=self._path
+                    "{path}: number formats are not read, so that 5% is read as 0.05 and €12.50 as 12.5.",
+                    path=self._path,
                 )
             if any(values):
                 yield row + 1, values
@@ -192,21 +184,32 @@ def _refusal(path: DataFile, error: Exception) -> TunesmithError:
 
 
 def _is_fraction(cell: object) -> bool:
-    return isinstance(cell, float) and 0 < abs(cell) < 1
+    return isinstance(cell, float) and not cell.is_integer()
 
 
-def _text(cell: Any, is_percentage: bool) -> str:  # Any: what calamine makes of a cell
-    """Return a cell as text: whole numbers without a fraction, percentages as "12.5%", dates as ISO 8601 has them.
+def _text(cell: Any, shown: Shown | None) -> str:  # Any: what calamine makes of a cell
+    """Return a cell as text: whole numbers without a fraction, percentages as "12.5%", amounts of money with their
+    currency, dates as ISO 8601 has them.
 
-    Other number formats say nothing new: an amount of money and a number with separators are the number.
+    Other number formats say nothing new: a number with separators is the number.
     """
     if isinstance(cell, float):
-        return f"{_number(100 * cell)}%" if is_percentage else _number(cell)
+        if shown is None:
+            return _number(cell)
+        return f"{_number(100 * cell)}%" if shown.is_percentage else _amount(cell, shown)
     if isinstance(cell, bool):
         return str(cell).upper()
     if isinstance(cell, datetime.date | datetime.time):
         return cell.isoformat()
     return str(cell)
+
+
+def _amount(value: float, shown: Shown) -> str:
+    if shown.decimals is None:
+        number = _number(abs(value))
+    else:
+        number = format(abs(value), f"{',' if shown.has_groups else ''}.{shown.decimals}f")
+    return f"{'-' if value < 0 else ''}{shown.before}{number}{shown.after}"
 
 
 def _number(value: float) -> str:

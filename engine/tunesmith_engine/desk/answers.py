@@ -62,7 +62,8 @@ def answer_problem(hashes: array[int]) -> AnswerProblem | None:
         if num_least >= RARE_SHARE * num_most:
             return None
         message = Message(
-            "There are {number} different answers. Rows with the rarest: {least:,}. Rows with the most frequent: {most:,}.",
+            "There are {number} different answers. Rows with the rarest: {least:,}. "
+            "Rows with the most frequent: {most:,}.",
             number=len(different),
             least=num_least,
             most=num_most,

@@ -438,7 +438,8 @@ class Check:
             self._problems.add("unwritable", self._found(self._lengths.problem_row, self._lengths.problem.message))
             self._unusable, self._num_unrendered = [range(self._num_rows)], 0
         if self._lengths.num_unmeasured:
-            self._notes.append(Message("Long rows that were not measured: {number:,}.", number=self._lengths.num_unmeasured))
+            num = self._lengths.num_unmeasured
+            self._notes.append(Message("Long rows that were not measured: {number:,}.", number=num))
 
     def answer(self) -> dict[str, Any]:  # Any: JSON values
         """Return everything as JSON values, without the hash."""

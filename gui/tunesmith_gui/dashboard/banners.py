@@ -191,7 +191,7 @@ def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) ->
         actions.insert(0, (core_text(ACTIONS[RAISE_CONTEXT].label), partial(ask, f"fix:{RAISE_CONTEXT}")))
         title = translate("Dashboard", "Finished, but most answers were cut before their end")
     tone: Tone = "warn" if model.lost_ends or verdict.outcome in DISAPPOINTING else "ok"
-    text = "\n".join([outcome_text(model, verdict, folder), *_data_notes(model)])
+    text = "\n\n".join([outcome_text(model, verdict, folder), *_data_notes(model)])
     return Banner(tone, title, text, actions=tuple(actions), parent=parent)
 
 
@@ -222,4 +222,4 @@ def _stopped(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
         (translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),
         (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
     )
-    return Banner("neutral", title, "\n".join([text, *_data_notes(model)]), actions=actions, parent=parent)
+    return Banner("neutral", title, "\n\n".join([text, *_data_notes(model)]), actions=actions, parent=parent)

@@ -17,7 +17,7 @@ from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.column_question import ColumnQuestion, asks_for_columns
-from tunesmith_gui.widgets.data_words import facts_words, reason_words
+from tunesmith_gui.widgets.data_words import facts_words, notes_words, reason_words
 from tunesmith_gui.widgets.error_banner import error_banner, error_words
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.page_header import PageHeader
@@ -117,6 +117,7 @@ class FileSummary(QWidget):
         self.sheets.show_data(data)
         unread = data.error is not None and not data.head
         why = "" if is_question or unread else reason_words(data, source)
+        why = "\n".join(filter(None, (why, notes_words(data))))
         self.reason.setText(why)
         self.reason.setVisible(bool(why))
         self.map.setVisible(bool(data.sniffed and data.sniffed.columns) and not is_question)

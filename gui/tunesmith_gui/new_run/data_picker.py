@@ -18,7 +18,7 @@ from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.column_question import ColumnQuestion, asks_for_columns
-from tunesmith_gui.widgets.data_words import data_kinds, facts_words
+from tunesmith_gui.widgets.data_words import data_kinds, facts_words, notes_words
 from tunesmith_gui.widgets.error_banner import Action, error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo, short_name
@@ -113,7 +113,8 @@ class DataPicker(Card):
             )
             self.facts.setText(words)
         elif sniffed is not None:
-            self.facts.setText(facts_words(data, spec, num_skipped, has_chat_template))
+            words = facts_words(data, spec, num_skipped, has_chat_template)
+            self.facts.setText("\n".join(filter(None, (words, notes_words(data)))))
         self.facts.setVisible(data is None or sniffed is not None)
         if data is not None and asks_for_columns(data):
             # Until the columns are chosen there is nothing to be seen but an error.

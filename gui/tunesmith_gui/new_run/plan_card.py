@@ -176,7 +176,7 @@ class PlanCard(Card):
             notes.append(self.tr("A rough estimate until data is chosen."))
         elif verdict == "unmeasured":
             notes.append(self.tr("Planned for examples as long as the whole context. Check the plan to measure yours."))
-        self.notes.setText("\n".join(notes))
+        self.notes.setText("\n\n".join(notes))
         self.notes.setVisible(bool(notes))
         self._show_hold_out(facts.hold_out_percent)
         self._show_rows(facts)

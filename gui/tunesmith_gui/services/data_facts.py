@@ -61,6 +61,7 @@ class DataFacts:
         num_rows: all of them, where somebody has counted.
         beginning: the first letters of a text file of which no row can be read.
         state: of the file on the disk, another one once it has changed.
+        notes: what a person should know of how a workbook or another file that the engine reads is read.
     """
 
     path: str
@@ -77,6 +78,7 @@ class DataFacts:
     num_rows: int | None = None
     beginning: str = ""
     state: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def look_at_data(data: DataSpec) -> DataFacts:
@@ -130,13 +132,14 @@ def _read_head(data: DataSpec) -> DataFacts:
     sniffed: datafmt.Sniffed | None = None
     head: tuple[Row, ...] = ()
     sheets: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     try:
         sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS, source.encoding, source.format, source.columns)
         if sniffed.kind not in datafmt.READ_BY_ENGINE:
             head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None, source.encoding))
         else:
             looked = look_at_workbook(path, sniffed, source)
-            sniffed, head, sheets = looked.sniffed, looked.rows, looked.sheets
+            sniffed, head, sheets, notes = looked.sniffed, looked.rows, looked.sheets, looked.notes
             source = replace(source, sheet=looked.sheet)
             if looked.error:
                 raise looked.error
@@ -149,10 +152,11 @@ def _read_head(data: DataSpec) -> DataFacts:
         helps = sniffed is not None and not by_engine and _skipping_helps(source)
         beginning = "" if sniffed else _beginning(path, source.encoding)
         facts = DataFacts(given, sniffed, head, error, helps, 0, 0, source.encoding, sheets, source.sheet)
-        return replace(facts, beginning=beginning)
+        return replace(facts, beginning=beginning, notes=notes)
     except OSError as error:
         return DataFacts(given, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
-    return DataFacts(given, sniffed, head, None, False, num_good, num_bad, source.encoding, sheets, source.sheet)
+    facts = DataFacts(given, sniffed, head, None, False, num_good, num_bad, source.encoding, sheets, source.sheet)
+    return replace(facts, notes=notes)
 
 
 def _beginning(path: Path, encoding: str) -> str:

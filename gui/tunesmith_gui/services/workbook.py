@@ -19,6 +19,8 @@ NUM_ROWS = 20
 NUM_KEPT = 4
 """Each change of the form asks again; starting the libraries takes a second or two."""
 
+UNREAD = "dataset-parts-unread"
+
 Answer = Mapping[str, Any]  # Any: JSON values
 _kept: dict[tuple[str | int, ...], Answer] = {}
 """The newest answers by path, time of the last change, what was said about the rows, and sheet."""
@@ -34,6 +36,7 @@ class Looked:
         sheets: names of a workbook's sheets.
         sheet: the one that was read; "" for the first.
         error: what is wrong with that sheet, when others may be right.
+        notes: what a person should know of how it is read.
     """
 
     sniffed: datafmt.Sniffed
@@ -41,6 +44,7 @@ class Looked:
     sheets: tuple[str, ...] = ()
     sheet: str = ""
     error: TunesmithError | None = None
+    notes: tuple[str, ...] = ()
 
 
 def look_at_workbook(path: Path, sniffed: datafmt.Sniffed, source: SourceSpec) -> Looked:
@@ -74,7 +78,9 @@ def look_at_workbook(path: Path, sniffed: datafmt.Sniffed, source: SourceSpec) -
     )
     is_first = not source.sheet and found["sheet"] == next(iter(sheets), "")
     error = TunesmithError.from_dict(found["problem"]) if found["problem"] else None
-    return Looked(told, tuple(rows), sheets, "" if is_first else found["sheet"], error)
+    # Which sheets are not read stands beside the choice of one.
+    notes = tuple(words for code, words in found["notes"].items() if code != UNREAD or len(sheets) < 2)
+    return Looked(told, tuple(rows), sheets, "" if is_first else found["sheet"], error, notes)
 
 
 def _head(path: Path, source: SourceSpec) -> Answer:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from tunesmith_core.datafmt import READ_BY_ENGINE, resolve_layout
 from tunesmith_core.datafmt.documents import MAX_PIECE
 from tunesmith_core.datafmt.encoding import UTF_8
@@ -48,6 +51,12 @@ def facts_words(data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_te
     if spec.encoding != UTF_8:
         parts.append(core_text(CHOICE_WORDS[spec.encoding]))
     return "  ·  ".join(filter(None, parts))
+
+
+def notes_words(data: DataFacts) -> str:
+    """What a person should know of how the file is read, a line each, without its folder; "" for nothing."""
+    folder = f"{Path(data.path).expanduser().parent}{os.sep}"
+    return "\n".join(core_text(each).replace(folder, "") for each in data.notes)
 
 
 def _unused(data: DataFacts, spec: SourceSpec) -> list[str]:

@@ -72,7 +72,7 @@ def test_a_split_with_nothing_to_hold_out_is_refused_and_leaves_no_file(tmp_path
     with pytest.raises(UserError, match="None can be held out, because all rows stay together"):
         split(tmp_path, path, percent=40.0)
     more = write_lines(tmp_path / "more.jsonl", [good(1), good(2)])
-    with pytest.raises(UserError, match="2 of 2 rows can't be held out. There are 2 groups"):
+    with pytest.raises(UserError, match=r"2 of 2 rows can't be held out\. There are 2 groups"):
         split(tmp_path, more, count=2)
     more.unlink()
     assert {each.name for each in tmp_path.iterdir()} == {"rows.jsonl", "operation"}

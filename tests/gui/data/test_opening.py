@@ -49,7 +49,8 @@ class TestSheets:
         def conduct(_kind: Kind, spec: HeadSpec) -> Outcome:
             sheet = spec.sheet or "Pairs"
             found = {"rows": rows[sheet], "num_rows": len(rows[sheet]), "longest_row_bytes": 30}
-            found |= {"sheet": sheet, "sheets": list(rows), "problem": None}
+            notes = {"dataset-parts-unread": "Others.", "dataset-titles-unread": f"{spec.path}: not read: <b>Title."}
+            found |= {"sheet": sheet, "sheets": list(rows), "problem": None, "notes": notes}
             return Outcome(OperationState.FINISHED, 0, found)
 
         monkeypatch.setattr(workbook, "conduct", conduct)
@@ -60,10 +61,13 @@ class TestSheets:
         assert (sheets.combo.currentText(), page.source.sheet) == ("Pairs", "Pairs")
         assert sheets.others.text() == "Not read: Odd"
         assert page.summary.facts.text().startswith("2 rows")
+        # Which sheets are not read is said beside the choice.
+        assert page.summary.reason.text().splitlines()[1:] == ["a.xlsx: not read: <b>Title."]
         sheets.combo.setCurrentIndex(0)
         sheets.combo.activated.emit(0)
         qtbot.waitUntil(lambda: page.summary.facts.text().startswith("1 row "), timeout=PATIENCE_MS)
         assert (sheets.combo.currentText(), page.source.sheet) == ("Odd", "Odd")
+        assert page.summary.reason.text().splitlines() == ["a.xlsx: not read: <b>Title."]
 
 
 class TestHome:

@@ -97,7 +97,7 @@ def test_files_beside_the_first_are_measured_too(tmp_path: Path, monkeypatch: py
         for number in range(NUM_MEASURED + 1)
     ]
     found = {"rows": [{"text": "b"}], "num_rows": 1, "longest_row_bytes": 13}
-    ended = Outcome(OperationState.FINISHED, 0, {**found, "sheet": "A", "sheets": ["A"], "problem": None})
+    ended = Outcome(OperationState.FINISHED, 0, {**found, "sheet": "A", "sheets": ["A"], "problem": None, "notes": {}})
     monkeypatch.setattr(workbook, "conduct", lambda _kind, _spec: ended)
     others = look_at_data(DataSpec(sources=sources)).others
     lengths = [other.sniffed.longest_row_bytes if other.sniffed else 0 for other in others]
