@@ -251,10 +251,11 @@ def test_get_and_its_plan(monkeypatch: pytest.MonkeyPatch, downloaded: Path, cap
 
     monkeypatch.setattr(hub, "get", get)
     assert cli.main(["models", "get", "org/name"]) == 0
-    out = capsys.readouterr().out
-    assert "0.5 KiB/s" in out
-    assert "left" in out
-    assert "The hub is busy. Trying again in 2 s." in out
+    captured = capsys.readouterr()
+    assert captured.out == f"{downloaded}\n"
+    assert "0.5 KiB/s" in captured.err
+    assert "left" in captured.err
+    assert "The hub is busy. Trying again in 2 s." in captured.err
     assert cli.main(["models", "get", "org/name", "--json"]) == 0
 
 

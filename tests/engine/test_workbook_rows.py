@@ -200,7 +200,7 @@ def test_lines_above_the_heading_are_no_rows_and_are_told(tmp_path: Path) -> Non
     read = list(source.rows())
     assert read[0] == (5, {"question": "Why?", "answer": "So it is."})
     assert len(read) == 2
-    said = source.notes["dataset-parts-unread"]
+    said = source.notes["dataset-titles-unread"]
     assert said.endswith('lines above the heading of the sheet are not read: "Questions of 2025", "by Ann".')
     single = write_workbook(tmp_path / "b.xlsx", {"A": [["text"], ["one"], ["two"]]})
     assert [row for _, row in rows_of(single)] == [{"text": "one"}, {"text": "two"}]

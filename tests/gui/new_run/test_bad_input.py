@@ -44,7 +44,7 @@ def head_answer(
 ) -> dict[str, Any]:
     """What the engine tells of the first rows of a workbook."""
     found = {"rows": rows, "num_rows": num_rows, "longest_row_bytes": 30}
-    return {**found, "sheet": sheet, "sheets": list(sheets), "problem": None}
+    return {**found, "sheet": sheet, "sheets": list(sheets), "problem": None, "notes": {}}
 
 
 def missing_folder(model: Path, data: Path) -> None:
