@@ -114,7 +114,7 @@ class DataPicker(Card):
             self.facts.setText(words)
         elif sniffed is not None:
             words = facts_words(data, spec, num_skipped, has_chat_template)
-            self.facts.setText("\n".join(filter(None, (words, notes_words(data)))))
+            self.facts.setText("\n\n".join(filter(None, (words, notes_words(data)))))
         self.facts.setVisible(data is None or sniffed is not None)
         if data is not None and asks_for_columns(data):
             # Until the columns are chosen there is nothing to be seen but an error.

@@ -193,7 +193,9 @@ class TestBadInput:
             sheet = spec.sheet or "Pairs"
             row = {"question": "Why?", "answer": "So."} if sheet == "Pairs" else {"a": "1", "b": "2", "c": "3"}
             num_rows = 30 if sheet == "Pairs" else 9
-            return Outcome(OperationState.FINISHED, 0, head_answer([row], num_rows, sheet, ["Odd", "Pairs"]))
+            answer = head_answer([row], num_rows, sheet, ["Odd", "Pairs"])
+            answer["notes"] = {"dataset-parts-unread": "Others.", "dataset-titles-unread": "A title is not read."}
+            return Outcome(OperationState.FINISHED, 0, answer)
 
         monkeypatch.setattr(workbook, "conduct", conduct)
         fill_in(qtbot, page, model, data)
@@ -202,6 +204,9 @@ class TestBadInput:
         assert sheets.isVisibleTo(page)
         assert (sheets.combo.currentText(), page.form.value("data.sources[0].sheet")) == ("Pairs", "Pairs")
         assert page.facts.num_rows == 30
+        # The choice of a sheet says which are not read.
+        assert page.data_picker.facts.text().endswith("\n\nA title is not read.")
+        assert "Others." not in page.data_picker.facts.text()
         page.form.set_value("evaluation.path", str(data))
         sheets.combo.setCurrentIndex(0)
         sheets.combo.activated.emit(0)

@@ -40,6 +40,14 @@ def test_least_memory_is_shown_where_a_run_takes_more(qtbot: QtBot) -> None:
     assert "Minimum memory" not in _words(qtbot, fused(), measured_bytes=1 << 30)
 
 
+def test_notices_stand_apart(qtbot: QtBot) -> None:
+    card = PlanCard()
+    qtbot.addWidget(card)
+    facts = PlanFacts(plan(make(), gpu(80), card=CARD), gpu(80))
+    card.show_plan(replace(facts, notes=("One.", "Two.")))
+    assert card.notes.text() == "One.\n\nTwo."
+
+
 def _tight() -> PlanFacts:
     """A plan with ways to make it fit, one of them with about as many words as they get."""
     estimate = plan(make({"schedule.micro_batch_size": 8, "adapter.dropout": 0.1}), gpu(12), card=CARD)
