@@ -80,6 +80,7 @@ class App(QObject):
     def shutdown(self) -> None:
         """Ends our threads; runs go on."""
         self.context.shutdown()
+        operations().shutdown()
         QThreadPool.globalInstance().waitForDone(5000)
 
     def report_error(self, error: BaseException) -> None:
