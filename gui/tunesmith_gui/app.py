@@ -122,10 +122,7 @@ class App(QObject):
             holding.ended.connect(self._on_hold_ended)
             return
         tr.install_language(self._language)
-        busy = old.pages.busy()
         self.window = self._make_window(old.pages.memories())
-        for key in busy:
-            self.window.pages.page(key)
         self.window.setGeometry(old.geometry())
         self.window.show_page("settings", "language")
         self.window.show()

@@ -77,11 +77,6 @@ class Page(QWidget):
         """Asks before the window is closed with something that is not saved; False keeps it open."""
         return True
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether it follows something to its end, so that the page in its place is to be built at once."""
-        return False
-
     def memory(self) -> object:
         """What a page that takes this one's place must know: the window is built again in another language.
 

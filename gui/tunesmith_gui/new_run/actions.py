@@ -93,11 +93,6 @@ class NewRunActions(QObject):
         self._take_memory(content)
         self._touched = True  # what lies on the drive is older
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a run is about to start, or the plan is checked."""
-        return self.download.spec is not None or self.doubts.live or self._check is not None
-
     def hand_over(self) -> RunSpec | None:
         """Leave what is under way to the page that takes this one's place; return the run that waits for its model."""
         spec = self.download.spec

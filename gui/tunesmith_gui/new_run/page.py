@@ -133,11 +133,6 @@ class NewRunPage(Page):
         """The form as it is, whether the list of all settings is open, and the run that waits for its model."""
         return self.actions_.draft(), self.settings_list.is_open, self.actions_.hand_over()
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a start or a check of the plan is under way."""
-        return self.actions_.is_busy
-
     def remember(self, memory: object) -> None:
         """Fills the form again."""
         assert isinstance(memory, tuple)

@@ -53,10 +53,6 @@ class PageStack(QStackedWidget):
         """Whether no page keeps the window open."""
         return all(page.may_close() for page in self._pages.values() if isinstance(page, Page))
 
-    def busy(self) -> list[str]:
-        """The keys of pages that follow something to its end."""
-        return [key for key, page in self._pages.items() if isinstance(page, Page) and page.is_busy]
-
     def memories(self) -> dict[str, object]:
         """What the pages want to know when the window is built again, by key."""
         built = {key: page.memory() for key, page in self._pages.items() if isinstance(page, Page)}
