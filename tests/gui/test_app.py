@@ -74,12 +74,16 @@ def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtB
     runs = app.context.runs
     runs.show(training())  # type: ignore[attr-defined]
     old = app.window
-    app.context.preferences.change(language="zh_CN")
+    old.show_page("runs")
+    # As the command line does it.
+    file = SettingsFile()
+    file.change(language="zh_CN")
+    file.save()
     qtbot.waitUntil(lambda: app.window is not old)
     settle()
     assert app.window is not old
     assert app.window.isVisible()
-    assert app.window.rail.buttons["settings"].isChecked()
+    assert app.window.rail.buttons["runs"].isChecked()
     assert app.window.rail.buttons["train"].words == "训练"
     assert app.window.rail.activity.words == "45%，support-01"
     assert app.context.runs is runs
