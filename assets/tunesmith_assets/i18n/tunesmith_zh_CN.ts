@@ -13400,6 +13400,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>报告</translation>
     </message>
     <message>
+        <source>Evidence</source>
+        <translation>依据</translation>
+    </message>
+    <message>
         <source>Save as HTML…</source>
         <translation>另存为 HTML…</translation>
     </message>
