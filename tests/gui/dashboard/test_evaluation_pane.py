@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
 from shiboken6 import delete
 
 from tests.gui.conftest import IdleTask
@@ -137,6 +138,19 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
     monkeypatch.setattr(operations(), "live", [])
     Task.made.clear()
     return Task.made
+
+
+def test_the_keyboard_stays_on_the_button_that_takes_the_place_of_evaluate(
+    page: DashboardPage, tasks: list[Task], qtbot: QtBot
+) -> None:
+    card = page.evaluation.measured
+    with qtbot.waitActive(page):
+        page.activateWindow()
+    card.evaluate.setFocus()
+    qtbot.keyClick(card.evaluate, Qt.Key.Key_Space)
+    assert page.focusWidget() is card.cancel
+    qtbot.keyClick(card.cancel, Qt.Key.Key_Space)
+    assert page.focusWidget() is card.evaluate
 
 
 def test_a_run_is_measured_with_a_button(page: DashboardPage, tasks: list[Task]) -> None:
