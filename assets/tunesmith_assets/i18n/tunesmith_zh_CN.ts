@@ -14081,8 +14081,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>负载</translation>
     </message>
     <message>
-        <source>This computer, no GPU</source>
-        <translation>这台电脑，无 GPU</translation>
+        <source>No GPU</source>
+        <translation>无 GPU</translation>
     </message>
     <message>
         <source>RAM</source>
@@ -17548,6 +17548,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Canceling…</source>
         <translation>正在取消…</translation>
+    </message>
+    <message>
+        <source>Starting…</source>
+        <translation>正在启动…</translation>
     </message>
 </context>
 <context>

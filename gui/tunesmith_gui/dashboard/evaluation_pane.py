@@ -100,7 +100,8 @@ class EvaluationPane(QWidget):
         for text in filter(None, (verdict.evidence, "" if is_told else verdict.advice)):
             card.body.addWidget(SafeLabel(core_text(text), wrap=True, selectable=True, parent=card))
         actions = next_actions(verdict, self.asked.emit)[MOST_NEXT_STEPS if is_told else 0 :]
-        actions.append((self.tr("Report"), lambda: self.asked.emit("report")))
+        if not is_told:
+            actions.append((self.tr("Report"), lambda: self.asked.emit("report")))
         actions.append((self.tr("Save as HTML…"), lambda: self.asked.emit("report_html")))
         actions.append((self.tr("Save as PDF…"), lambda: self.asked.emit("report_pdf")))
         card.body.addWidget(FlowRow([button(words, act, parent=card) for words, act in actions], card))
