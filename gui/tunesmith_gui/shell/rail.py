@@ -67,7 +67,8 @@ class RailButton(QPushButton):
 
     def _lines(self, room_px: int) -> list[str]:
         """The words in whole, as far as there are lines; what is left stands in the last one."""
-        lines, rest = [], self.words
+        lines: list[str] = []
+        rest = self.words
         while rest and len(lines) < _MOST_LINES - 1:
             layout = QTextLayout(f"  {rest}", self.font())
             layout.beginLayout()
