@@ -44,7 +44,7 @@ class ModelCard:
         expert_shapes: the same of experts and of what chooses among them; (number, rows, columns) where they are one.
         dtype: number format on disk, such as "bfloat16".
         licence: "" when unknown.
-        size_bytes: of the weight files.
+        size_bytes: of the folder, with what its links point to.
     """
 
     path: Path
@@ -105,7 +105,7 @@ def read_model_card(folder: Path) -> ModelCard:
         dtype=str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or "float32"),
         has_chat_template=model.has_chat_template,
         licence=_licence(folder) or FAMILY_LICENCES.get(model_type, ""),
-        size_bytes=sum(path.stat().st_size for path in folder.glob("*.safetensors")),
+        size_bytes=files.folder_bytes(folder, linked=True),
         linear_shapes={name: (shape[0], shape[1]) for name, shape in shapes.items() if is_linear(name, shape)},
         expert_shapes={name: shape for name, shape in shapes.items() if is_expert(name, shape)},
     )

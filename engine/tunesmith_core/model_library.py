@@ -41,7 +41,7 @@ class Shelved:
         path: a folder, or a GGUF file.
         name: for people; the hub id of one that comes from a hub.
         keeper: "tunesmith", "huggingface", "lm-studio" or "ollama".
-        size_bytes: on the disk.
+        size_bytes: of the folder, with what its links point to, or of the file.
         card: of a model that can be trained, else None.
         context_length: in tokens, 0 when unknown.
         problem: why it can't be trained, None when it can or is a GGUF file, which can be imported.
@@ -84,7 +84,7 @@ def shelved(folder: Path, keeper: str, name: str = "") -> Shelved:
     """Return what the library says about a model folder."""
     record = downloads.read_record(folder)
     name = name or (record.asked if record else folder.name)
-    size = files.folder_bytes(folder)
+    size = files.folder_bytes(folder, linked=True)
     try:
         card = read_model_card(folder)
         context = context_length(folder)
@@ -106,10 +106,7 @@ def _of_hub_cache(cache: Path) -> Iterator[Shelved]:
         if snapshots:
             newest = max(snapshots, key=lambda path: path.stat().st_mtime)
             name = repository.name.removeprefix("models--").replace("--", "/")
-            model = shelved(newest, "huggingface", name)
-            # The files are links to others beside.
-            size = sum(path.stat().st_size for path in newest.iterdir() if path.is_file())
-            yield dataclasses.replace(model, size_bytes=size)
+            yield shelved(newest, "huggingface", name)
 
 
 def _of_ollama(models: Path) -> Iterator[Shelved]:

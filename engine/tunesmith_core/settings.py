@@ -227,6 +227,16 @@ class SettingsFile:
         with self._memory:
             self.values = self._with_ours(merged)
 
+    def refresh(self) -> None:
+        """Take what others have written since the file was read; what was changed here stays, saved or not.
+
+        A file that can't be read in full changes nothing.
+        """
+        there = SettingsFile(self.path)
+        if there._found and there.problem is None:
+            with self._memory:
+                self._set(self._with_ours(there.values))
+
     def _set(self, values: Settings) -> None:
         self.values = values
         redact.note_passwords(values.proxy, values.package_index, values.pytorch_index, values.hub_endpoint)

@@ -193,6 +193,7 @@ class Library:
             self._forget(identifier)
             known, status, offset = None, RunStatus(), 0
         if known and size == offset:
+            self._measure(known)
             return
         spec, problem = run.examined(created)
         reader = JournalReader(run.journal_path, offset)
@@ -206,6 +207,13 @@ class Library:
             problem = problem or (error if error.code != "protocol-mismatch" else None)
         status.mark(run, problem or reader.damage())
         self._store_run(run, spec, status, created, reader.offset)
+
+    def _measure(self, known: RunSummary) -> None:
+        """Note the size of a run that wrote nothing into its journal: exports and answers come, checkpoints go."""
+        num_bytes = files.folder_bytes(known.run.path)
+        if num_bytes != known.size_bytes:
+            change = "UPDATE runs SET size_bytes = ? WHERE id = ?"
+            self._connection.execute(change, (num_bytes, _bound(known.run.id)))
 
     def _store_run(self, run: Run, spec: RunSpec | None, status: RunStatus, created: float, offset: int) -> None:
         model, data = (spec.model.path, spec.data.sources[0].path) if spec else ("", "")

@@ -131,11 +131,17 @@ def rows(number: int) -> Message:
 
 
 def size(num_bytes: float) -> str:
-    """Return any size for people, in the unit that suits it."""
-    for unit, name in ((GIB, "GiB"), (GIB >> 10, "MiB")):
-        if num_bytes >= unit:
-            return f"{num_bytes / unit:.1f} {name}"
-    return f"{num_bytes / (GIB >> 20):.1f} KiB"
+    """Return the size of a file or folder for people, in the unit that suits it."""
+    value, decimals, unit = scaled(num_bytes)
+    return f"{value:,.{decimals}f} {unit}"
+
+
+def scaled(num_bytes: float) -> tuple[float, int, str]:
+    """Return a size in the unit that people read it in, with how many decimals, here and in the window alike."""
+    for factor, decimals, unit in ((GIB, 1, "GiB"), (GIB >> 10, 0, "MiB"), (GIB >> 20, 0, "KiB")):
+        if num_bytes >= factor:
+            return num_bytes / factor, decimals, unit
+    return num_bytes, 0, "B"
 
 
 def gib(num_bytes: float) -> str:

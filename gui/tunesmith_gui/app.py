@@ -80,6 +80,7 @@ class App(QObject):
     def shutdown(self) -> None:
         """Ends our threads; runs go on."""
         self.context.shutdown()
+        operations().shutdown()
         QThreadPool.globalInstance().waitForDone(5000)
 
     def report_error(self, error: BaseException) -> None:
@@ -123,7 +124,8 @@ class App(QObject):
         tr.install_language(self._language)
         self.window = self._make_window(old.pages.memories())
         self.window.setGeometry(old.geometry())
-        self.window.show_page("settings", "language")
+        page = old.pages.current_key()  # where the command line changed it, any other than Settings
+        self.window.show_page(page, "language" if page == "settings" else None)
         self.window.show()
         old.closed.disconnect()
         old.close_without_asking()

@@ -108,7 +108,7 @@ def _core_literals() -> Iterator[str]:
     yield from sorted(templates(CORE) | templates(ENGINE) | templates(SETUP) | templates(PACKAGE, ERROR_PLACES))
     yield from (state.value for state in RunState)
     for kind in all_kinds().values():
-        yield from (kind.title, kind.help)
+        yield from (kind.title, kind.help, kind.cut_short)
     yield from SETUP_COMMANDS.values()
     for section in spec.SECTIONS:
         yield section.capitalize()

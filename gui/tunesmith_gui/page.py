@@ -78,7 +78,10 @@ class Page(QWidget):
         return True
 
     def memory(self) -> object:
-        """What a page that takes this one's place must know: the window is built again in another language."""
+        """What a page that takes this one's place must know: the window is built again in another language.
+
+        That page also follows from now on what this one followed.
+        """
         return None
 
     def remember(self, memory: object) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP, QCoreApplication, QLibraryInfo, QLocale, QTranslator
 
-from tunesmith_core import messages
+from tunesmith_core import messages, terminal
 from tunesmith_gui.assets import asset_folder
 
 translate = QCoreApplication.translate
@@ -113,10 +113,8 @@ def number(value: float, decimals: int = 0) -> str:
 
 def size(num_bytes: float) -> str:
     """A size in GiB, MiB or KiB, e.g. `4.9 GiB`."""
-    for unit, factor, decimals in (("GiB", 2**30, 1), ("MiB", 2**20, 0), ("KiB", 2**10, 0)):
-        if num_bytes >= factor:
-            return f"{number(num_bytes / factor, decimals)} {unit}"
-    return f"{number(num_bytes)} B"
+    value, decimals, unit = terminal.scaled(num_bytes)
+    return f"{number(value, decimals)} {unit}"
 
 
 def moment(seconds: float) -> str:

@@ -68,7 +68,7 @@ def test_an_export_is_told_in_sentences(home: Any, answers: list[Any], capsys: p
     run = create_run(RunSpec(name="mine"))
     answers += [EXPORTED, EXPORTED | MORE, EXPORTED | {"proof": None}, EXPORTED]
     assert said(capsys, "export", run.id) == [
-        "Verified equal: /exports/a (3.0 MiB)",
+        "Verified equal: /exports/a (3 MiB)",
         "Same next token at 100.0% of 160 positions, 0.0053 nats apart. Nats tell how far apart the probabilities of "
         "two models are, and 0 is equal.",
         "to use it: vllm serve /exports/a",
@@ -79,7 +79,7 @@ def test_an_export_is_told_in_sentences(home: Any, answers: list[Any], capsys: p
         "In LM Studio: /lm/a",
         "The license of the base model applies here too: gemma",
     ]
-    assert said(capsys, "export", run.id)[0] == "Exported, but not verified: /exports/a (3.0 MiB)"
+    assert said(capsys, "export", run.id)[0] == "Exported, but not verified: /exports/a (3 MiB)"
     (line,) = said(capsys, "export", run.id, "--json")
     assert json.loads(line)["answer"] == EXPORTED
 
@@ -112,7 +112,7 @@ def test_answers_that_change_are_told_with_their_figures() -> None:
 @pytest.mark.usefixtures("home")
 def test_other_operations_speak_in_sentences_too(answers: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     answers += [{"path": "/models/a", "bytes": 5 << 20}, LIBRARIES, {"rows": []}]
-    assert said(capsys, "import-gguf", "a.gguf", "/models/a") == ["/models/a (5.0 MiB)"]
+    assert said(capsys, "import-gguf", "a.gguf", "/models/a") == ["/models/a (5 MiB)"]
     shown = said(capsys, "libraries")
     assert "torch        2.6.0" in shown
     assert "trl          not installed" in shown
@@ -149,10 +149,10 @@ def test_an_export_is_uploaded_where_a_repository_is_named(
     pushed = {"id": "me/bot", "url": "https://hub/me/bot", "private": True}
     answers += [EXPORTED, pushed, EXPORTED, pushed | {"private": False}, EXPORTED, pushed]
     told = said(capsys, "export", run.id, "--push", "me/bot")
-    assert told[0] == "Verified equal: /exports/a (3.0 MiB)"
-    assert told[-2:] == ["uploading 3.0 MiB to me/bot, private", "On the hub, private: https://hub/me/bot"]
+    assert told[0] == "Verified equal: /exports/a (3 MiB)"
+    assert told[-2:] == ["uploading 3 MiB to me/bot, private", "On the hub, private: https://hub/me/bot"]
     told = said(capsys, "export", run.id, "--push", "me/bot", "--public")
-    assert told[-2:] == ["uploading 3.0 MiB to me/bot, public", "On the hub, public: https://hub/me/bot"]
+    assert told[-2:] == ["uploading 3 MiB to me/bot, public", "On the hub, public: https://hub/me/bot"]
     lines = said(capsys, "export", run.id, "--push", "me/bot", "--json")
     assert [json.loads(line)["answer"] for line in lines] == [EXPORTED, pushed]
     assert said(capsys, "export", run.id, "--push", "nobody", code=2) == []

@@ -74,6 +74,23 @@ def test_a_folder_is_published_once(tmp_path: Path) -> None:
     assert (tmp_path / "final" / "file").read_text() == "one"
 
 
+def test_a_file_of_two_names_counts_once_and_a_link_counts_where_files_are_kept_elsewhere(tmp_path: Path) -> None:
+    blobs, model = tmp_path / "blobs", tmp_path / "model"
+    (model / "inner").mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "weights").write_bytes(b"x" * 9_998)
+    (model / "config.json").write_bytes(b"{}")
+    (model / "inner" / "again").hardlink_to(model / "config.json")
+    try:
+        (model / "weights").symlink_to(blobs / "weights")
+        (model / "blobs").symlink_to(blobs, target_is_directory=True)
+    except OSError:
+        pytest.skip("links need a right here")
+    assert files.folder_bytes(model, linked=True) == 10_000
+    assert files.folder_bytes(blobs) == 9_998
+    assert files.folder_bytes(model) < 5_000, "links themselves are as long as what they say"
+
+
 def test_sizes_sums_and_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_bytes(b"abc")

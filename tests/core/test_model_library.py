@@ -76,7 +76,7 @@ def test_a_list_of_everything(downloaded: Path, person: Path, make_spec: Make, c
     assert cli.main(["models", "list"]) == 0
     captured = capsys.readouterr()
     assert "org/name" in captured.out
-    assert "Not whole yet: org/begun, 0.0 KiB of" in captured.err
+    assert "Not whole yet: org/begun, 0 B of" in captured.err
     assert "broken: " in captured.err
 
 
@@ -236,7 +236,7 @@ def test_get_and_its_plan(monkeypatch: pytest.MonkeyPatch, downloaded: Path, cap
     assert run(capsys, "get", "org/name", "--dry-run")[1]["total_bytes"] == record.total_bytes
     assert cli.main(["models", "get", "org/name", "--dry-run"]) == 0
     captured = capsys.readouterr()
-    assert "To download: 0.0 KiB of" in captured.out
+    assert "To download: 0 B of" in captured.out
     assert f"It is on this computer: {downloaded}" in captured.err
     downloaded.rename(downloaded.with_name("elsewhere"))
     assert run(capsys, "get", "org/name", "--dry-run")[1]["missing_bytes"] == record.total_bytes
@@ -253,7 +253,7 @@ def test_get_and_its_plan(monkeypatch: pytest.MonkeyPatch, downloaded: Path, cap
     assert cli.main(["models", "get", "org/name"]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{downloaded}\n"
-    assert "0.5 KiB/s" in captured.err
+    assert "512 B/s" in captured.err
     assert "left" in captured.err
     assert "The hub is busy. Trying again in 2 s." in captured.err
     assert cli.main(["models", "get", "org/name", "--json"]) == 0

@@ -51,6 +51,21 @@ def test_what_another_process_wrote_meanwhile_is_kept(home: Path) -> None:
     assert SettingsFile().values.theme == "light", "an older change of the window does not come back"
 
 
+def test_what_another_process_wrote_is_read_again_beside_what_was_changed_here(home: Path) -> None:
+    file, other = SettingsFile(), SettingsFile()
+    file.refresh()
+    assert file.values == Settings(), "without a file nothing changes"
+    file.change(theme="dark")
+    other.change(theme="light", language="zh_CN")
+    other.save()
+    file.refresh()
+    assert (file.values.theme, file.values.language) == ("dark", "zh_CN")
+    file.save()
+    settings_path().write_text("{", encoding="utf-8")
+    file.refresh()
+    assert file.values.language == "zh_CN"
+
+
 def test_a_change_during_a_save_is_not_lost(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = SettingsFile()
     file.change(theme="dark")

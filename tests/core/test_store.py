@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core import paths, store
+from tunesmith_core import files, paths, store
 from tunesmith_core.protocol import Event, JournalWriter, encode
 from tunesmith_core.runs import Run, RunState, create_run
 from tunesmith_core.spec import RunSpec
@@ -53,7 +53,11 @@ def test_runs_and_series_follow_the_journal(library: Library, make_spec: Make) -
     assert (summary.run, summary.name, summary.status.state) == (run, "r", RunState.FINISHED)
     assert summary.status == run.status()
     assert summary.model == run.load_spec().model.path
-    assert summary.size_bytes > 0
+    assert summary.size_bytes == files.folder_bytes(run.path)
+    (run.path / "exports").mkdir()
+    (run.path / "exports" / "model.gguf").write_bytes(b"x" * 1000)
+    library.refresh_all()
+    assert library.list_runs()[0].size_bytes == summary.size_bytes + 1000, "an export came without a journal event"
 
 
 def test_redone_steps_replace_the_lost_ones(library: Library, make_spec: Make) -> None:

@@ -31,8 +31,8 @@ def test_a_table_is_aligned_whatever_the_letters() -> None:
 
 
 def test_sizes_come_in_the_unit_that_suits_them() -> None:
-    assert [terminal.size(2**power * 1.5) for power in (9, 20, 30)] == ["0.8 KiB", "1.5 MiB", "1.5 GiB"]
-    assert [terminal.size(2**power) for power in (20, 30)] == ["1.0 MiB", "1.0 GiB"]
+    assert [terminal.size(2**power * 1.5) for power in (9, 20, 30)] == ["768 B", "2 MiB", "1.5 GiB"]
+    assert [terminal.size(2**power) for power in (20, 30)] == ["1 MiB", "1.0 GiB"]
     assert (terminal.gib(2**30 * 1.256), terminal.number(1.5), terminal.number(None)) == ("1.26 GiB", "1.500", "-")
 
 

@@ -68,6 +68,22 @@ def test_the_way_to_compare_follows_the_data(expected: list[str], names: list[st
         (metrics.number_match, "7 apples, so 1,200.50", "It is 1200.5", 1.0),
         (metrics.number_match, "12", "13", 0.0),
         (metrics.number_match, "none", "13", 0.0),
+        (metrics.number_match, "Das sind 3,5 km", "3.5", 1.0),
+        (metrics.number_match, "It is 3.5 km", "3,5", 1.0),
+        (metrics.number_match, "Es kostet 1.234,50 Euro", "1,234.5", 1.0),
+        (metrics.number_match, "1.234", "1234", 1.0),
+        (metrics.number_match, "1.234", "1,234", 1.0),
+        (metrics.number_match, "1.234", "12.34", 0.0),
+        (metrics.number_match, "35", "3,5", 0.0),
+        (metrics.number_match, "0,125", "125", 0.0),
+        (metrics.number_match, "1234,567", "1.234.567", 0.0),
+        (metrics.number_match, "1.234.567", "1234567", 1.0),
+        (metrics.number_match, "1,00,000.5", "100.000,5", 1.0),
+        (metrics.number_match, "1’234.5 or 1\u202f234,5", "1234.5", 1.0),
+        (metrics.number_match, "\u221212", "-12", 1.0),
+        (metrics.number_match, "Am 24.12.2025", "2025", 1.0),
+        (metrics.number_match, "1,2.5", "2.5", 1.0),
+        (metrics.number_match, "\u4e00\u5171 3.5 \u5143", "3,50", 1.0),
         (metrics.json_valid, '{"a": [1, 2]}', "", 1.0),
         (metrics.json_valid, '{"a": [1, 2}', "", 0.0),
         (metrics.json_valid, "[" * 100_000, "", 0.0),
@@ -317,6 +333,45 @@ def test_a_choice_may_be_the_letter_of_an_article(num_rows: int) -> None:
     for answer in ("B", "B is a dog", "", "a dog"):
         assert is_right(answer, "A") == 0.0, answer
     assert is_right("B, a dog", "B") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "is_right"),
+    [
+        ("Paris", "Paris", True),
+        ("The capital of France is Paris. It lies on the Seine.", "Paris", True),
+        ("France has many cities. One thinks of Lyon. So the answer is Paris.", "Paris", True),
+        ("It is Lyon. Paris is only larger. That is all I know.", "Paris", False),
+        ("It is not Paris.", "Paris", False),
+        ("Paris isn't the capital.", "Paris", False),
+        ("It isn\u2019t Lyon but Paris.", "Paris", True),
+        ("Paris, not Lyon.", "Paris", True),
+        ("Paris and not Lyon.", "Lyon", False),
+        ("Parisian", "Paris", False),
+        ("not valid", "valid", False),
+        ("It is not valid.", "not valid", True),
+        ("No, never.", "No", True),
+        ("At 10:30, I think", "10:30", True),
+        ("In St. Louis.", "St. Louis", True),
+        ("Es ist nicht Paris, sondern Bern.", "Bern", True),
+        ("Es ist nicht Paris, sondern Bern.", "Paris", False),
+        ("Paris ist es nicht.", "Paris", False),
+        ("Die Hauptstadt ist Paris.\nSie liegt an der Seine.", "Paris", True),
+        ("Lyon ist gro\u00df. Paris ist gr\u00f6\u00dfer. Nizza ist klein.", "Paris", False),
+        ("法国的首都是巴黎。它在塞纳河边。", "巴黎", True),
+        ("首都不是巴黎。", "巴黎", False),
+        ("不是里昂，而是巴黎。", "巴黎", True),
+        ("是巴黎而非里昂。", "里昂", False),
+        ("巴黎非常美。", "巴黎", True),
+        ("首都是里昂。巴黎更大。我只知道这些。", "巴黎", False),
+    ],
+)
+def test_a_right_answer_says_what_is_expected_and_not_only_mentions_it(
+    answer: str, expected: str, is_right: bool
+) -> None:
+    score = metrics.right_or_wrong([expected, "Rio Grande"])
+    assert score is not None
+    assert bool(score(answer, expected)) is is_right
 
 
 def test_different_names_are_no_choices() -> None:

@@ -17,6 +17,7 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import IdleTask, settle
 from tests.gui.fake_runs import FakeRuns, training
+from tests.gui.library.driving import Scripted, last, script
 from tests.processes import run_while_read_only
 from tests.tiny_run import make_tiny_run
 from tunesmith_core import environments
@@ -33,7 +34,9 @@ from tunesmith_gui.app import App
 from tunesmith_gui.environment.setup_activity import Command
 from tunesmith_gui.environment.setup_service import SetupService
 from tunesmith_gui.environment.wizard import SetupWizard
+from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.services.downloads import DownloadService
 from tunesmith_gui.services.operation import operations
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.tokens import DARK
@@ -71,12 +74,16 @@ def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtB
     runs = app.context.runs
     runs.show(training())  # type: ignore[attr-defined]
     old = app.window
-    app.context.preferences.change(language="zh_CN")
+    old.show_page("runs")
+    # As the command line does it.
+    file = SettingsFile()
+    file.change(language="zh_CN")
+    file.save()
     qtbot.waitUntil(lambda: app.window is not old)
     settle()
     assert app.window is not old
     assert app.window.isVisible()
-    assert app.window.rail.buttons["settings"].isChecked()
+    assert app.window.rail.buttons["runs"].isChecked()
     assert app.window.rail.buttons["train"].words == "训练"
     assert app.window.rail.activity.words == "45%，support-01"
     assert app.context.runs is runs
@@ -288,3 +295,85 @@ def test_a_log_on_a_full_disk_says_nothing_in_the_terminal(
     monkeypatch.undo()
     handler.close()
     assert capsys.readouterr().err == ""
+
+
+class TestNewLanguageMeanwhile:
+    """What the Train page has under way when the window is built again in another language."""
+
+    @pytest.fixture
+    def scripted(self, app: App, monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
+        script(monkeypatch)
+        monkeypatch.setattr(operations(), "live", [])
+        app.context.__dict__["downloads"] = DownloadService(Scripted)
+        return Scripted
+
+    def train_page(self, app: App) -> NewRunPage:
+        page = app.window.pages.page("train")
+        assert isinstance(page, NewRunPage)
+        return page
+
+    def change_language(self, app: App) -> None:
+        app.context.preferences.change(language="zh_CN")
+        app._language = "zh_CN"
+        app._rebuild_window()  # at once: the page of the old window still lives when this returns
+
+    def begun(self, kind: str) -> Scripted:
+        """The newest operation of a kind, in the list of what is live as a real one would be."""
+        task = last(kind)
+        operations().add(task)
+        return task
+
+    def test_a_run_starts_whose_data_is_looked_at(self, app: App, scripted: type[Scripted]) -> None:
+        started: list[RunSpec] = []
+        app.context.runs.start = lambda spec, *_told: started.append(spec)  # type: ignore[method-assign]
+        page = self.train_page(app)
+        page.actions_._start(page.form.spec)
+        look = self.begun("doubts")
+        self.change_language(app)
+        look.answer({"sources": [{"num_rows": 3, "num_unreviewed": 0}], "is_complete": True, "warnings": []})
+        assert len(started) == 1
+        settle()
+
+    def test_a_look_at_the_data_can_be_canceled_afterwards(self, app: App, scripted: type[Scripted]) -> None:
+        page = self.train_page(app)
+        page.actions_._start(page.form.spec)
+        look = self.begun("doubts")
+        self.change_language(app)
+        settle()
+        page = self.train_page(app)
+        assert page.form.surroundings.starting
+        page.actions_.doubts.cancel()
+        assert look.cancelled
+        assert not page.form.surroundings.starting
+
+    def test_a_run_starts_once_its_model_has_arrived(self, app: App, scripted: type[Scripted]) -> None:
+        page = self.train_page(app)
+        spec = page.form.spec
+        spec.model.path = "org/name"
+        page.actions_.download.begin(app.context.downloads, spec)
+        self.change_language(app)
+        last("download").answer({})
+        assert [task.spec.model.path for task in scripted.made if task.kind.name == "doubts"] == ["org/name"]
+        settle()
+
+    def test_a_check_of_the_plan_continues(self, app: App, scripted: type[Scripted]) -> None:
+        page = self.train_page(app)
+        page.form.missing = lambda: Missing.NOTHING  # type: ignore[method-assign]
+        page.actions_.check_plan()
+        check = self.begun("check")
+        self.change_language(app)
+        settle()
+        page = self.train_page(app)
+        assert page.plan_card.check.text() == "取消检查"
+        assert not check.cancelled
+        check.answer({"peak_bytes": 1 << 30, "longest_tokens": 9, "micro_batch_size": 1, "step_s": 0.5})
+        operations().remove(check)
+        assert page.plan_card.check.text() == "检查计划"
+
+    def test_a_check_canceled_in_the_activity_has_ended_on_the_page(self, app: App, scripted: type[Scripted]) -> None:
+        page = self.train_page(app)
+        page.form.missing = lambda: Missing.NOTHING  # type: ignore[method-assign]
+        page.actions_.check_plan()
+        assert page.plan_card.check.text() == "Cancel the check"
+        last("check").cancel()
+        assert page.plan_card.check.text() == "Check the plan"

@@ -164,7 +164,7 @@ def test_the_command_exports_and_uploads(
     monkeypatch.setattr("tunesmith_core.operations.command.conduct", exporting)
     assert cli.main(["export", run.id, "--push", "me/bot"]) == 0
     told = capsys.readouterr().out.splitlines()
-    assert "uploading 48.8 KiB to me/bot, private" in told
+    assert "uploading 49 KiB to me/bot, private" in told
     assert told[-1] == f"On the hub, private: {hub.endpoint}/me/bot"
     assert len(hub.repositories["me/bot"].files) == 5
     assert cli.main(["export", run.id, "--push", "me"]) == 2

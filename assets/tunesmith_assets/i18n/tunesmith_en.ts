@@ -30,6 +30,20 @@
             <numerusform>%n runs are still running</numerusform>
         </translation>
     </message>
+    <message numerus="yes">
+        <source>%n operation(s) end with the window</source>
+        <translation>
+            <numerusform>%n operation ends with the window</numerusform>
+            <numerusform>%n operations end with the window</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>and %n more</source>
+        <translation>
+            <numerusform>and %n more</numerusform>
+            <numerusform>and %n more</numerusform>
+        </translation>
+    </message>
 </context>
 <context>
     <name>DataPreviewDialog</name>

@@ -475,6 +475,10 @@ Click a symbol in the legend to hide its line.</source>
         <translation>在后台继续运行</translation>
     </message>
     <message>
+        <source>Stop and close</source>
+        <translation>停止并关闭</translation>
+    </message>
+    <message>
         <source>%1 is still running</source>
         <translation>%1 仍在运行</translation>
     </message>
@@ -482,6 +486,18 @@ Click a symbol in the legend to hide its line.</source>
         <source>%n run(s) are still running</source>
         <translation>
             <numerusform>还有 %n 个运行在进行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%n operation(s) end with the window</source>
+        <translation>
+            <numerusform>关闭窗口会结束 %n 项操作</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>and %n more</source>
+        <translation>
+            <numerusform>以及另外 %n 项</numerusform>
         </translation>
     </message>
 </context>
@@ -5779,8 +5795,24 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>已损坏</translation>
     </message>
     <message>
+        <source>The copy is not saved.</source>
+        <translation>副本不会保存。</translation>
+    </message>
+    <message>
+        <source>The run that waits for it does not start.</source>
+        <translation>等待它的运行不会开始。</translation>
+    </message>
+    <message>
         <source>Reading the first rows</source>
         <translation>正在读取前几行</translation>
+    </message>
+    <message>
+        <source>The next check starts from the beginning.</source>
+        <translation>下次检查会从头开始。</translation>
+    </message>
+    <message>
+        <source>What has been converted is deleted. The next import starts from the beginning.</source>
+        <translation>已转换的内容会删除，下次导入会从头开始。</translation>
     </message>
     <message>
         <source>Evaluating</source>
@@ -5791,12 +5823,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>将训练后的模型与其基础模型比较；正在进行的训练则测量留出数据的损失</translation>
     </message>
     <message>
+        <source>What has been measured is lost. The next evaluation starts from the beginning.</source>
+        <translation>已测得的结果会丢失，下次评估会从头开始。</translation>
+    </message>
+    <message>
         <source>Exporting</source>
         <translation>正在导出</translation>
     </message>
     <message>
         <source>export the trained model of a run</source>
         <translation>导出某次运行训练好的模型</translation>
+    </message>
+    <message>
+        <source>What has been written is deleted. The next export starts from the beginning.</source>
+        <translation>已写出的内容会删除，下次导出会从头开始。</translation>
     </message>
     <message>
         <source>Searching the model hub</source>
@@ -5811,8 +5851,24 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>正在下载模型</translation>
     </message>
     <message>
+        <source>What has arrived is kept. The download continues when Tunesmith opens again.</source>
+        <translation>已下载的内容会保留，下次打开 Tunesmith 时继续下载。</translation>
+    </message>
+    <message>
         <source>Uploading to the model hub</source>
         <translation>正在上传到模型站</translation>
+    </message>
+    <message>
+        <source>What has arrived at the hub need not be sent again. Start the upload again later.</source>
+        <translation>已到达模型站的内容不必重新上传。稍后可再次开始上传。</translation>
+    </message>
+    <message>
+        <source>What has been copied is deleted. The next import starts from the beginning.</source>
+        <translation>已复制的内容会删除，下次导入会从头开始。</translation>
+    </message>
+    <message>
+        <source>The next verification starts from the beginning.</source>
+        <translation>下次校验会从头开始。</translation>
     </message>
     <message>
         <source>Matching answers</source>
@@ -5823,8 +5879,16 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>正在生成问答</translation>
     </message>
     <message>
+        <source>The questions written so far are kept. Continue with them later.</source>
+        <translation>已写出的问题会保留，之后可以继续。</translation>
+    </message>
+    <message>
         <source>Reading the documents</source>
         <translation>正在读取文档</translation>
+    </message>
+    <message>
+        <source>It continues where it left off next time.</source>
+        <translation>下次会从中断处继续。</translation>
     </message>
     <message>
         <source>install lm-evaluation-harness for public tasks, after asking</source>
@@ -13406,6 +13470,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>报告</translation>
     </message>
     <message>
+        <source>Evidence</source>
+        <translation>依据</translation>
+    </message>
+    <message>
         <source>Save as HTML…</source>
         <translation>另存为 HTML…</translation>
     </message>
@@ -14083,8 +14151,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>负载</translation>
     </message>
     <message>
-        <source>This computer, no GPU</source>
-        <translation>这台电脑，无 GPU</translation>
+        <source>No GPU</source>
+        <translation>无 GPU</translation>
     </message>
     <message>
         <source>RAM</source>
@@ -14585,26 +14653,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 </context>
 <context>
     <name>MainWindow</name>
-    <message>
-        <source>Stop the installation?</source>
-        <translation>要停止安装吗？</translation>
-    </message>
-    <message>
-        <source>Closing the window stops the installation. It continues where it left off next time.</source>
-        <translation>关闭窗口会停止安装。下次会从中断处继续。</translation>
-    </message>
-    <message>
-        <source>Stop the export?</source>
-        <translation>停止导出？</translation>
-    </message>
-    <message>
-        <source>Closing the window stops the export of %1.</source>
-        <translation>关闭窗口会停止导出 %1。</translation>
-    </message>
-    <message>
-        <source>Stop and close</source>
-        <translation>停止并关闭</translation>
-    </message>
     <message>
         <source>A run is in progress</source>
         <translation>有运行在进行</translation>
@@ -17572,6 +17620,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Canceling…</source>
         <translation>正在取消…</translation>
+    </message>
+    <message>
+        <source>Starting…</source>
+        <translation>正在启动…</translation>
     </message>
 </context>
 <context>

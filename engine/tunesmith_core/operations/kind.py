@@ -52,6 +52,7 @@ class Kind:
         spec: a dataclass of JSON values; or one with `to_dict` and `from_dict`.
         place: which Python runs it.
         help: of its command; "" for one that has no command of its own making.
+        cut_short: what becomes of it when it is ended in the middle; "" where nobody would miss it.
         options: what the fields of the spec are, for the command's help.
         grace_s: how long it may take to end once it was asked to.
         limits: of its work on what others made; None where it does no such work.
@@ -65,6 +66,7 @@ class Kind:
     program: str = ""
     place: Place = Place.TRAINING
     help: str = ""
+    cut_short: str = ""
     options: Mapping[str, Message] = field(default_factory=dict, hash=False)
     grace_s: float = 3.0
     limits: Limits | None = None

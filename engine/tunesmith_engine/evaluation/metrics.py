@@ -9,9 +9,7 @@ is sacrebleu's.
 from __future__ import annotations
 
 import json
-import math
 import re
-import string
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -21,18 +19,14 @@ from unicodedata import category
 
 from tunesmith_core.evaluations import RIGHT_OR_WRONG
 from tunesmith_core.messages import Message
+from tunesmith_engine.evaluation.numbers import number_match, readings
+from tunesmith_engine.evaluation.words import TOKEN, chosen, holds, is_article, normalized, says, tokens
 
 SHORT_TOKENS, NAME_TOKENS = 12, 4
 MOST_CHOICES, ROWS_PER_CHOICE, MOST_CHOICE_TOKENS = 10, 3, 6
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_EAST_ASIAN = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_TOKEN = re.compile(rf"[{_EAST_ASIAN}]|[^\s{_EAST_ASIAN}]+")
 _SPACELESS = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 """Chinese, Japanese, Thai, Lao, Burmese and Khmer: scripts without spaces between words."""
-
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
-_PUNCTUATION = str.maketrans("", "", string.punctuation + "，。！？；：“”‘’（）、")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +42,6 @@ class Metric:
     name: str
     reason: Message
     score: Callable[[str, str], float]
-
-
-def normalized(text: str) -> str:
-    """Return a text in lower case without punctuation, articles and superfluous space; an article alone stays."""
-    plain = text.lower().translate(_PUNCTUATION)
-    return " ".join((_ARTICLES.sub(" ", plain).strip() or plain).split())
-
-
-def tokens(text: str) -> list[str]:
-    """Return the words of a normalized text."""
-    return _TOKEN.findall(normalized(text))
 
 
 def exact_match(answer: str, expected: str) -> float:
@@ -84,7 +67,7 @@ def rouge_l(answer: str, expected: str) -> float:
 
 def _words(text: str) -> list[str]:
     """Return the words of letters, their marks and digits."""
-    return _TOKEN.findall("".join(each if category(each)[0] in "LMN" else " " for each in text.lower()))
+    return TOKEN.findall("".join(each if category(each)[0] in "LMN" else " " for each in text.lower()))
 
 
 def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
@@ -113,18 +96,6 @@ def _chrf() -> Any:  # Any: sacrebleu's metric
     return CHRF()
 
 
-def number_in(text: str) -> float | None:
-    """Return the last number of a text, None without one."""
-    found = _NUMBER.findall(text)
-    return float(found[-1].replace(",", "")) if found else None
-
-
-def number_match(answer: str, expected: str) -> float:
-    """Return 1 where the last numbers are equal."""
-    given, wanted = number_in(answer), number_in(expected)
-    return float(given is not None and wanted is not None and math.isclose(given, wanted, rel_tol=1e-6, abs_tol=1e-9))
-
-
 def json_valid(answer: str, _expected: str = "") -> float:
     """Return 1 for text that is JSON."""
     try:
@@ -140,33 +111,6 @@ def json_equal(answer: str, expected: str) -> float:
         return float(json.loads(answer) == json.loads(expected))
     except (ValueError, RecursionError):
         return 0.0
-
-
-def is_article(text: str) -> bool:
-    """Return whether a text is a word that says nothing elsewhere, such as the A of A, B, C and D."""
-    return _ARTICLES.fullmatch(normalized(text)) is not None
-
-
-def _is_at_an_end(answer: str, expected: str) -> float:
-    given, wanted = (text.translate(_PUNCTUATION).split() for text in (answer, expected))
-    return float(wanted in (given[:1], given[-1:]))
-
-
-def chosen(answer: str, expected: str) -> float:
-    """Return 1 where an answer begins with the expected choice; an article may also be its last word."""
-    if is_article(expected):
-        return _is_at_an_end(answer, expected)
-    given, wanted = tokens(answer), tokens(expected)
-    return float(bool(wanted) and given[: len(wanted)] == wanted)
-
-
-def holds(answer: str, expected: str) -> float:
-    """Return 1 where the expected words stand in an answer, one after the other; an article first or last."""
-    if is_article(expected):
-        return _is_at_an_end(answer, expected)
-    given, wanted = tokens(answer), tokens(expected)
-    places = range(len(given) - len(wanted) + 1)
-    return float(bool(wanted) and any(given[place : place + len(wanted)] == wanted for place in places))
 
 
 def alone(score: Callable[[str, str], float], choices: Collection[str]) -> Callable[[str, str], float]:
@@ -187,7 +131,7 @@ def metrics_for(expected: Sequence[str]) -> list[Metric]:
     lengths = [len(tokens(text)) for text in expected]
     texts = _for_texts(expected, sum(lengths) / len(lengths) <= SHORT_TOKENS)
     choices = {normalized(text) for text in expected}
-    if all(number_in(text) is not None for text in expected) and max(lengths) <= SHORT_TOKENS:
+    if all(readings(text) for text in expected) and max(lengths) <= SHORT_TOKENS:
         reason = Message("every expected answer is short and holds a number")
         return [Metric("number_match", reason, number_match), *texts]
     is_choice = 1 < len(choices) <= MOST_CHOICES and len(choices) * ROWS_PER_CHOICE <= len(expected)
@@ -208,7 +152,7 @@ def right_or_wrong(expected: Sequence[str]) -> Callable[[str, str], float] | Non
         return None
     choices = {normalized(text) for text in expected}
     are_choices = len(choices) < len(expected) and len(choices) <= MOST_CHOICES
-    return alone(holds, choices) if are_choices else holds
+    return alone(says, choices) if are_choices else says
 
 
 def _for_texts(expected: Sequence[str], are_short: bool) -> list[Metric]:

@@ -167,6 +167,11 @@ def outcome_text(model: DashboardModel, verdict: Verdict, folder: Path) -> str:
     return "\n".join(parts)
 
 
+def tells_verdict(model: DashboardModel) -> bool:
+    """Whether the banner over all tabs says what came of the run."""
+    return model.status.state is RunState.FINISHED and model.adapter_problem is None
+
+
 def next_actions(verdict: Verdict, ask: Ask) -> list[BannerAction]:
     """A button for each thing to do about an outcome."""
     return [

@@ -95,8 +95,11 @@ class EvaluationCard(Card):
         self.words.set_tone(tone)
 
     def _show_task(self) -> None:
-        self.evaluate.setVisible(self._task is None)
-        self.cancel.setVisible(self._task is not None)
+        shown, hidden = (self.evaluate, self.cancel) if self._task is None else (self.cancel, self.evaluate)
+        shown.show()
+        if hidden.hasFocus():
+            shown.setFocus()  # else Qt hands the keyboard to whatever comes next
+        hidden.hide()
 
     def _spec(self) -> EvaluateSpec:
         return EvaluateSpec(RunFolder(str(self._folder)))

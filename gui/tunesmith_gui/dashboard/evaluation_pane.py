@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 from tunesmith_core.answered import Answered
 from tunesmith_core.runs import RunState
 from tunesmith_core.verdict import Verdict
-from tunesmith_gui.dashboard.banners import next_actions
+from tunesmith_gui.dashboard.banners import MOST_NEXT_STEPS, next_actions, tells_verdict
 from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.dashboard.samples_list import marks
@@ -54,13 +54,15 @@ class EvaluationPane(QWidget):
         """Bring sentence, buttons and answers up to date."""
         verdict = model.verdict() if model.status.state in _ENDED else None
         answers = [each.to_dict() for each in model.answers]
-        shown = (verdict, answers, model.status.state.live)
+        is_told = tells_verdict(model)
+        shown = (verdict, is_told, answers, model.status.state.live)
         if shown == self._shown:
             return
         self._shown = shown
         self.measured.setVisible(verdict is not None)
         self.votes.setVisible(verdict is not None)
-        old, self._verdict = self._verdict, QWidget(self) if verdict is None else self._verdict_card(verdict, self)
+        old = self._verdict
+        self._verdict = QWidget(self) if verdict is None else self._verdict_card(verdict, is_told, self)
         self._replace(old, self._verdict)
         self._verdict.setVisible(verdict is not None)
         fresh = QWidget(self)
@@ -89,12 +91,17 @@ class EvaluationPane(QWidget):
             return self.tr("Answers to held-out rows appear here, before and after training, side by side.")
         return self.tr("This run has no answers to compare.")
 
-    def _verdict_card(self, verdict: Verdict, parent: QWidget) -> Card:
-        card = Card(core_text(verdict.sentence), parent=parent)
-        for text in filter(None, (verdict.evidence, verdict.advice)):
+    def _verdict_card(self, verdict: Verdict, is_told: bool, parent: QWidget) -> Card:
+        """The verdict; where the banner over the tabs tells it, only what that leaves out."""
+        title = core_text(verdict.sentence)
+        if is_told:
+            title = self.tr("Evidence") if verdict.evidence else self.tr("Report")
+        card = Card(title, parent=parent)
+        for text in filter(None, (verdict.evidence, "" if is_told else verdict.advice)):
             card.body.addWidget(SafeLabel(core_text(text), wrap=True, selectable=True, parent=card))
-        actions = next_actions(verdict, self.asked.emit)
-        actions.append((self.tr("Report"), lambda: self.asked.emit("report")))
+        actions = next_actions(verdict, self.asked.emit)[MOST_NEXT_STEPS if is_told else 0 :]
+        if not is_told:
+            actions.append((self.tr("Report"), lambda: self.asked.emit("report")))
         actions.append((self.tr("Save as HTML…"), lambda: self.asked.emit("report_html")))
         actions.append((self.tr("Save as PDF…"), lambda: self.asked.emit("report_pdf")))
         card.body.addWidget(FlowRow([button(words, act, parent=card) for words, act in actions], card))

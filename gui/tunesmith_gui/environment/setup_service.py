@@ -145,6 +145,7 @@ class SetupService(QObject):
         self.model.begin(Activity(order.command, detail=order.detail))
         self._task = self._make_task(SETUP, SetupSpec(order.arguments), parent=self)
         if not order.command.changes:
+            self._task.cut_short = ""
             self._task.describe(lambda: self.tr("Checking this computer"))
         self._task.happened.connect(self._on_event)
         self._task.ended.connect(self._on_ended)

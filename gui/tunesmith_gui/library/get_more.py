@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from tunesmith_core import model_library
 from tunesmith_core.curated_models import CuratedList, curated_models
@@ -137,15 +137,23 @@ class GetMore(QWidget):
         row = QVBoxLayout(self.searching)
         row.setContentsMargins(0, 0, 0, 0)
         row.addWidget(FlowRow([words, self.cancel], self.searching))
-        self.searching.hide()
-        self._hub_head = SafeLabel(self.tr("From the hub"), role="heading", parent=self)
+        # Beside the heading, so that a search moves no row.
+        self._hub_line = QWidget(self)
+        self._hub_head = SafeLabel(self.tr("From the hub"), role="heading", parent=self._hub_line)
+        line = QHBoxLayout(self._hub_line)
+        line.setContentsMargins(0, 0, 0, 0)
+        line.setSpacing(SPACE * 2)
+        line.addWidget(self._hub_head)
+        line.addWidget(self.searching, 1)
+        self._hub_line.setMinimumHeight(self.searching.sizeHint().height())
+        self._show_searching(False)
         nothing = self.tr("The hub has no such model. Try other words or fewer filters.")
         self.nothing = SafeLabel(nothing, tone="muted", wrap=True, parent=self)
         self.results = RowList(self._row, self)
         self._curated_head = SafeLabel(role="heading", wrap=True, parent=self)
         self.curated = RowList(self._row, self)
         self._no_curated = SafeLabel(tone="muted", wrap=True, parent=self)
-        of_hub = (self.searching, self._hub_head, self.nothing, self.results)
+        of_hub = (self._hub_line, self.nothing, self.results)
         for each in (*of_hub, self._curated_head, self.curated, self._no_curated):
             column.addWidget(each)
 
@@ -227,7 +235,7 @@ class GetMore(QWidget):
         fitting = replace(Wanted(), only_fitting=wanted.only_fitting)
         shown = {each.id: each for each in found if fitting.takes(each)}
         self.results.show_items(shown)
-        self._hub_head.setVisible(self._found is not None)
+        self._show_searching(self._task is not None)
         self.nothing.setVisible(self._found is not None and not shown)
         self._show_network()
 
@@ -253,6 +261,11 @@ class GetMore(QWidget):
 
     # Searching
 
+    def _show_searching(self, searching: bool) -> None:
+        self.searching.setVisible(searching)
+        self._hub_head.setVisible(self._found is not None)
+        self._hub_line.setVisible(searching or self._found is not None)
+
     def search(self) -> None:
         """Ask the hub for what the filters say."""
         if self._page.context.preferences.values.offline:
@@ -266,7 +279,7 @@ class GetMore(QWidget):
         self._task = OperationTask(SEARCH, self.wanted.spec(), self)
         self._task.succeeded.connect(self._take_found)
         self._task.failed.connect(self._take_failure)
-        self.searching.show()
+        self._show_searching(True)
         self._task.start()
 
     def memory(self) -> Search:
@@ -289,11 +302,11 @@ class GetMore(QWidget):
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self.searching.hide()
+        self._show_searching(False)
 
     def _take_found(self, answer: list[dict[str, object]]) -> None:
         self._task = None
-        self.searching.hide()
+        self._show_searching(False)
         self._is_cut_off = False
         self._found = [HubModel.from_dict(each) for each in answer]
         self._weigh()
@@ -306,7 +319,7 @@ class GetMore(QWidget):
 
     def _show_error(self, error: TunesmithError) -> None:
         self._task = None
-        self.searching.hide()
+        self._show_searching(False)
         actions: tuple[Action, ...] = ((self.tr("Try again"), self.search),)
         if error.code == "environment-missing":
             actions = ((self.tr("Set up"), lambda: self._page.navigate.emit("setup", None)),)

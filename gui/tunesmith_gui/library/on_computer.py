@@ -112,7 +112,9 @@ class OnComputer(QWidget):
         self.foreign.show_items({each.model.path: each for each in shelf.foreign})
         self._others.setVisible(bool(shelf.foreign))
         words = self.tr("%Ln model(s) take up %1 on this computer.", "", len(shelf.own))
-        total = fill(words, size(sum(each.model.size_bytes for each in shelf.own)))
+        # A linked model takes its room elsewhere.
+        num_bytes = sum(each.model.size_bytes for each in shelf.own if not each.model.path.is_symlink())
+        total = fill(words, size(num_bytes))
         self.total.setText(f"{total}\n{core_text(model_library.fits_note(shelf.hardware))}")
         self.total.setVisible(bool(shelf.own))
         self.empty.setVisible(not shelf.own)

@@ -56,5 +56,5 @@ class TaskRow(Card):
         status = self.task.status
         self.meter.set_share(status.share or 0.0)
         words = core_text(status.phase)
-        self.phase.setText(words[:1].upper() + words[1:])
-        self.phase.setVisible(bool(status.phase))
+        # Never empty: a line that comes later would move the rows below.
+        self.phase.setText(words[:1].upper() + words[1:] or self.tr("Starting…"))

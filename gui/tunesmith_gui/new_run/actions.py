@@ -24,7 +24,7 @@ from tunesmith_gui.new_run.form import MAPPING, READING, SAMPLE_FILES, SETTINGS,
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
-from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.services.operation import OperationTask, operations
 from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 from tunesmith_gui.widgets.save_file import ask_where_to_save
@@ -92,6 +92,22 @@ class NewRunActions(QObject):
         """Fills the form."""
         self._take_memory(content)
         self._touched = True  # what lies on the drive is older
+
+    def hand_over(self) -> RunSpec | None:
+        """Leave what is under way to the page that takes this one's place; return the run that waits for its model."""
+        spec = self.download.spec
+        self.download.leave()
+        self.doubts.leave()
+        return spec
+
+    def take_over(self, waiting: RunSpec | None) -> None:
+        """Continue with what the page before had under way."""
+        if waiting is not None:
+            self.download.begin(self._page.context.downloads, waiting)
+        self.doubts.resume()
+        self._set_starting(self.doubts.live)
+        for task in operations().of(PLAN_CHECK):
+            self._follow_check(task)
 
     def save_draft(self) -> None:
         """Writes the draft in the background."""
@@ -335,23 +351,33 @@ class NewRunActions(QObject):
         if self._form.missing() not in (Missing.NOTHING, Missing.MEMORY):
             self.checking_changed.emit(False, self.tr("Complete the form first."), "warn")
             return
-        self._check = OperationTask(PLAN_CHECK, self._form.spec, parent=self)
-        self._check.succeeded.connect(self._check_succeeded)
-        self._check.failed.connect(self._check_failed)
-        self._check.start()
+        task = operations().begin(PLAN_CHECK, self._form.spec)
+        self._follow_check(task)
+        task.start()
+
+    def _follow_check(self, task: OperationTask) -> None:
+        self._check = task
+        task.succeeded.connect(self._check_succeeded)
+        task.failed.connect(self._check_failed)
+        task.ended.connect(self._check_ended)
         self.checking_changed.emit(True, "", "muted")
 
     def cancel_check(self) -> None:
         """Ends the check: the person said so, or the form changed under it."""
-        if self._check is not None:
-            self._check.cancel()
-            self._check = None
+        check, self._check = self._check, None
+        if check is not None:
+            check.cancel()
             self.checking_changed.emit(False, "", "muted")
 
     def _check_succeeded(self, result: dict[str, Any]) -> None:  # Any: JSON values
         self._check = None
         self.checking_changed.emit(False, "", "muted")
         self._facts.know_check(result)
+
+    def _check_ended(self, _outcome: object) -> None:
+        """Another place of the window may have canceled it."""
+        if self._check is not None and self._check.cancelled:
+            self.cancel_check()
 
     def _check_failed(self, error: TunesmithError) -> None:
         self._check = None

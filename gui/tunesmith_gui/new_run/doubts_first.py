@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import DOUBTS
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.services.operation import OperationTask, operations
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.which_rows import ask_which_rows
@@ -46,34 +46,50 @@ class DoubtsFirst(QObject):
     def cancel(self) -> None:
         """Gives up the run."""
         if self._task is not None:
-            self._task.cancel()
+            task = self._task
             self._give_up()
+            task.cancel()
 
     def begin(self, spec: RunSpec) -> None:
         """Look at the data of a run."""
-        spec = copy.deepcopy(spec)
-        task = self._task = OperationTask(DOUBTS, spec, parent=self)
-        task.succeeded.connect(lambda found: self._ask(spec, found))
-        task.failed.connect(self._fail)
-        # It may also be canceled elsewhere in the window.
-        task.ended.connect(lambda _outcome: self._give_up() if self._task is task else None)
-        self.changed.emit()
+        task = operations().begin(DOUBTS, spec)
+        self._follow(task)
         task.start()
 
-    def _end(self) -> None:
-        self._task = None
+    def resume(self) -> None:
+        """Follow the look that a page before this one began."""
+        for task in operations().of(DOUBTS):
+            self._follow(task)
+
+    def leave(self) -> None:
+        """Look no longer; it goes on."""
+        if self._task is not None:
+            self._task.succeeded.disconnect(self._ask)
+            self._task.failed.disconnect(self._fail)
+            self._task.ended.disconnect(self._give_up)
+            self._task = None
+            self.changed.emit()
+
+    def _follow(self, task: OperationTask) -> None:
+        self._task = task
+        task.succeeded.connect(self._ask)
+        task.failed.connect(self._fail)
+        # It may also be canceled elsewhere in the window.
+        task.ended.connect(self._give_up)
         self.changed.emit()
 
     def _fail(self, error: TunesmithError) -> None:
-        self._end()
+        self.leave()
         self.failed.emit(error)
 
-    def _give_up(self) -> None:
-        self._end()
+    def _give_up(self, _outcome: object = None) -> None:
+        self.leave()
         self.given_up.emit()
 
-    def _ask(self, spec: RunSpec, found: dict[str, Any]) -> None:  # Any: JSON values
-        self._end()
+    def _ask(self, found: dict[str, Any]) -> None:  # Any: JSON values
+        assert self._task is not None
+        spec = copy.deepcopy(self._task.spec)
+        self.leave()
         if self._chose_rows(spec, found) and self._agreed(found["warnings"]):
             self.cleared.emit(spec)
         else:

@@ -31,6 +31,11 @@ class DownloadFirst(QObject):
         self._spec: RunSpec | None = None
 
     @property
+    def spec(self) -> RunSpec | None:
+        """The run that waits for its model and was not given up."""
+        return self._spec if self._download is not None else None
+
+    @property
     def live(self) -> bool:
         """Whether a run waits for its model."""
         return self._download is not None
@@ -68,13 +73,19 @@ class DownloadFirst(QObject):
         if self._download is not None:
             self._download.stop()
 
-    def _on_end(self) -> None:
+    def leave(self) -> HubDownload | None:
+        """Follow the download no longer, which goes on; return it where there is one."""
         download, self._download = self._download, None
+        if download is not None:
+            download.changed.disconnect(self.changed)
+            download.ended.disconnect(self._on_end)
+            self.changed.emit()
+        return download
+
+    def _on_end(self) -> None:
+        download = self.leave()
         if download is None:
             return
-        download.changed.disconnect(self.changed)
-        download.ended.disconnect(self._on_end)
-        self.changed.emit()
         if download.state is DownloadState.DONE:
             if self._spec is not None:
                 self.arrived.emit(self._spec)

@@ -51,7 +51,7 @@ SOURCES = "data.sources"
 GROUPS = "evaluation.group_column"
 """The column whose groups stay whole."""
 
-DRAFT_VERSION = 1
+DRAFT_VERSION = 2
 EARLY_STOPPING_EVALUATIONS = 3
 EVALUATION_PERCENT = 5.0
 
@@ -395,8 +395,10 @@ class NewRunForm(QObject):
 
     def load_draft(self, draft: object) -> bool:
         """Fills the form from `to_draft`; a draft that can't be understood is left alone, with False."""
-        if not isinstance(draft, dict) or draft.get("version") != DRAFT_VERSION:
+        if not isinstance(draft, dict) or draft.get("version") not in (1, DRAFT_VERSION):
             return False
+        if draft["version"] == 1:
+            draft = _from_1(draft)
         spec = _lenient_spec(draft.get("spec"))
         if spec is None:
             return False
@@ -420,6 +422,16 @@ class NewRunForm(QObject):
         for path, text in texts.items() if isinstance(texts, dict) else ():
             if path in SETTINGS and isinstance(text, str):
                 self.set_text(path, text)
+
+
+def _from_1(draft: dict[str, Any]) -> dict[str, Any]:  # Any: JSON values
+    """A draft of version 1 as one of today: a warm-up of 5 was the default then, and an empty one means that now."""
+    draft = copy.deepcopy(draft)
+    for spec in (draft.get(name) for name in ("spec", "before_sample", "sample")):
+        schedule = spec.get("schedule") if isinstance(spec, dict) else None
+        if isinstance(schedule, dict) and schedule.get("warmup_steps") == 5:
+            schedule["warmup_steps"] = None
+    return draft
 
 
 def _lenient_spec(values: object) -> RunSpec | None:

@@ -130,15 +130,17 @@ class NewRunPage(Page):
         self.actions_.save_draft()
 
     def memory(self) -> object:
-        """The form as it is, and whether the list of all settings is open."""
-        return self.actions_.draft(), self.settings_list.is_open
+        """The form as it is, whether the list of all settings is open, and the run that waits for its model."""
+        return self.actions_.draft(), self.settings_list.is_open, self.actions_.hand_over()
 
     def remember(self, memory: object) -> None:
         """Fills the form again."""
         assert isinstance(memory, tuple)
-        draft, is_open = memory
+        draft, is_open, waiting = memory
         self.actions_.take_draft(draft)
         self.settings_list.set_open(is_open)
+        self.actions_.take_over(waiting)
+        self.facts.refresh()
 
     def perform(self, action: str) -> bool:
         """Starts, searches and explains by keyboard."""

@@ -32,7 +32,8 @@ class _Curve(QWidget):
         return QSize(SPACE * 20, SPACE * 9)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
-        rect = QRectF(self.rect()).adjusted(2, SPACE, -4, -SPACE)
+        edge = min(SPACE, self.height() // 6)  # a low card leaves little height, which is for the curve
+        rect = QRectF(self.rect()).adjusted(2, edge, -4, -edge)
         if rect.height() > SPACE:
             paint_sparkline(QPainter(self), rect, self.values, tokens().chart[0])
 

@@ -31,6 +31,7 @@ class OperationTask(QObject):
         spec: what it does, of kind.spec.
         owner: with which it ends.
         run_name: what the run is called that it works on, "" where it works on none.
+        cut_short: what the person loses when it is ended now, as its kind says it; "" for nothing.
         rests: it only waits to be asked something, and ending it interrupts nothing.
         holds_page: what comes of it belongs to its page, which is not to be built again before.
 
@@ -53,6 +54,7 @@ class OperationTask(QObject):
         self.status = OperationStatus()
         self.cancelled = False
         self.rests = self.holds_page = False
+        self.cut_short = kind.cut_short
         self.spec = copy.deepcopy(spec)
         run = getattr(spec, "run", None)
         self._run = Run(Path(run)) if isinstance(run, str) else None
@@ -184,6 +186,15 @@ class Operations(QObject):
         """Return those of a kind that `begin` made and that nobody canceled, of all specs or of this one."""
         mine = (task for task in self.live if task.kind is kind and task.owner is self and not task.cancelled)
         return [task for task in mine if spec is None or task.spec == spec]
+
+    def missed(self) -> list[OperationTask]:
+        """Return those whose work would be lost or wait if the program was closed now."""
+        return [task for task in self.live if task.cut_short and not task.cancelled]
+
+    def shutdown(self) -> None:
+        """End those that are live: the program is closing."""
+        for task in list(self.live):
+            task.abandon()
 
     def add(self, task: OperationTask) -> None:
         """Take one in; it lives at least until it has ended."""

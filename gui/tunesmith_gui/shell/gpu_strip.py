@@ -96,7 +96,7 @@ class GpuStrip(QWidget):
         self._extra.setVisible(bool(parts) and not self._collapsed)
 
     def _show_processor(self, reading: Reading) -> None:
-        self.title.setText(self.tr("This computer, no GPU"))
+        self.title.setText(self.tr("No GPU"))
         share = reading.memory_used_bytes / max(reading.memory_total_bytes, 1)
         used = _of(reading.memory_used_bytes, reading.memory_total_bytes)
         self._memory.show_value(self.tr("RAM"), used, share, _fill_tone(share))

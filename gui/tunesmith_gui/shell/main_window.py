@@ -29,6 +29,7 @@ from tunesmith_gui.page import Page
 from tunesmith_gui.pages import PAGES
 from tunesmith_gui.plain_text import window_title
 from tunesmith_gui.services.hardware import Reading
+from tunesmith_gui.services.operation import operations
 from tunesmith_gui.services.run_service import LiveRun
 from tunesmith_gui.services.window_state import window_state
 from tunesmith_gui.shell import actions as shell_actions
@@ -196,53 +197,31 @@ class MainWindow(QMainWindow):
         self.close()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Asks what becomes of live runs and of an installation, keeps the geometry."""
-        if self._ask_on_close and not (
-            self._may_end_setup() and self._may_end_exports() and self.pages.may_close()
-        ):
+        """Asks what becomes of live runs and operations, keeps the geometry."""
+        if self._ask_on_close and not (self.pages.may_close() and self._may_end()):
             event.ignore()
             return
-        runs = self.context.runs
-        live = runs.live_runs()
-        if live and self._ask_on_close and self.context.preferences.values.confirm_close:
-            dialog = CloseWindowDialog(live, self)
-            dialog.exec()
-            choice = dialog.choice
-            dialog.deleteLater()
-            if choice is CloseChoice.CANCEL:
-                event.ignore()
-                return
-            if choice is CloseChoice.STOP_AND_SAVE:
-                for run in live:
-                    runs.stop(run.id, "save")
         self._state.setValue("geometry", self.saveGeometry())
         self.context.hardware.watch(False)
         self.pages.hide_current()
         event.accept()
         self.closed.emit()
 
-    def _may_end_setup(self) -> bool:
-        """Asks before an installation or repair is ended with the window."""
-        setup = self.context.__dict__.get("setup")
-        if setup is None or not setup.model.changing:
+    def _may_end(self) -> bool:
+        """Asks about runs, where the person wants that, and about operations, which always end with the window."""
+        runs = self.context.runs
+        live = runs.live_runs() if self.context.preferences.values.confirm_close else []
+        missed = operations().missed()
+        if not live and not missed:
             return True
-        title = self.tr("Stop the installation?")
-        text = self.tr("Closing the window stops the installation. It continues where it left off next time.")
-        return self._may_stop(title, text)
-
-    def _may_end_exports(self) -> bool:
-        """Asks before an export is ended with the window."""
-        live = self.context.exports.live()
-        title, text = self.tr("Stop the export?"), self.tr("Closing the window stops the export of %1.")
-        return not live or self._may_stop(title, tr.fill(text, live[0].name))
-
-    def _may_stop(self, title: str, text: str) -> bool:
-        from tunesmith_gui.widgets.confirm import ConfirmDialog
-
-        dialog = ConfirmDialog(title, text, "", self.tr("Stop and close"), self)
-        answer = bool(dialog.exec())
+        dialog = CloseWindowDialog(live, missed, self)
+        dialog.exec()
+        choice = dialog.choice
         dialog.deleteLater()
-        return answer
+        if choice is CloseChoice.STOP_AND_SAVE:
+            for run in live:
+                runs.stop(run.id, "save")
+        return choice is not CloseChoice.CANCEL
 
     def changeEvent(self, event: QEvent) -> None:
         """A minimised window repaints and polls nothing."""

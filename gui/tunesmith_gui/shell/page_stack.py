@@ -103,10 +103,14 @@ class PageStack(QStackedWidget):
 
     def current_title(self) -> str:
         """Title of the page in front."""
-        page = self.currentWidget()
+        page, key = self.currentWidget(), self.current_key()
         own = page.title if isinstance(page, Page) else ""
-        key = next((key for key, each in self._pages.items() if each is page), "")
         return own or (PAGES[key].words if key else "")
+
+    def current_key(self) -> str:
+        """Key of the page in front, "" before the first."""
+        page = self.currentWidget()
+        return next((key for key, each in self._pages.items() if each is page), "")
 
     def _build(self, key: str) -> QWidget:
         try:

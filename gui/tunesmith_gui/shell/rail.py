@@ -18,12 +18,13 @@ from tunesmith_gui.widgets.buttons import IconButton
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
 _WIDTH_LETTERS, _FEWER_LETTERS = 26, 6
+_MOST_LINES = 3
 _MARK_PX = SPACE * 3
 _COLLAPSED_PX = SPACE * 8
 
 
 class RailButton(QPushButton):
-    """An entry with icon and words, or the icon alone; words that need it stand on two lines where `wraps` says so."""
+    """An entry with icon and words, or the icon alone; words that need it stand on more lines where `wraps` says so."""
 
     def __init__(self, icon_name: str, words: str, keys: str, parent: QWidget, *, wraps: bool = False) -> None:
         super().__init__(parent)
@@ -65,13 +66,19 @@ class RailButton(QPushButton):
         self.setText("" if self._collapsed else without_shortcut("\n".join(shown)))
 
     def _lines(self, room_px: int) -> list[str]:
-        layout = QTextLayout(f"  {self.words}", self.font())
-        layout.beginLayout()
-        first = layout.createLine()
-        first.setLineWidth(room_px)
-        layout.endLayout()
-        end = first.textLength() - 2
-        return [each for each in (self.words[:end].strip(), self.words[end:].strip()) if each]
+        """The words in whole, as far as there are lines; what is left stands in the last one."""
+        lines: list[str] = []
+        rest = self.words
+        while rest and len(lines) < _MOST_LINES - 1:
+            layout = QTextLayout(f"  {rest}", self.font())
+            layout.beginLayout()
+            line = layout.createLine()
+            line.setLineWidth(room_px)
+            layout.endLayout()
+            end = max(line.textLength() - 2, 1)
+            lines.append(rest[:end].strip())
+            rest = rest[end:].strip()
+        return [each for each in (*lines, rest) if each]
 
 
 class Rail(QFrame):

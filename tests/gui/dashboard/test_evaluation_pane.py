@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
 from shiboken6 import delete
 
 from tests.gui.conftest import IdleTask
@@ -87,10 +88,13 @@ def test_the_verdict_leads_to_another_run(page: DashboardPage, qtbot: Any) -> No
         *(("eval", {"step": step, "loss": loss}) for step, loss in ((0, 2.0), (10, 1.0), (30, 1.6))),
         ("comparison", {"step": 30, "improvement": gain, "dependence": None}),
     )
+    page._drop_banner()  # a finished run writes nothing more, so it is not looked at again
+    page._repaint()
     shown = texts(page.evaluation)
-    assert "Overfitting since step 10" in shown
+    assert texts(page).count("Overfitting since step 10") == 1, "the banner says it"
     assert "Over 40 held-out rows the loss fell by 0.41 (95% interval: 0.33 to 0.49)." in shown
-    buttons = {each.text(): each for each in page.evaluation.findChildren(QPushButton)}
+    buttons = {each.text(): each for each in page.findChildren(QPushButton)}
+    assert [each.text() for each in page.findChildren(QPushButton)].count("Train until step 10") == 1
     with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
         buttons["Train until step 10"].click()
     name, proposal = asked.args
@@ -134,6 +138,19 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
     monkeypatch.setattr(operations(), "live", [])
     Task.made.clear()
     return Task.made
+
+
+def test_the_keyboard_stays_on_the_button_that_takes_the_place_of_evaluate(
+    page: DashboardPage, tasks: list[Task], qtbot: QtBot
+) -> None:
+    card = page.evaluation.measured
+    with qtbot.waitActive(page):
+        page.activateWindow()
+    card.evaluate.setFocus()
+    qtbot.keyClick(card.evaluate, Qt.Key.Key_Space)
+    assert page.focusWidget() is card.cancel
+    qtbot.keyClick(card.cancel, Qt.Key.Key_Space)
+    assert page.focusWidget() is card.evaluate
 
 
 def test_a_run_is_measured_with_a_button(page: DashboardPage, tasks: list[Task]) -> None:

@@ -135,6 +135,19 @@ def test_a_search_asks_the_hub_for_what_the_filters_say(more: GetMore, qtbot: Qt
     assert names(more.results) == ["org/open", "org/gated"]
 
 
+def test_a_search_moves_no_row(more: GetMore) -> None:
+    more.search()
+    last("search-hub").answer([hub_model("org/open").to_dict()])
+    settle()
+    (row,) = more.results.findChildren(OfferRow)
+    before = row.mapTo(more, row.rect().topLeft())
+    more.search()
+    settle()
+    assert more.searching.isVisible()
+    assert row.mapTo(more, row.rect().topLeft()) == before
+    last("search-hub").answer([])
+
+
 def test_a_newer_search_takes_the_place_of_an_older_one(more: GetMore) -> None:
     more.search()
     first = last("search-hub")

@@ -211,6 +211,7 @@ def test_verify_tells_which_files_changed(
     task = last("verify-model")
     assert (task.begun, task.spec.path) == (True, "/models/org--name")
     (row,) = page.findChildren(TaskRow)
+    assert row.phase.text() == "Starting…", "a line that comes later would move the rows below"
     task.tell("progress", name="reading", done_bytes=25, total_bytes=100)
     assert (row.meter.share, row.phase.text()) == (0.25, "Reading")
     task.answer(changed)

@@ -12,7 +12,7 @@ import pytest
 from PySide6.QtCore import QObject, Signal
 from pytestqt.qtbot import QtBot
 
-from tests.gui.new_run.driving import GIB, close, make_page
+from tests.gui.new_run.driving import GIB, Begins, close, make_page
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.operations.kinds.engine import PreviewSpec
@@ -50,6 +50,7 @@ class Looked(QObject):
 
     def __init__(self, _kind: object, spec: RunSpec, parent: QObject) -> None:
         super().__init__(parent)
+        self.spec = spec
         self.cancelled = False
         self.specs.append(spec)
 
@@ -69,7 +70,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> type[Looked]:
     """What is found in the data before a run: nothing, unless a test says otherwise."""
     sources = [{"num_rows": 3, "num_unreviewed": 0}]
     Looked.answer, Looked.specs = {"sources": sources, "is_complete": True, "warnings": []}, []
-    monkeypatch.setattr(doubts_first, "OperationTask", Looked)
+    monkeypatch.setattr(doubts_first, "operations", lambda: Begins(Looked))
     return Looked
 
 

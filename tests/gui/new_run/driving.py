@@ -63,6 +63,19 @@ def shown_words(page: QWidget) -> str:
     )
 
 
+class Begins:
+    """Stands in for the operations of the window: begins what the test makes."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def begin(self, kind: object, spec: object) -> Any:
+        return self._make(kind, spec, parent=None)
+
+    def of(self, _kind: object) -> list[Any]:
+        return []
+
+
 class FakeTask:
     """Stands in for OperationTask: the test says what it answers."""
 
@@ -89,6 +102,7 @@ def scripted_tasks(monkeypatch: pytest.MonkeyPatch) -> list[FakeTask]:
             self.fake = FakeTask()
             tasks.append(self.fake)
             self.succeeded, self.failed = Signal(self.fake.on_success), Signal(self.fake.on_failure)
+            self.ended = Signal([])
 
         def start(self) -> None:
             pass
@@ -96,7 +110,7 @@ def scripted_tasks(monkeypatch: pytest.MonkeyPatch) -> list[FakeTask]:
         def cancel(self) -> None:
             self.fake.cancelled = True
 
-    monkeypatch.setattr("tunesmith_gui.new_run.actions.OperationTask", Task)
+    monkeypatch.setattr("tunesmith_gui.new_run.actions.operations", lambda: Begins(Task))
     monkeypatch.setattr("tunesmith_gui.new_run.data_preview.OperationTask", Task)
     return tasks
 

@@ -157,6 +157,21 @@ class TestDraft:
         assert other.text("optimizer.learning_rate") == "abc"
         assert other.changed_paths() == ready.changed_paths()
 
+    def test_the_warm_up_of_an_earlier_draft_was_its_default(self, ready: NewRunForm) -> None:
+        draft = json.loads(json.dumps(ready.to_draft())) | {"version": 1}
+        draft["spec"]["schedule"]["warmup_steps"] = 5
+        form = NewRunForm()
+        assert form.load_draft(draft)
+        assert (form.value("schedule.warmup_steps"), form.changed_paths()) == (None, ready.changed_paths())
+        assert draft["spec"]["schedule"]["warmup_steps"] == 5, "the draft itself stays"
+        draft["spec"]["schedule"]["warmup_steps"] = 7
+        assert form.load_draft(draft)
+        assert form.value("schedule.warmup_steps") == 7
+        form.set_value("schedule.warmup_steps", 5)
+        again = NewRunForm()
+        assert again.load_draft(json.loads(json.dumps(form.to_draft())))
+        assert again.value("schedule.warmup_steps") == 5, "who says 5 today means it"
+
     @pytest.mark.parametrize("draft", [None, [], {}, {"version": 99}, {"version": 1, "spec": 3}])
     def test_a_strange_draft_is_left_alone(self, form: NewRunForm, draft: object) -> None:
         assert not form.load_draft(draft)

@@ -172,6 +172,16 @@ def test_a_low_card_cuts_no_letters(state: RunState, qtbot: Any) -> None:
     card.grab()
 
 
+def test_a_low_curve_is_drawn_all_the_same(qtbot: Any) -> None:
+    card = RunCard()
+    qtbot.addWidget(card)
+    card.show_row(row("low", sparkline=tuple(float(10 - place) for place in range(10))), None)
+    card._curve.setFixedSize(SPACE * 20, SPACE * 5 // 2)
+    drawn = card._curve.grab().toImage()
+    card._curve.values = ()
+    assert drawn != card._curve.grab().toImage()
+
+
 def test_what_a_run_came_to_is_in_the_list_at_1280_pixels(runs_in_window: RunsPage) -> None:
     assert not runs_in_window.card.isHidden()
     assert {Column.EVAL_LOSS, Column.MODEL, Column.DURATION} <= shown_columns(runs_in_window)

@@ -48,6 +48,24 @@ class TestPreferences:
             settle()
         assert (preferences.values.language, preferences.values.theme) == ("zh_CN", "dark")
 
+    @pytest.mark.parametrize("has_file", [True, False])
+    def test_what_the_command_line_changes_takes_effect_at_once(
+        self, home: Path, qtbot: QtBot, has_file: bool
+    ) -> None:
+        if has_file:
+            SettingsFile().save()
+        preferences = Preferences(SettingsFile())
+        for language in ("zh_CN", "en"):
+            other = SettingsFile()
+            other.change(language=language)
+            with qtbot.waitSignal(preferences.changed):
+                other.save()
+            assert preferences.values.language == language
+        preferences.change(theme="dark")
+        settle()
+        there = SettingsFile().values
+        assert (there.language, there.theme) == ("en", "dark")
+
     def test_same_value_again_is_silent(self, home: Path, qtbot: QtBot) -> None:
         preferences = Preferences(SettingsFile())
         with qtbot.assertNotEmitted(preferences.changed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, QPointF, QSize, Qt, QTimer, QUrl
+from PySide6.QtCore import QMimeData, QPoint, QPointF, QSize, Qt, QUrl
 from PySide6.QtGui import QAccessible, QDragEnterEvent, QDropEvent, QFont, QGuiApplication, QKeySequence, QScreen
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QPlainTextEdit, QWidget
@@ -25,7 +25,6 @@ from tunesmith_gui.services.hardware import Gpu, Reading
 from tunesmith_gui.services.preferences import Preferences
 from tunesmith_gui.shell import actions as shell_actions
 from tunesmith_gui.shell.banners import ShellBanners
-from tunesmith_gui.shell.close_window import CloseWindowDialog
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.shell.palette import CommandPalette, matches
 from tunesmith_gui.shortcuts import actions
@@ -349,60 +348,6 @@ class TestActivity:
         context.preferences.change(keep_awake=False)
         runs.show(training())
         assert asked == [True, False, False]
-
-
-class TestClosing:
-    @pytest.mark.parametrize(
-        ("words", "closes", "stopped"),
-        [
-            ("Keep running in the background", True, []),
-            ("Stop and save", True, [("id-support-01", "save")]),
-            ("Cancel", False, []),
-        ],
-    )
-    def test_question_while_a_run_is_live(
-        self, runs: FakeRuns, window: MainWindow, words: str, closes: bool, stopped: list[tuple[str, str]]
-    ) -> None:
-        runs.show(training())
-        press_in_dialog(window, words)
-        assert window.close() is closes
-        assert runs.stopped == stopped
-
-    def test_keep_running_is_what_enter_does(self, runs: FakeRuns, window: MainWindow) -> None:
-        dialog = CloseWindowDialog([training(), training("b")], window)
-        dialog.show()
-        assert clipped(dialog) == unnamed(dialog) == []
-        QTest.keyClick(dialog, Qt.Key.Key_Return)
-        assert dialog.choice.value == "keep"
-        dialog.deleteLater()
-
-    def test_no_question_without_a_run_or_when_switched_off(
-        self, runs: FakeRuns, window: MainWindow, context: Context, qtbot: QtBot
-    ) -> None:
-        context.preferences.change(confirm_close=False)
-        runs.show(training())
-        with qtbot.waitSignal(window.closed):
-            assert window.close()
-
-    def test_size_is_remembered(self, runs: FakeRuns, window: MainWindow, context: Context) -> None:
-        window.resize(780, 700)
-        window.close()
-        again = MainWindow(context)
-        assert again.size() == QSize(780, 700)
-        again.close_without_asking()
-        again.deleteLater()
-
-
-def press_in_dialog(window: MainWindow, words: str) -> None:
-    """Presses a button of the close dialog as soon as it is open."""
-
-    def press() -> None:
-        dialog = window.findChild(CloseWindowDialog)
-        assert dialog is not None
-        (found,) = [each for each in dialog.findChildren(QWidget) if each.accessibleName() == words]
-        QTest.mouseClick(found, Qt.MouseButton.LeftButton)
-
-    QTimer.singleShot(50, press)
 
 
 class TestInterruptedRuns:

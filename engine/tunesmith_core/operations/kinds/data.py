@@ -147,6 +147,7 @@ CHECK_DATA = Kind(
 SAVE_DATA = Kind(
     name="save-data",
     title="Saving a repaired copy of the data",
+    cut_short="The copy is not saved.",
     spec=SaveDataSpec,
     function="tunesmith_engine.operations:save_data",
     limits=Limits(),

@@ -142,6 +142,7 @@ PREVIEW = Kind(
 DOUBTS = Kind(
     name="doubts",
     title="Checking the data",
+    cut_short="The run that waits for it does not start.",
     spec=RunSpec,
     function="tunesmith_engine.operations:doubts",
     grace_s=1.0,
@@ -172,10 +173,17 @@ PROMPT = Kind(
     grace_s=1.0,
     limits=Limits(),
 )
-PLAN_CHECK = Kind(name="check", title="Checking the plan", spec=RunSpec, function="tunesmith_engine.operations:check")
+PLAN_CHECK = Kind(
+    name="check",
+    title="Checking the plan",
+    cut_short="The next check starts from the beginning.",
+    spec=RunSpec,
+    function="tunesmith_engine.operations:check",
+)
 IMPORT = Kind(
     name="import-gguf",
     title="Importing a GGUF file",
+    cut_short="What has been converted is deleted. The next import starts from the beginning.",
     spec=ImportSpec,
     function="tunesmith_engine.operations:import_gguf",
     help="convert a GGUF file into a model folder",

@@ -48,6 +48,7 @@ class EvaluateSpec:
 EVALUATE = Kind(
     name="evaluate",
     title="Evaluating",
+    cut_short="What has been measured is lost. The next evaluation starts from the beginning.",
     spec=EvaluateSpec,
     function="tunesmith_engine.operations:evaluate",
     help="compare the trained model of a run with its base model; a run in progress measures its held-out loss",

@@ -45,6 +45,7 @@ class ExportSpec:
 EXPORT = Kind(
     name="export",
     title="Exporting",
+    cut_short="What has been written is deleted. The next export starts from the beginning.",
     spec=ExportSpec,
     function="tunesmith_engine.operations:export",
     help="export the trained model of a run",

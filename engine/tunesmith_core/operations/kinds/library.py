@@ -18,6 +18,7 @@ class FolderSpec:
 IMPORT_FOLDER = Kind(
     name="import-model",
     title="Importing a model",
+    cut_short="What has been copied is deleted. The next import starts from the beginning.",
     spec=FolderSpec,
     function="tunesmith_core.model_import:import_folder",
     place=Place.SAME,
@@ -27,6 +28,7 @@ IMPORT_FOLDER = Kind(
 VERIFY = Kind(
     name="verify-model",
     title="Verifying a model",
+    cut_short="The next verification starts from the beginning.",
     spec=FolderSpec,
     function="tunesmith_core.model_import:verify",
     place=Place.SAME,

@@ -99,6 +99,7 @@ def begun(target: Path) -> Begun | None:
 QUESTIONS = Kind(
     name="write-questions",
     title="Writing questions",
+    cut_short="The questions written so far are kept. Continue with them later.",
     spec=QuestionsSpec,
     function="tunesmith_engine.operations:write_questions",
     # A product of large matrices is not interrupted.

@@ -217,6 +217,7 @@ FIND_ROWS = Kind(
 SAVE_ROWS = Kind(
     name="save-rows",
     title="Saving a copy of the rows",
+    cut_short="The copy is not saved.",
     spec=SaveRowsSpec,
     function="tunesmith_core.operations.kinds.rows:save_rows",
     place=Place.SAME,

@@ -14,4 +14,12 @@ class SetupSpec:
     arguments: tuple[str, ...]
 
 
-SETUP = Kind(name="setup", title="Setting up", spec=SetupSpec, program="tunesmith_setup", place=Place.SAME, grace_s=5.0)
+SETUP = Kind(
+    name="setup",
+    title="Setting up",
+    cut_short="It continues where it left off next time.",
+    spec=SetupSpec,
+    program="tunesmith_setup",
+    place=Place.SAME,
+    grace_s=5.0,
+)
