@@ -1173,6 +1173,8 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The checkpoint is from an earlier version, so changed settings can't be detected."),
     QT_TRANSLATE_NOOP("Core", "The checkpoint is from an earlier version, so changes to the base model can't be detected."),
     QT_TRANSLATE_NOOP("Core", "The column {column} describes tools."),
+    QT_TRANSLATE_NOOP("Core", "The column {column} holds the system prompt."),
+    QT_TRANSLATE_NOOP("Core", "The column {column} stands beside the question."),
     QT_TRANSLATE_NOOP("Core", "The computer must be restarted before the subsystem works."),
     QT_TRANSLATE_NOOP("Core", "The connection to {host} broke."),
     QT_TRANSLATE_NOOP("Core", "The conversation has {tokens:,} tokens, and this model reads at most {most:,}."),

@@ -167,7 +167,7 @@ def test_two_columns_of_messages_are_asked_about() -> None:
             'message 1 holds something other than text, of the type "image_url"',
         ),
         ([5], "message 1 holds something other than text."),
-        ([{"text": "a"}], "message 1 holds something other than text."),
+        ([{"url": "a"}], "message 1 holds something other than text."),
     ],
 )
 def test_parts_that_are_no_text_are_refused_by_name(parts: list[Any], said: str) -> None:

@@ -109,7 +109,7 @@ def test_no_example_has_more_tokens_than_its_row_has_bytes(tmp_path: Path) -> No
 def test_columns_that_are_not_trained_do_not_make_a_row_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int
 ) -> None:
-    row = {"question": "Who?", "answer": "Me.", "passage": "long " * 900}
+    row = {"question": "Who?", "answer": "Me.", "remark": "long " * 900}
     trained = len(json.dumps({"question": "Who?", "answer": "Me."}))
     path = write_lines(tmp_path / "a.jsonl", [json.dumps(row)] * 9)
     assert datafmt.sniff(path, num_rows).longest_row_bytes == trained

@@ -7597,6 +7597,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>列 {column} 描述工具。</translation>
     </message>
     <message>
+        <source>The column {column} holds the system prompt.</source>
+        <translation>列 {column} 是系统提示词。</translation>
+    </message>
+    <message>
+        <source>The column {column} stands beside the question.</source>
+        <translation>列 {column} 与问题放在一起。</translation>
+    </message>
+    <message>
         <source>The data changed, so the remaining steps train on other rows.</source>
         <translation>数据已更改，其余各步使用不同的行训练。</translation>
     </message>
@@ -12487,6 +12495,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Messages</source>
         <translation>消息</translation>
+    </message>
+    <message>
+        <source>Context</source>
+        <translation>上下文</translation>
     </message>
     <message>
         <source>Response</source>

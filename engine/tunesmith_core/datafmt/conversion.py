@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core import json_values
+from tunesmith_core.datafmt import transcripts
 from tunesmith_core.datafmt.choices import FEWEST_OPTIONS, LETTERS, Options, is_number, options_of, right_label
 from tunesmith_core.datafmt.encoding import MAX_NAME
 from tunesmith_core.datafmt.formats import (
+    ANSWER_ROLES,
     MESSAGE_COLUMNS,
     MULTIPLE_CHOICE,
     OPTION_ROLES,
@@ -31,10 +33,11 @@ from tunesmith_core.datafmt.formats import (
     Unreadable,
     listed,
 )
+from tunesmith_core.datafmt.transcripts import split_by
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message as Sentence
 
-MESSAGE_KEYS = ("role", "from", "content", "value")
+MESSAGE_KEYS = ("role", "from", "content", "value", "parts")
 """Keys of a message that every template knows; the others are carried along."""
 
 MESSAGE_SPEAKERS = frozenset(("role", "from"))
@@ -54,7 +57,7 @@ TURN_NAMES = (
 
 TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 DIALOGUE = re.compile(r"(?:^|\n\n)\s*(Human|Assistant):")
-"""How a speaker begins in a dialogue that is one text."""
+"""How a speaker begins in the dialogues of Bai et al. 2022 (arXiv 2204.05862), which may be one answer only."""
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 THOUGHT_PARTS = ("reasoning", "thinking")
@@ -71,16 +74,20 @@ SPEAKERS = {
     "developer": "system",
     "user": "user",
     "human": "user",
+    "prompter": "user",
     "assistant": "assistant",
     "gpt": "assistant",
     "chatgpt": "assistant",
     "model": "assistant",
     "bot": "assistant",
+    "chatbot": "assistant",
+    "ai": "assistant",
     "function_call": "assistant",
     "tool": "tool",
     "function": "tool",
     "observation": "tool",
     "function_response": "tool",
+    "function response": "tool",
 }
 """What data sets call a speaker, and what chat templates call it."""
 
@@ -121,7 +128,7 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
 
 def _chat(reader: _RowReader, messages: list[Message], first_trained: int = 0) -> Chat:
     """Return messages as a chat with what else the row says."""
-    system = reader.optional_text("system")
+    system = reader.system()
     if system and messages[0]["role"] != "system":
         messages = [{"role": "system", "content": system}, *messages]
         first_trained += bool(first_trained)
@@ -154,7 +161,19 @@ def _preferred(reader: _RowReader) -> Chat | PromptCompletion:
         answers = [place for place, message in enumerate(answer) if message["role"] == "assistant"]
         return _chat(reader, answer, min(num_common, answers[-1]))
     before = reader.messages("prompt", asked) if isinstance(asked, list) else reader.turn("prompt", "user")
+    if _begins_with(answer, before):
+        # The answers are whole chats, which hold the question, too.
+        return _chat(reader, answer, max(len(answer) - 1, 1))
     return _chat(reader, [*before, *answer], len(before))
+
+
+def _begins_with(chat: Sequence[Message], before: Sequence[Message]) -> bool:
+    """Return whether a chat begins with some messages; what the system says of it counts for neither."""
+    first, second = (
+        [(each["role"], each["content"]) for each in messages if each["role"] != "system"]
+        for messages in (chat, before)
+    )
+    return len(second) < len(first) and first[: len(second)] == second
 
 
 def _preferred_text(reader: _RowReader, rejected: object, *, is_asked: bool) -> Chat | PromptCompletion:
@@ -163,8 +182,13 @@ def _preferred_text(reader: _RowReader, rejected: object, *, is_asked: bool) -> 
         start = _common(answer, rejected) if isinstance(rejected, str) else 0
         return PromptCompletion(answer[:start], answer[start:])
     question = "\n\n".join(part for part in (reader.text("prompt"), reader.optional_text("input")) if part)
-    if not reader.optional_text("system"):
-        return PromptCompletion(question, answer)
+    return _asked(reader, question, answer)
+
+
+def _asked(reader: _RowReader, question: str, answer: str) -> Chat | PromptCompletion:
+    """Return a question and its answer, as a chat where the row says more than these."""
+    if not reader.system() and not reader.tools():
+        return PromptCompletion(question, answer, as_chat=reader.layout.format != RAW)
     return _chat(reader, [{"role": "user", "content": question}, {"role": "assistant", "content": answer}])
 
 
@@ -181,10 +205,7 @@ def _spoken(value: Any) -> Any:  # Any: JSON values
         return [value]
     if not isinstance(value, str) or not DIALOGUE.match(value):
         return value
-    parts = DIALOGUE.split(value)
-    speakers = {"Human": "user", "Assistant": "assistant"}
-    turns = zip(parts[1::2], parts[2::2], strict=True)
-    return [{"role": speakers[speaker], "content": text.strip()} for speaker, text in turns]
+    return [{"role": speaker, "content": text.strip()} for speaker, text in split_by(DIALOGUE, value)]
 
 
 def message_list(value: Any) -> Any:  # Any: JSON values
@@ -236,19 +257,34 @@ def in_turn(value: Any) -> Any:  # Any: JSON values
 
 def _prompt_completion(reader: _RowReader) -> Chat | PromptCompletion:
     prompt, completion = reader.value("prompt"), reader.value("completion")
-    if not isinstance(prompt, list) and not isinstance(completion, list):
-        prompt, completion = reader.text("prompt", may_be_empty=True), reader.text("completion")
-        return PromptCompletion(prompt, completion, as_chat=reader.layout.format != RAW)
+    if not isinstance(prompt, list) and (reader.layout.are_held or not isinstance(completion, list)):
+        parts = (reader.text("prompt", may_be_empty=True), reader.optional_text("input"))
+        return _asked(reader, "\n\n".join(filter(None, parts)), reader.text("completion"))
     question, answer = reader.turn("prompt", "user"), reader.turn("completion", "assistant")
     reader.require_answer("completion", answer)
-    return Chat((*question, *answer), first_trained=len(question))
+    return _chat(reader, [*question, *answer], len(question))
 
 
 def _multiple_choice(reader: _RowReader) -> PromptCompletion:
-    """Return a question with its options below it, a line each, and the label of the right one."""
+    """Return a question below what it is about, with its options a line each, and the label of the right one."""
     question, options = reader.text("question"), reader.options()
+    if about := reader.optional_text("context").strip():
+        question = f"{about}\n\n{question}"
     lines = (f"{label}. {str(text).strip()}" for label, text in options.items())
     return PromptCompletion("\n".join((question.rstrip(), *lines)), reader.right_label(options), between="\n")
+
+
+def held_text(value: Any) -> str | None:  # Any: JSON values
+    """Return the text of an answer that is none: a number, a truth, the first of several right ones, or inside them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, dict):
+        value = value.get("text", value.get("value"))
+    if isinstance(value, list):
+        value = next((each for each in value if each), None)
+    return value if isinstance(value, str) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +316,8 @@ class _RowReader:
 
     def text(self, role: str, *, may_be_empty: bool = False) -> str:
         value = self.value(role)
+        if self.layout.are_held and role in ANSWER_ROLES and not isinstance(value, str):
+            value = held_text(value)
         if value is None:
             value = ""
         if not isinstance(value, str):
@@ -292,8 +330,17 @@ class _RowReader:
         column = self.layout.columns.get(role)
         return self.text(role, may_be_empty=True) if column in self.row else ""
 
+    def system(self) -> str:
+        """Return what the row says to the model, which may be a message or its parts."""
+        value = message_list(self.row.get(self.layout.columns.get("system", "")))
+        if isinstance(value, dict):
+            value = value.get("parts", value.get("content"))
+        return self._joined_parts("system", 1, value)[0] if isinstance(value, list) else self.optional_text("system")
+
     def messages(self, role: str, value: object) -> list[Message]:
         value = message_list(value)
+        if isinstance(value, str):
+            value = transcripts.turns(value) or value
         if not isinstance(value, list):
             raise self._error(role, "must be a list of messages, not {kind}", kind=_kind(value))
         if not value:
@@ -374,7 +421,8 @@ class _RowReader:
     def _message(self, role: str, number: int, item: object) -> Message:
         if not isinstance(item, dict):
             raise self._error(role, "message {number} must be an object, not {kind}", number=number, kind=_kind(item))
-        speaker, content = item.get("role", item.get("from")), item.get("content", item.get("value"))
+        speaker = item.get("role", item.get("from"))
+        content = item.get("content", item.get("value", item.get("parts")))
         if not isinstance(speaker, str) or speaker.lower() not in SPEAKERS:
             name = repr(speaker)[:MAX_NAME]
             shown = Sentence("no role") if speaker is None else Sentence("the unknown role {speaker}", speaker=name)
@@ -435,7 +483,7 @@ class _RowReader:
             if kind in THOUGHT_PARTS and isinstance(text, str):
                 thoughts.append(text)
                 continue
-            if not isinstance(text, str) or (isinstance(part, dict) and kind not in TEXT_PARTS):
+            if not isinstance(text, str) or (isinstance(part, dict) and kind not in TEXT_PARTS and len(part) > 1):
                 raise self._no_text(role, number, str(kind)[:MAX_NAME])
             texts.append(text)
         fields = {"reasoning_content": "\n".join(thoughts)} if thoughts else {}

@@ -100,24 +100,48 @@ class Role:
 
 
 MULTIPLE_CHOICE, PREFERENCE, TOKENS = "multiple-choice", "preference", "tokens"
-MESSAGE_COLUMNS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
-SYSTEM_ROLE = Role("system", ("system", "system_prompt"), required=False)
+MESSAGE_COLUMNS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat", "contents")
+ANSWER_ROLES = ("completion", "output")
+"""Roles of columns that hold the answer."""
+
+CONTEXT_COLUMNS = ("context", "passage", "article", "story", "background", "上下文", "背景")
+"""What a question may be about; in a column of its own it stands beside the question."""
+
+SYSTEM_ROLE = Role(
+    "system", ("system", "system_prompt", "systeminstruction", "system_instruction", "系统提示"), required=False
+)
 TOOLS_ROLE = Role("tools", ("tools", "functions"), required=False)
 LABEL_ROLE = Role("label", ("label", "kto_tag"), required=False)
 """Whether an answer is a good one; of usual names only a column of truth values is taken for it."""
 OPTION_ROLES = {f"option_{letter}": (letter, str(number)) for number, letter in enumerate("abcdefgh", 1)}
 """Roles of columns that hold one option each, and what tells the names of these columns apart."""
 
-OPTION_LISTS = ("choices", "options")
+OPTION_LISTS = ("choices", "options", "endings")
 """Names of columns that hold all options of a question."""
 
-_OPTION_WORDS = ("option", "choice", "antwort", "answer", "选项")
+_OPTION_WORDS = ("option", "choice", "antwort", "answer", "sol", "选项")
 
+_ASKING_NAMES = (
+    *("question", "question_stem", "prompt", "query", "instruction", "input", "goal", "ctx", "sentence"),
+    *("frage", "问题", "题目"),
+)
 _RIGHT_NAMES = (
     *("answer", "correct", "correct_answer", "correct answer", "correct_option", "correct option", "right_answer"),
     *("answer_key", "answerkey", "answer_index", "answer_idx", "label", "solution", "lösung", "richtige antwort"),
     *("richtig", "答案", "正确答案", "cop"),
 )
+
+
+_PROMPT_NAMES = (
+    *("prompt", "question", "query", "problem", "input", "inputs", "user", "human", "inputs_pretokenized"),
+    *("document", "article", "dialogue", "text"),
+)
+_COMPLETION_NAMES = (
+    *("completion", "answer", "response", "output", "target", "outputs", "targets", "targets_pretokenized"),
+    "answers",
+    *("solution", "canonical_solution", "assistant", "bot", "summary", "highlights", "abstract", "code"),
+)
+"""A text of which another column holds the summary is read to be summed up, and not learned alone."""
 
 
 def _option_role(name: str) -> Role:
@@ -128,9 +152,12 @@ def _option_role(name: str) -> Role:
 
 ROLES: dict[str, tuple[Role, ...]] = {
     PREFERENCE: (
-        Role("chosen", ("chosen", "chosen_response", "chosen_messages", "preferred")),
-        Role("rejected", ("rejected", "rejected_response", "rejected_messages", "dispreferred")),
-        Role("prompt", ("prompt", "question", "instruction", "query", *MESSAGE_COLUMNS), required=False),
+        Role("chosen", ("chosen", "chosen_response", "chosen_messages", "preferred", "preferred_output")),
+        Role(
+            "rejected",
+            ("rejected", "rejected_response", "rejected_messages", "dispreferred", "non_preferred_output"),
+        ),
+        Role("prompt", ("prompt", "question", "instruction", "query", *MESSAGE_COLUMNS, "input"), required=False),
         Role("input", ("input", "context"), required=False),
         SYSTEM_ROLE,
         TOOLS_ROLE,
@@ -138,7 +165,8 @@ ROLES: dict[str, tuple[Role, ...]] = {
     "messages": (Role("messages", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE, LABEL_ROLE),
     "sharegpt": (Role("conversations", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE, LABEL_ROLE),
     MULTIPLE_CHOICE: (
-        Role("question", ("question", "prompt", "query", "instruction", "input", "frage", "问题", "题目")),
+        Role("question", _ASKING_NAMES),
+        Role("context", CONTEXT_COLUMNS, required=False),
         Role("choices", OPTION_LISTS, required=False),
         *map(_option_role, OPTION_ROLES),
         Role("answer", _RIGHT_NAMES),
@@ -151,8 +179,11 @@ ROLES: dict[str, tuple[Role, ...]] = {
         Role("history", ("history",), required=False),
     ),
     "prompt-completion": (
-        Role("prompt", ("prompt", "question", "query", "input")),
-        Role("completion", ("completion", "answer", "response", "output")),
+        Role("prompt", _PROMPT_NAMES),
+        Role("completion", _COMPLETION_NAMES),
+        Role("input", (*CONTEXT_COLUMNS, "input"), required=False),
+        SYSTEM_ROLE,
+        TOOLS_ROLE,
         LABEL_ROLE,
     ),
     "text": (Role("text", ("text", "content", "document")),),
@@ -162,7 +193,9 @@ ROLES: dict[str, tuple[Role, ...]] = {
         Role("attention_mask", ("attention_mask",), required=False),
     ),
 }
-ROLES["prompt-completion-raw"] = ROLES["prompt-completion"]
+ROLES["prompt-completion-raw"] = tuple(
+    role for role in ROLES["prompt-completion"] if role not in (SYSTEM_ROLE, TOOLS_ROLE)
+)
 """Roles of each format, in the order in which formats are tried; the last is never guessed, only chosen."""
 
 RAW = "prompt-completion-raw"
@@ -181,11 +214,13 @@ class Layout:
         format: a key of ROLES.
         columns: which column plays which role.
         first_number: of options that answers name by number; None where no number stands for an option.
+        are_held: whether no answer is a text, but all hold one, as a list of right answers does; see `held_text`.
     """
 
     format: str
     columns: Mapping[str, str]
     first_number: int | None = None
+    are_held: bool = False
 
 
 Place = str | Callable[[], str]

@@ -30,6 +30,18 @@ _QUESTION = (
     "用户",
     "質問",
     "질문",
+    "pergunta",
+    "domanda",
+    "vraag",
+    "вопрос",
+    "питання",
+    "pytanie",
+    "otázka",
+    "fråga",
+    "soru",
+    "pertanyaan",
+    "câu hỏi",
+    "problem",
 )
 _ANSWER = (
     "complet",
@@ -48,10 +60,24 @@ _ANSWER = (
     "响应",
     "助手",
     "답",
+    "resposta",
+    "risposta",
+    "antwoord",
+    "ответ",
+    "відповід",
+    "odpow",
+    "odpověď",
+    "svar",
+    "cevap",
+    "yanıt",
+    "jawaban",
+    "trả lời",
+    "solution",
+    "lösung",
 )
 HINTS: dict[str, tuple[str, ...]] = {
     "question": _QUESTION,
-    "answer": (*_ANSWER, "correct", "solution", "lösung", "richtig", "正确"),
+    "answer": (*_ANSWER, "correct", "richtig", "正确"),
     "instruction": _QUESTION,
     "prompt": _QUESTION,
     "output": _ANSWER,
@@ -83,6 +109,9 @@ NUM_EXAMPLES = 3
 
 MARKS = tuple("_id _ids _idx _index _type _domain _url _source _lang _language _category _topic".split())
 """How the names of columns end that say something about a question or an answer."""
+
+COUNTS = ("num_", "n_", "count_")
+"""How they begin where they say how many there are."""
 
 NUM_LETTERS = 2
 """A value with fewer is a number, a date or a mark, not something that a person says."""
@@ -117,8 +146,14 @@ def speaking_columns(head: Sequence[Row]) -> dict[str, str]:
     found = {}
     for role, hints, others in (("prompt", _QUESTION, _ANSWER), ("completion", _ANSWER, _QUESTION)):
         named = [name for name in names if _speaks(name, hints) and not _speaks(name, others)]
-        named = [name for name in named if not name.lower().rstrip().endswith(MARKS)]
-        fitting = [name for name in named if _is_text(name, head) or (role == "completion" and _ends_with(name, hints))]
+        lower = {name: name.lower().rstrip() for name in named}
+        named = [name for name in named if not (lower[name].endswith(MARKS) or lower[name].startswith(COUNTS))]
+        may_be_number = role == "completion"
+        fitting = [
+            name
+            for name in named
+            if _is_text(name, head) or (may_be_number and _ends_with(name, hints) and not _is_held(name, head))
+        ]
         if len(fitting) != 1:
             return {}
         found[role] = fitting[0]
@@ -144,6 +179,10 @@ def speaks(name: str) -> bool:
 
 def _speaks(name: str, hints: Sequence[str]) -> bool:
     return any(hint in name.lower() for hint in hints)
+
+
+def _is_held(name: str, head: Sequence[Row]) -> bool:
+    return any(isinstance(row.get(name), list | dict) for row in head)
 
 
 def _is_text(name: str, head: Sequence[Row]) -> bool:

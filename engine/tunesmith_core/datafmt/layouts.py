@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tunesmith_core.datafmt.choices import are_apart, first_number, may_hold_options
-from tunesmith_core.datafmt.conversion import MESSAGE_SPEAKERS, held_list, in_turn, message_list
+from tunesmith_core.datafmt.conversion import MESSAGE_SPEAKERS, held_list, held_text, in_turn, message_list
 from tunesmith_core.datafmt.encoding import BY_COLUMNS, MAX_NAME
 from tunesmith_core.datafmt.formats import (
+    ANSWER_ROLES,
     MAX_LISTED,
     MULTIPLE_CHOICE,
     OPTION_LISTS,
@@ -25,12 +26,16 @@ from tunesmith_core.datafmt.formats import (
     listed,
 )
 from tunesmith_core.datafmt.guessing import WORDS_OF_SENTENCE, guess_columns, guess_format, is_data, speaking_columns
+from tunesmith_core.datafmt.transcripts import is_transcript
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import LISTED, Message, joined
 
 MESSAGE_SHAPES = {"messages": {"role", "content"}, "sharegpt": {"from", "value"}}
-MESSAGE_NAMES = tuple(MESSAGE_SHAPES.values())
+MESSAGE_NAMES = (*MESSAGE_SHAPES.values(), {"role", "text", "parent_id"})
 """Columns that are no row's but a message's: "content" alone would be taken for plain text."""
+
+CONTEXT_ROLES = {MULTIPLE_CHOICE: "context", "prompt-completion": "input", RAW: "input"}
+"""Of each format the role of what its question is about."""
 
 
 def resolve_layout(
@@ -73,7 +78,8 @@ def resolve_layout(
     for name in candidates:
         layout = Layout(name, _mapping(ROLES[name], present, given))
         if given.keys() <= {role.name for role in ROLES[name]} and _is_complete(layout) and _has_shape(layout, rows):
-            return _of_values(layout, rows, given)
+            layout = _of_values(layout, rows, given)
+            return _of_transcripts(layout, rows) if format_name == "auto" and not given else layout
     if given and format_name == "auto":
         # What only pairs of answers have is named by nobody who means another format.
         names = sorted(ROLES, key=lambda name: name == PREFERENCE)
@@ -175,9 +181,10 @@ def _python_text(rows: list[Mapping[str, Any]]) -> str | None:
 
 def _mapping(roles: tuple[Role, ...], present: list[str], given: dict[str, str]) -> dict[str, str]:
     lower = {name.lower(): name for name in reversed(present)}
-    mapping = {}
+    mapping: dict[str, str] = {}
     for role in roles:
-        usual = next((lower[name] for name in role.usual_names if name in lower), None)
+        free = (lower[name] for name in role.usual_names if name in lower and lower[name] not in mapping.values())
+        usual = next(free, None)
         column = given.get(role.name, usual)
         if column is not None:
             mapping[role.name] = column
@@ -185,21 +192,56 @@ def _mapping(roles: tuple[Role, ...], present: list[str], given: dict[str, str])
 
 
 def _of_values(layout: Layout, rows: list[Mapping[str, Any]], given: Mapping[str, str]) -> Layout:
-    """Return a layout with what the values of the rows tell: where options are numbered, and which labels are none.
+    """Return a layout with what the values of the rows tell: where options are numbered, and which columns are none.
 
-    Labels that are no truth values, but names of classes, are taken for none unless the person gave their column.
+    Labels that are no truth values, but names of classes, are taken for none unless the person gave their column, and
+    so is a context that is no text.
     """
+    dropped = set()
+    if (column := layout.columns.get("label")) and not _are(rows, column, _is_truth):
+        dropped.add("label")
+    if (column := layout.columns.get(CONTEXT_ROLES.get(layout.format, ""))) and not _are(rows, column, _is_any_text):
+        dropped.add(CONTEXT_ROLES[layout.format])
+    kept = {role: name for role, name in layout.columns.items() if role not in dropped - given.keys()}
+    layout = replace(layout, columns=kept)
     if layout.format == MULTIPLE_CHOICE:
         return replace(layout, first_number=first_number(rows, layout.columns))
-    column = layout.columns.get("label")
-    if "label" in given or column is None or all(str(row.get(column)).lower() in ("true", "false") for row in rows):
+    answers = [row.get(kept[role]) for role in ANSWER_ROLES if role in kept for row in rows]
+    held = [held_text(value) for value in answers if not isinstance(value, str)]
+    return replace(layout, are_held=any(held) and len(held) == len(answers))
+
+
+def _may_be_said(value: object, role: str) -> bool:
+    """Return whether a value is a text, messages or an answer inside of others, or nothing that speaks against it."""
+    if not isinstance(value, list | dict) or (role in ANSWER_ROLES and held_text(value) is not None):
+        return True
+    items = message_list(value)
+    first = items[0] if isinstance(items, list) and items else items
+    return isinstance(first, dict) and not MESSAGE_SPEAKERS.isdisjoint(first)
+
+
+def _are(rows: list[Mapping[str, Any]], column: str, test: Callable[[object], bool]) -> bool:
+    return all(test(row.get(column)) for row in rows)
+
+
+def _is_truth(value: object) -> bool:
+    return str(value).lower() in ("true", "false")
+
+
+def _is_any_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _of_transcripts(layout: Layout, rows: list[Mapping[str, Any]]) -> Layout:
+    """Return the layout of chats where all plain texts are such, written down with who says what."""
+    if layout.format != "text" or not _are(rows, layout.columns["text"], is_transcript):
         return layout
-    return Layout(layout.format, {role: name for role, name in layout.columns.items() if role != "label"})
+    return Layout("messages", {"messages": layout.columns["text"]})
 
 
 def _held_messages(rows: list[Mapping[str, Any]]) -> Layout | None:
     """Return the layout of rows of which one column of any name holds messages."""
-    found: dict[str, str] = {}
+    found = dict.fromkeys(_transcripts(rows), "messages")
     for row in rows:
         for column, value in row.items():
             items = message_list(value)
@@ -215,6 +257,10 @@ def _held_messages(rows: list[Mapping[str, Any]]) -> Layout | None:
         return None
     present = list(dict.fromkeys(key for row in rows for key in row))
     return Layout(name, _mapping(ROLES[name], present, {ROLES[name][0].name: column}))
+
+
+def _transcripts(rows: list[Mapping[str, Any]]) -> list[str]:
+    return [name for name in rows[0] if _are(rows, name, is_transcript)]
 
 
 def _is_of_turns(value: object) -> bool:
@@ -255,8 +301,11 @@ def _has_shape(layout: Layout, rows: list[Mapping[str, Any]]) -> bool:
         return are_apart(layout.columns) or any(may_hold_options(row.get(layout.columns["choices"])) for row in rows)
     key = {"messages": "role", "sharegpt": "from"}.get(layout.format)
     if key is None:
-        return True
+        roles = [role.name for role in ROLES[layout.format] if role.required and layout.format != TOKENS]
+        return all(any(_may_be_said(row.get(layout.columns[role]), role) for row in rows) for role in roles)
     column = layout.columns[ROLES[layout.format][0].name]
+    if layout.format == "messages" and _are(rows, column, is_transcript):
+        return True
     lists = (in_turn(message_list(row.get(column))) for row in rows)
     first = next((item for items in lists if isinstance(items, list) for item in items), None)
     if first is None:
@@ -273,6 +322,10 @@ def recognition(layout: Layout, rows: Iterable[Mapping[str, Any]] = ()) -> Messa
     """Say as what rows are read, by which columns that was recognized, and which of them are not used."""
     columns = {role: f'"{name}"' for role, name in layout.columns.items()}
     said = [_shape(layout.format, columns)]
+    if about := columns.get(CONTEXT_ROLES.get(layout.format, "")):
+        said.append(Message("The column {column} stands beside the question.", column=about))
+    if "system" in columns:
+        said.append(Message("The column {column} holds the system prompt.", column=columns["system"]))
     if "tools" in columns:
         said.append(Message("The column {column} describes tools.", column=columns["tools"]))
     if "label" in columns:

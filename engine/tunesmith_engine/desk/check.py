@@ -295,7 +295,7 @@ class Check:
         for rule in self._text_rules:
             for place in sieve.rows_with(rule.marks, rule.groups):
                 row = batch.rows[place]
-                for keys, text in shape.leaves(row):
+                for keys, text in shape.leaves(row, rule.name):
                     if findings := list(islice(rule.find(text), MOST_FINDINGS)):
                         what = joined(dict.fromkeys(each.what for each in findings), LISTED)
                         message = Message('column "{column}": {what}.', column=str(keys[0]), what=what)

@@ -201,7 +201,7 @@ class _Copy:
         """Return a row whose texts are repaired, None when a rule leaves it out."""
         result = row
         for rule in self._rules:
-            leaves = [(keys, text) for keys, text in shape.leaves(result) if next(rule.find(text), None)]
+            leaves = [leaf for leaf in shape.leaves(result, rule.name) if next(rule.find(leaf[1]), None)]
             if not leaves:
                 continue
             self._counts[rule.name] += 1

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Row, is_wanted, to_messages
-from tunesmith_core.datafmt.formats import MULTIPLE_CHOICE, PREFERENCE
+from tunesmith_core.datafmt.formats import ANSWER_ROLES, MULTIPLE_CHOICE, PREFERENCE
 from tunesmith_core.errors import UserError
 from tunesmith_core.messages import Message
 from tunesmith_engine.desk.places import Keys
@@ -21,11 +21,11 @@ MOST_ORDERS = 10_000
 
 MESSAGE_NAMES = {"messages": ("role", "content"), "sharegpt": ("from", "value")}
 
+RULES_OF_MARKS = frozenset({"special-token-in-text", "html"})
+"""Rules that would name the marks of who speaks in a chat that is one text."""
+
 TABLES = frozenset({"prompt-completion", "prompt-completion-raw", "alpaca", "text"})
 """Formats whose columns are texts and nothing else."""
-
-ANSWERS = ("completion", "output")
-"""Roles of columns that hold the answer."""
 
 
 QuickTexts = Callable[[Row], list[str] | None]
@@ -69,12 +69,14 @@ class Shape:
         self._columns = tuple(self.layout.columns.values())
         self._names = MESSAGE_NAMES.get(self.layout.format)
         roles = list(self.layout.columns)
-        places = [roles.index(role) for role in ANSWERS if role in roles]
+        places = [roles.index(role) for role in ANSWER_ROLES if role in roles]
         ends_with_answer = self._names or self.layout.format == MULTIPLE_CHOICE
         self.answer_place = -1 if ends_with_answer else next(iter(places), None)
 
-    def leaves(self, row: Row) -> list[tuple[Keys, str]]:
-        """Return the way to each text of a row that is trained on, and the text."""
+    def leaves(self, row: Row, rule: str = "") -> list[tuple[Keys, str]]:
+        """Return the way to each text of a row that is trained on, and the text; those that a rule is for."""
+        if rule in RULES_OF_MARKS and self._names and isinstance(row.get(self._columns[0]), str):
+            return []
         names = [name for name in self._columns if name in row] if self.layout else list(row)
         return [leaf for name in names for leaf in leaves(row[name], (name,))]
 

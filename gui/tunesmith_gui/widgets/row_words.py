@@ -70,6 +70,7 @@ def role_word(role: str) -> str:
         "system": translate("DataPicker", "System prompt"),
         "instruction": translate("DataPicker", "Instruction"),
         "input": translate("DataPicker", "Input"),
+        "context": translate("DataPicker", "Context"),
         "output": translate("DataPicker", "Response"),
         "prompt": translate("DataPicker", "Prompt"),
         "completion": translate("DataPicker", "Response"),

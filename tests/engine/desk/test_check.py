@@ -574,3 +574,14 @@ def test_a_mistyped_column_is_one_error_and_no_problem_of_every_row(tmp_path: Pa
         with host_in(tmp_path / "other") as host, pytest.raises(UserError, match=words):
             work(host)
     assert not list(tmp_path.glob("*.jsonl"))
+
+
+def test_marks_of_who_speaks_are_no_fault_of_a_chat_that_is_one_text(tmp_path: Path) -> None:
+    said = "<|im_start|>user\nHow many in {place}?<|im_end|>\n<|im_start|>assistant\nIt was <b>{place}</b>.<|im_end|>\n"
+    rows: list[Row | str] = [{"text": said.format(place=place)} for place in range(20)]
+    rows[7] = {"text": said.format(place="ann@mail.example.org")}
+    path = write_lines(tmp_path / "rows.jsonl", rows)
+    assert list(problems_of(check(tmp_path, spec_of(path)))) == ["personal-data"]
+    plain = spec_of(path)
+    plain.data.sources[0].format = "text"
+    assert "special-token-in-text" in problems_of(check(tmp_path, plain))
