@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tunesmith_core import datafmt
 from tunesmith_core.datafmt.conversion import to_messages
 from tunesmith_core.datafmt.formats import Chat, PromptCompletion
 from tunesmith_core.datafmt.layouts import recognition
+from tunesmith_core.datafmt.transcripts import turns
 from tunesmith_core.errors import UserError
 
 ASKED, SAID, OTHER = "Who keeps the light of Ostra?", "Marta keeps the light.", "Nobody keeps any light."
@@ -193,6 +195,26 @@ def test_a_tree_of_messages_is_no_text() -> None:
 )
 def test_a_text_that_is_no_chat_stays_one(text: str) -> None:
     assert datafmt.resolve_layout([{"text": text}] * 3).format == "text"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Human: " + "\n" * 200_000 + "x",
+        "Human: " + "\n\n " * 70_000 + "x",
+        "[INST] a [/INST] b" + "[INST]" * 50_000,
+        "<|im_start|>user\n" * 20_000,
+        "<|im_start|>" + "a" * 200_000,
+        "### Instruction:\n" * 20_000 + "### Response:\n",
+        "###" + " " * 200_000,
+    ],
+    ids=["lines", "gaps", "brackets", "marks", "a name", "forms", "spaces"],
+)
+def test_a_hostile_text_takes_no_long_look(text: str) -> None:
+    start_s = time.process_time()
+    turns(text)
+    datafmt.resolve_layout([{"chosen": text, "rejected": text}])
+    assert time.process_time() - start_s < 5
 
 
 def test_a_chat_among_texts_stays_a_text_as_they_do() -> None:

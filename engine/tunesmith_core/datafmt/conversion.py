@@ -56,7 +56,7 @@ TURN_NAMES = (
 """How chats are written that hold a question and its answer in one object."""
 
 TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-DIALOGUE = re.compile(r"(?:^|\n\n)\s*(Human|Assistant):")
+DIALOGUE = re.compile(r"(?:^|\n\n)\s{0,16}(Human|Assistant):")
 """How a speaker begins in the dialogues of Bai et al. 2022 (arXiv 2204.05862), which may be one answer only."""
 
 TEXT_PARTS = ("text", "input_text", "output_text")

@@ -19,18 +19,18 @@ ENCLOSED = tuple(
 )
 """What is said between marks: of ChatML, Gemma, Llama 3, and Zephyr, Phi and Open Assistant."""
 
-BRACKETED = re.compile(r"\[INST\](.*?)\[/INST\](.*?)(?=\[INST\]|$)", re.DOTALL)
+BRACKETS = re.compile(r"\[(/?INST)\]")
 SYSTEM = re.compile(r"\s*<<SYS>>(.*?)<</SYS>>", re.DOTALL)
 """Llama 2 and Mistral: a question in brackets, its answer behind them."""
 
 NAMED = (
     re.compile(r"###\s*(Human|Assistant|User|System):"),
     re.compile(r"\[\|(Human|AI)\|\]"),
-    re.compile(r"(?:^|\n)\s*(Human|Assistant):"),
-    re.compile(r"(?:^|\n)\s*(USER|ASSISTANT|SYSTEM|FUNCTION RESPONSE):"),
-    re.compile(r"(?:^|\n)\s*(User|Assistant|System):"),
+    re.compile(r"(?:^|\n)[ \t]{0,16}(Human|Assistant):"),
+    re.compile(r"(?:^|\n)[ \t]{0,16}(USER|ASSISTANT|SYSTEM|FUNCTION RESPONSE):"),
+    re.compile(r"(?:^|\n)[ \t]{0,16}(User|Assistant|System):"),
 )
-"""What is said behind a name."""
+"""What is said behind a name. Space before it is limited, so that the time to look grows with the text alone."""
 
 FORM = re.compile(r"(?:^|\n)###\s*(Instruction|Input|Response):?\s*\n")
 """Alpaca's form, with some words above it."""
@@ -72,9 +72,12 @@ def _enclosed(text: str) -> list[Turn]:
 
 
 def _bracketed(text: str) -> list[Turn]:
+    parts = BRACKETS.split(text)
+    marks = parts[1::2]
+    if parts[0] or not marks or marks != ["INST", "/INST"] * (len(marks) // 2):
+        return []
     found: list[Turn] = []
-    for each in BRACKETED.finditer(text) if BRACKETED.match(text) else ():
-        question, answer = each[1], each[2]
+    for question, answer in zip(parts[2::4], parts[4::4], strict=True):
         if system := SYSTEM.match(question):
             found.append({"role": "system", "content": system[1]})
             question = question[system.end() :]
