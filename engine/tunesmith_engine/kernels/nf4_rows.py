@@ -11,6 +11,10 @@ second one adds up in a fixed order.
 For bfloat16 the table lies in registers, as in `nf4_matvec`, here as the two bytes of each value. Times 1.43675 the
 values are nearest to such numbers: a search over factors found 0.085 % in the root mean square and 0.17 % at most;
 unscaled it is 0.14 and 0.31 %, and transformers, which rounds each weight, is off by 0.11 and 0.39 %.
+
+Looking codes up takes three instructions of the integer units a weight: for Llama 8B 1.5 ms a step on an H100 if
+nothing else held them up, where reading the codes takes 1.1. A program in PTX that unpacks right into the fragments of
+the tensor cores took 3.8 ms instead of 4.2 (2026-11-26), not enough to be kept beside this one: both wait for loads.
 """
 
 from __future__ import annotations
