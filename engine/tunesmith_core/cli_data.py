@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import cli_sources, cli_specs, data_library, model_library, terminal
-from tunesmith_core.command_line import Parser
+from tunesmith_core.command_line import Parser, finite
 from tunesmith_core.data_library import DataSet
 from tunesmith_core.datafmt import READ_BY_ENGINE, Row, file_kind, recognition, resolve_layout
 from tunesmith_core.datafmt.encoding import row_place
@@ -101,13 +101,13 @@ def add_commands(parser: Parser) -> None:
     cut = add("split", split, "split rows into training and evaluation data, with copies of a row on one side")
     cut.add_argument("--to", type=Path, required=True, metavar="FILE", help="the training file to write")
     cut.add_argument("--evaluation", type=Path, required=True, metavar="FILE", help="the evaluation file to write")
-    cut.add_argument("--percent", type=float, default=5.0, metavar="P", help="share of rows for evaluation (5)")
+    cut.add_argument("--percent", type=finite, default=5.0, metavar="P", help="share of rows for evaluation (5)")
     cut.add_argument("--count", type=int, default=0, metavar="N", help="number of rows for evaluation instead")
     cut.add_argument("--column", default="", metavar="NAME", help="keep rows with the same value here on one side")
     cut.add_argument("--seed", type=int, default=0, metavar="N", help="another seed picks other rows (0)")
     blend = add("mix", mix, "mix rows of several files into one")
     blend.add_argument("--to", type=Path, required=True, metavar="FILE", help=TARGET_HELP)
-    blend.add_argument("--weights", type=float, nargs="+", default=[], metavar="W", help="share of each file")
+    blend.add_argument("--weights", type=finite, nargs="+", default=[], metavar="W", help="share of each file")
     blend.add_argument("--caps", type=int, nargs="+", default=[], metavar="N", help="rows of each file at most")
     blend.add_argument("--count", type=int, default=0, metavar="N", help="rows of the mixture (as many as there are)")
     blend.add_argument("--seed", type=int, default=0, metavar="N", help="another seed picks other rows (0)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import NoReturn
 
 from tunesmith_core import terminal
@@ -29,6 +30,17 @@ SETUP_COMMANDS = {
     "explain": "name the cause of a failure from its output",
 }
 """Commands of the installer and doctor; they get their arguments untouched."""
+
+
+def finite(text: str) -> float:
+    """Return a number. Raises ArgumentTypeError for what is none, as nan and inf are none."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(Message("{text} is not a number", text=text))
+    return value
 
 
 class Help(argparse.RawDescriptionHelpFormatter):

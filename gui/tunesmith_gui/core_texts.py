@@ -2474,6 +2474,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "{text} is installed instead of {pinned}."),
     QT_TRANSLATE_NOOP("Core", "{text} is not NAME:BATCH:SEQ followed by any of {extras}."),
     QT_TRANSLATE_NOOP("Core", "{text} is not ROLE=COLUMN."),
+    QT_TRANSLATE_NOOP("Core", "{text} is not a number"),
     QT_TRANSLATE_NOOP("Core", "{text} is not a number from 1 to {most}"),
     QT_TRANSLATE_NOOP("Core", "{text} is not a number of billions, such as 1.5"),
     QT_TRANSLATE_NOOP("Core", "{text} is not valid text in UTF-8."),

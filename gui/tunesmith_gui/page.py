@@ -15,6 +15,9 @@ The window calls `on_shown(argument)` each time the page comes to the front and 
 window is minimised: a hidden page repaints nothing and polls nothing. `perform(action)` gives the page a keyboard
 action (ids in `shortcuts.actions()`) while it is in front; return True when it was handled.
 
+Services outlive a page, for another language builds the window anew: their signals go to methods, whose connections
+end with the page, and never to a lambda.
+
 Work over 5 ms (files, SQLite, imports of heavy modules) leaves the UI thread: `run_in_background(work, done, failed)`.
 """
 
@@ -56,6 +59,10 @@ class Page(QWidget):
         super().__init__(parent)
         self.context = context
         self.setProperty("surface", "page")
+
+    def tell_failure(self, error: TunesmithError) -> None:
+        """Says what went wrong at the bottom of the window."""
+        self.notify.emit("error", core_text(error.message))
 
     @property
     def title(self) -> str:

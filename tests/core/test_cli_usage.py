@@ -31,3 +31,9 @@ def test_a_wrong_command_is_bad_input(
     err = capsys.readouterr().err
     assert err.startswith("error[usage]: ")
     assert err.endswith(f"hint: {hint}\n")
+
+
+@pytest.mark.parametrize("written", ["nan", "inf", "-inf", "1e999", "many"])
+def test_what_is_no_number_is_refused(written: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["data", "mix", "a.csv", "b.csv", "--to", "c.csv", f"--weights={written}"]) == 2
+    assert f"{written} is not a number" in capsys.readouterr().err

@@ -95,3 +95,16 @@ def test_a_question_by_its_name_that_is_always_the_same_is_in_doubt_beside_anoth
     assert not speaking_columns(head)
     alone = [{"Frage Art": row["Frage Art"], "Antwort": row["Antwort"]} for row in head]
     assert speaking_columns(alone) == {"prompt": "Frage Art", "completion": "Antwort"}
+
+
+@pytest.mark.parametrize(
+    ("row", "answer"),
+    [
+        ({"Item question": "How much is 1?", "Price": "€ 12.50", "Since": "2026-01-01", "Share": "12 %"}, "Price"),
+        ({"Since": "01.02.2026", "No": "7", "What is it?": "How much is 1?", "Amount": "12"}, "Amount"),
+        ({"Amount": "12", "Since": "2026-01-01", "Item question": "How much is 1?"}, "Amount"),
+    ],
+)
+def test_a_number_beside_the_question_is_the_answer_sooner_than_a_date(row: dict[str, str], answer: str) -> None:
+    head = [{name: value.replace("1", str(number)) for name, value in row.items()} for number in range(1, 5)]
+    assert guess_columns("prompt-completion", head)["completion"] == answer

@@ -14,6 +14,7 @@ import pytest
 from PySide6.QtCore import QtMsgType
 from PySide6.QtWidgets import QApplication, QComboBox
 from pytestqt.qtbot import QtBot
+from shiboken6 import isValid
 
 from tests.gui.conftest import IdleTask, settle
 from tests.gui.fake_runs import FakeRuns, training
@@ -89,6 +90,28 @@ def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtB
     assert app.context.runs is runs
     runs.run_ended.emit("id", "support-01", "finished")
     assert app.window.toast.label.text() == "已完成：support-01"
+
+
+def test_what_services_say_reaches_no_window_that_is_gone(app: App, qtbot: QtBot) -> None:
+    old = app.window
+    for page in ("runs", "models", "data", "train", "settings", "environment"):
+        old.show_page(page)
+        settle()
+    app.context.preferences.change(language="zh_CN")
+    qtbot.waitUntil(lambda: app.window is not old)
+    qtbot.waitUntil(lambda: not isValid(old))
+    context = app.context
+    with qtbot.captureExceptions() as errors:
+        context.exports.changed.emit()
+        context.library.failed.emit(UserError("usage", "gone"))
+        context.library.rows_changed.emit()
+        context.downloads.changed.emit()
+        context.downloads.failed.emit(UserError("usage", "gone"))
+        context.runs.run_updated.emit("id")
+        context.runs.runs_changed.emit()
+        context.hardware.changed.emit(context.hardware.latest)
+        settle()
+    assert errors == []
 
 
 def test_a_new_language_waits_for_a_copy_that_is_being_saved(

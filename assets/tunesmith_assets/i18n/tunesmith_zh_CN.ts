@@ -5755,6 +5755,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{text} 不是“角色=列名”的形式。</translation>
     </message>
     <message>
+        <source>{text} is not a number</source>
+        <translation>{text} 不是数字</translation>
+    </message>
+    <message>
         <source>{text} is not a number from 1 to {most}</source>
         <translation>{text} 不是 1 到 {most} 之间的整数</translation>
     </message>

@@ -123,6 +123,8 @@ MUCH_LONGER = 1.5
 """Texts that are so much longer than others are the answers, whichever stand first."""
 
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)?")
+DATE = re.compile(r"\d{4}-\d\d?-\d\d?\b|\d{1,2}[./]\d{1,2}[./]\d{2,4}\b")
+
 WORDS_OF_SENTENCE = 4
 """Names of columns have fewer."""
 
@@ -273,10 +275,13 @@ def _fitting(role: Role, head: Sequence[Row]) -> list[str]:
     if role.name == "text":
         return sorted(lengths, key=lambda name: -lengths[name])
     spoken = _by_what_they_say([name for name in lengths if _is_text(name, head)], lengths, head)
-    if role.name not in ("prompt", "instruction", "question"):
-        spoken = [*spoken[1:], *spoken[:1]]
-    # Numbers are an answer sooner than a question, and those of the rows stand first.
-    return list(dict.fromkeys([*spoken, *reversed(lengths)]))
+    if role.name in ("prompt", "instruction", "question"):
+        return list(dict.fromkeys([*spoken, *reversed(lengths)]))
+    # A number is an answer, too: sooner one behind the question than those before, which count the rows, or a date.
+    names = list(lengths)
+    behind = names.index(spoken[0]) + 1 if spoken else 0
+    others = sorted([*names[behind:], *reversed(names[:behind])], key=lambda name: _is_date(name, head))
+    return list(dict.fromkeys([*spoken[1:], *others]))
 
 
 def _by_what_they_say(names: list[str], lengths: Mapping[str, int], head: Sequence[Row]) -> list[str]:
@@ -291,6 +296,10 @@ def _by_what_they_say(names: list[str], lengths: Mapping[str, int], head: Sequen
     if len(both) > 1 and lengths[both[0]] > MUCH_LONGER * lengths[both[1]]:
         both.reverse()
     return [*both, *longest_first[2:]]
+
+
+def _is_date(name: str, head: Sequence[Row]) -> bool:
+    return all(DATE.match(str(row.get(name) or "").strip()) for row in head)
 
 
 def _texts(head: Sequence[Row]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from tunesmith_gui.library.row_list import RowList
 from tunesmith_gui.library.sheet import ModelSheet
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.services.downloads import DownloadState, HubDownload
-from tunesmith_gui.tr import core_text, fill, size
+from tunesmith_gui.tr import fill, size
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.page_header import PageHeader
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -54,7 +54,7 @@ class LibraryPage(Page):
         service = context.downloads
         service.changed.connect(self._show_downloads)
         service.finished.connect(self._on_finished)
-        service.failed.connect(lambda error: self.notify.emit("error", core_text(error.message)))
+        service.failed.connect(self.tell_failure)
         self._show_tab()
         self._show_downloads()
 

@@ -34,7 +34,7 @@ from tunesmith_gui.runs.state_cell import StateDelegate
 from tunesmith_gui.runs.table import ROW_ROLE, Column, RunFilter, RunTableModel
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, fill
+from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.empty_state import EmptyState
 from tunesmith_gui.widgets.page_header import PageHeader
@@ -104,9 +104,9 @@ class RunsPage(Page):
         column.addWidget(self._stack, 1)
         library = context.library
         library.rows_changed.connect(self._take_rows)
-        library.failed.connect(lambda error: self.notify.emit("error", core_text(error.message)))
+        library.failed.connect(self.tell_failure)
         context.runs.runs_changed.connect(self._refresh)
-        context.runs.run_updated.connect(lambda _id: self._refresh_if_quiet())
+        context.runs.run_updated.connect(self._refresh_if_quiet)
         if library.loaded:
             self._take_rows()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
+from shiboken6 import isValid
 
 from tunesmith_gui.background import Job
 from tunesmith_gui.icons import app_icon
@@ -29,6 +30,7 @@ class Desktop(QObject):
     def __init__(self) -> None:
         super().__init__()
         self._tray: QSystemTrayIcon | None = None
+        self._window: QWidget | None = None
         self._awake_wanted = False
         self._sleep_lock: int | None = None
         self._launched: list[subprocess.Popen[bytes]] = []
@@ -50,12 +52,18 @@ class Desktop(QObject):
         QApplication.alert(window)
         if not QSystemTrayIcon.isSystemTrayAvailable() or not QSystemTrayIcon.supportsMessages():
             return
+        self._window = window
         if self._tray is None:
             self._tray = QSystemTrayIcon(app_icon(), self)
-            self._tray.activated.connect(lambda _reason: raise_window(window))
-            self._tray.messageClicked.connect(lambda: raise_window(window))
+            self._tray.activated.connect(self._raise)
+            self._tray.messageClicked.connect(self._raise)
         self._tray.show()
         self._tray.showMessage(notification(title), notification(text))
+
+    def _raise(self) -> None:
+        """Raises the window that told something last; another one takes the place of one that is gone."""
+        if self._window is not None and isValid(self._window):
+            raise_window(self._window)
 
     def reveal(self, path: Path) -> bool:
         """Opens the file manager at a folder, or at the folder of a file; False when there is none.

@@ -137,14 +137,17 @@ class MainWindow(QMainWindow):
         runs.run_ended.connect(self._on_run_ended)
         runs.failed.connect(self._on_run_error)
         exports = self.context.exports
-        exports.changed.connect(lambda: self.activity.show_ended(exports.unseen()))
+        exports.changed.connect(self._show_ended_exports)
         self.activity.dismissed.connect(exports.forget)
-        self.activity.show_ended(exports.unseen())
+        self._show_ended_exports()
         exports.ended.connect(self._on_export_ended)
         hardware = self.context.hardware
         hardware.changed.connect(self._on_reading)
         hardware.watch(self.isVisible() and not self.isMinimized())
         self._on_live_runs_changed()
+
+    def _show_ended_exports(self) -> None:
+        self.activity.show_ended(self.context.exports.unseen())
 
     def look_for_interrupted(self) -> None:
         """Reads the index of runs and tells which ones were interrupted since the last time."""
