@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,9 @@ from tunesmith_engine.host import Host
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 30.0
 POLL_S = 0.1
+MOST_RENAMES = 3
+"""safetensors writes beside its target by a path from the root; it is not found where a person renames the run's folder
+just then, and is at once by the next attempt."""
 
 Result = TypeVar("Result")
 
@@ -42,10 +46,14 @@ def outlast(host: Host, work: Callable[[], Result]) -> Result:
     """
     paused = False
     pause_s = FIRST_PAUSE_S
+    num_renames = 0
     while True:
         try:
             result = work()
         except Exception as error:
+            if num_renames < MOST_RENAMES and _is_missing(error):
+                num_renames += 1
+                continue
             problem = disk_problem(error, host.run.path)
             if problem is None:
                 raise
@@ -61,6 +69,11 @@ def outlast(host: Host, work: Callable[[], Result]) -> Result:
         pause_s = min(2 * pause_s, MAX_PAUSE_S)
         if host.stop_mode == "discard":
             raise Unsaved(problem)
+
+
+def _is_missing(error: Exception) -> bool:
+    found = as_os_error(error)
+    return found is not None and found.errno == errno.ENOENT
 
 
 def write_out(host: Host) -> bool:

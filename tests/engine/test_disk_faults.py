@@ -194,3 +194,37 @@ def test_a_stop_ends_a_pause_and_says_what_is_unsaved(
     assert told["hint"].endswith("then resume the run.") == (mode == "save")
     assert train(run) == 0
     assert events(run, "hello")[-1].data["resumed_from_step"] == 2
+
+
+@pytest.mark.parametrize("call", range(1, 9, 2))
+def test_a_folder_that_is_renamed_while_safetensors_writes_costs_nothing(
+    short_spec: RunSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """Its writer names the file that it makes beside the target from the root on."""
+    plain, num_calls = safetensors.torch.serialize_file, 0
+
+    def write(*arguments: Any, **options: Any) -> Any:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == call:
+            raise SafetensorError("Error while serializing: I/O error: No such file or directory (os error 2)")
+        return plain(*arguments, **options)
+
+    monkeypatch.setattr(safetensors.torch, "serialize_file", write)
+    run = new_run(short_spec)
+    assert train(run) == 0, result_of(run)
+    assert len(step_losses(run)) == 3
+    assert events(run, "pause") == []
+    assert [path.name for path in run.checkpoints_path.iterdir() if damage(path)] == []
+    assert not list(run.path.rglob("*.tmp*"))
+
+
+def test_a_file_that_stays_missing_ends_the_run(
+    short_spec: RunSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_arguments: Any, **_options: Any) -> Any:
+        raise SafetensorError("Error while serializing: I/O error: No such file or directory (os error 2)")
+
+    monkeypatch.setattr(safetensors.torch, "serialize_file", write)
+    run = new_run(short_spec)
+    assert train(run) != 0
