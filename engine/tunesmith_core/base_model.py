@@ -76,6 +76,16 @@ def note(path: Path) -> FileNote:
     return FileNote(stat.st_size, stat.st_mtime_ns, digest.hexdigest(), "")
 
 
+def is_other(earlier: Mapping[str, FileNote], now: Mapping[str, FileNote]) -> bool:
+    """Return whether notes of files are of another model than earlier ones, as far as sizes and samples tell."""
+    names = (earlier.keys() | now.keys()) - TOLD_NAMES.keys()
+    return bool(earlier) and any(_differ(earlier.get(name), now.get(name)) for name in names)
+
+
+def _differ(old: FileNote | None, new: FileNote | None) -> bool:
+    return old is None or new is None or (old.num_bytes, old.sampled) != (new.num_bytes, new.sampled)
+
+
 class BaseModel:
     """The files of a checked model folder, noted."""
 
@@ -104,7 +114,7 @@ class BaseModel:
         """Return a sentence for each file that changed since the checkpoint and may.
 
         Raises:
-            UserError: `resume-refused` when weights, configuration or tokenizer changed.
+            UserError: `base-model-differs` when weights, configuration or tokenizer changed.
         """
         if not self._earlier:
             return [NOTHING_NOTED] if self._is_compared else []
@@ -129,17 +139,14 @@ class BaseModel:
         fixed = [name for name in changed if name not in TOLD_NAMES]
         if fixed:
             raise TunesmithError(
-                "resume-refused",
+                "base-model-differs",
                 "{folder}: the base model is not the one that this run was trained on. Changed since: {names}.",
-                hint="Restore the named files or choose the earlier folder to resume, or duplicate the run to start "
-                "again.",
                 folder=self._folder,
                 names=", ".join(fixed),
             )
 
     def _differs(self, name: str) -> bool:
-        old, new = self._earlier.get(name), self.notes.get(name)
-        return old is None or new is None or (old.num_bytes, old.sampled) != (new.num_bytes, new.sampled)
+        return _differ(self._earlier.get(name), self.notes.get(name))
 
     def _has_changed(self, name: str) -> bool:
         if self._differs(name):

@@ -155,10 +155,10 @@ def _add_run_commands(add: Callable[..., Parser]) -> None:
     add_for_run("delete", cli_runs.delete, "move a run with its checkpoints and adapter to the trash").add_argument(
         "--force", action="store_true", help="also take a folder that is not one of Tunesmith's own runs"
     )
-    add("restore", cli_runs.restore, "bring a deleted run back").add_argument(
-        "run", metavar="RUN", help="name or id of a run, as `tunesmith trash` lists it"
+    add("restore", cli_runs.restore, "bring a deleted run or model back").add_argument(
+        "item", metavar="ITEM", help="name or id of a run or model, as `tunesmith trash` lists it"
     )
-    add("trash", cli_runs.show_trash, "list deleted runs", json=True).add_argument(
+    add("trash", cli_runs.show_trash, "list deleted runs and models", json=True).add_argument(
         "--empty", action="store_true", help="delete them for good"
     )
 

@@ -6,10 +6,9 @@ import dataclasses
 import math
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from tunesmith_core import downloads, hub, model_library, terminal
+from tunesmith_core import downloads, hub, model_library, terminal, trash
 from tunesmith_core.command_line import Parser
 from tunesmith_core.curated_models import CuratedModel, curated_models, has_words, own_list_path
 from tunesmith_core.errors import EXIT_DONE, TunesmithError
@@ -302,14 +301,13 @@ def remove(arguments: Namespace) -> int:
             number=len(runs),
             runs=", ".join(runs[:5]) + (" …" if len(runs) > 5 else ""),
         )
-    model_library.remove(model)
-    return _tell_removed(model.path, runs, arguments.json)
+    return _tell_removed(model_library.remove(model), runs, arguments.json)
 
 
-def _tell_removed(path: Path, runs: list[str], as_json: bool) -> int:
+def _tell_removed(deleted: trash.Deleted, runs: list[str], as_json: bool) -> int:
     if as_json:
-        terminal.say_json({"path": str(path), "runs": runs})
+        terminal.say_json({"path": str(deleted.origin), "runs": runs})
     else:
-        terminal.say(Message("Moved to the trash: {folder}", folder=path))
-        terminal.note(Message("To bring it back: tunesmith restore {run}", run=path.name))
+        terminal.say(Message("Moved to the trash: {folder}", folder=deleted.origin))
+        terminal.note(Message("To bring it back: tunesmith restore {id}", id=deleted.id))
     return EXIT_DONE

@@ -24,6 +24,16 @@ from tunesmith_core.store import Library
 ANSWER_POLL_S = 0.1
 RUNS_HEADER = (Message("Run"), Message("State"), Message("Step"), Message("Loss"), Message("Model"), Message("Data"))
 
+TRASH_HEADER = (
+    Message("Id"),
+    Message("Kind"),
+    Message("Deleted at"),
+    Message("Size"),
+    Message("Name"),
+    Message("Folder"),
+)
+TRASH_KINDS = {"run": Message("run"), "model": Message("model")}
+
 _ARTIFACTS = {"adapter": Message("adapter")}
 """What the files that a run made are called."""
 
@@ -338,35 +348,46 @@ def spec(arguments: Namespace) -> int:
 def delete(arguments: Namespace) -> int:
     """Move a run's folder with checkpoints and adapter to the trash."""
     run = open_run(arguments.run)
-    folder = _described(run.path)
-    trash.delete(run, force=arguments.force)
-    terminal.say(Message("Moved to the trash: {folder}", folder=folder))
-    terminal.note(Message("To bring it back: tunesmith restore {run}", run=run.id))
+    num_bytes = files.folder_bytes(run.path)
+    deleted = trash.delete(run, force=arguments.force)
+    terminal.say(Message("Moved to the trash: {path} ({size})", path=deleted.origin, size=terminal.size(num_bytes)))
+    terminal.note(Message("To bring it back: tunesmith restore {id}", id=deleted.id))
     return EXIT_DONE
 
 
 def restore(arguments: Namespace) -> int:
-    """Bring the run of a name that was deleted last back from the trash."""
-    run = trash.restore(trash.find(arguments.run))
-    terminal.say(Message("restored {path}", path=run.path))
+    """Bring a deleted run or model back from the trash."""
+    terminal.say(Message("restored {path}", path=trash.restore(trash.find(arguments.item))))
     return EXIT_DONE
 
 
 def show_trash(arguments: Namespace) -> int:
-    """List the runs in the trash, or delete them for good."""
-    found = list(trash.deleted_runs())
+    """List what is in the trash, or delete it for good."""
+    found = list(trash.contents())
     if arguments.json:
-        terminal.say_json([{"run": run.id, "path": str(run.origin), "deleted_at": run.deleted_at} for run in found])
+        terminal.say_json([_trash_values(each) for each in found])
+    elif found:
+        terminal.say(terminal.table(list(map(said, TRASH_HEADER)), map(_trash_row, found)))
     else:
-        terminal.say(
-            "\n".join(terminal.cell(said(_described(run.path))) for run in found) or Message("The trash is empty.")
-        )
+        terminal.say(Message("The trash is empty."))
     if arguments.empty:
-        for run in found:
-            trash.erase(run)
+        for each in found:
+            trash.erase(each)
         terminal.note(Message("Deleted for good: {count}.", count=len(found)))
     return EXIT_DONE
 
 
-def _described(folder: Path) -> Message:
-    return Message("{path} ({size})", path=folder, size=terminal.size(files.folder_bytes(folder)))
+def _trash_values(deleted: trash.Deleted) -> dict[str, Any]:  # Any: JSON values
+    return {
+        "id": deleted.id,
+        "kind": deleted.kind,
+        "name": deleted.name,
+        "path": str(deleted.origin),
+        "deleted_at": deleted.deleted_at,
+    }
+
+
+def _trash_row(deleted: trash.Deleted) -> tuple[str, ...]:
+    moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(deleted.deleted_at))
+    size = terminal.size(files.folder_bytes(deleted.path))
+    return (deleted.id, said(TRASH_KINDS[deleted.kind]), moment, size, deleted.name, str(deleted.origin))

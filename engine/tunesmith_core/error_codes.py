@@ -32,6 +32,12 @@ CODES: dict[str, ErrorCode] = {
         "Weights in pickle format can run any program when they are loaded, so they are refused.",
         "Choose a version of the model with safetensors files.",
     ),
+    "model-deleted": ErrorCode(
+        USER,
+        "The base model is in the trash",
+        "The model was deleted, and what a run has trained works only together with its base model.",
+        "Restore the model. On the command line, tunesmith trash lists it.",
+    ),
     "model-not-downloaded": ErrorCode(
         USER,
         "The model is not on this computer yet",
@@ -332,11 +338,23 @@ CODES: dict[str, ErrorCode] = {
         "Only runs that Tunesmith made, in its own folder, are deleted without asking.",
         "Look at what is in the folder. To move it to the trash anyway, add --force.",
     ),
-    "run-exists": ErrorCode(
+    "restore-blocked": ErrorCode(
         USER,
-        "There is another folder in the run's place",
-        "A run is restored to the folder where it was.",
-        "Rename the folder that is there now, then restore the run again.",
+        "There is another folder in its place",
+        "A deleted run or model is restored to the folder where it was.",
+        "Rename the folder that is there now, then restore again.",
+    ),
+    "not-in-trash": ErrorCode(
+        USER,
+        "This is not in the trash",
+        "It was never deleted, was restored already, or was deleted for good.",
+        "Run tunesmith trash to list what can be restored.",
+    ),
+    "trash-ambiguous": ErrorCode(
+        USER,
+        "Several deleted items have this name",
+        "A name alone does not tell which one is meant.",
+        "Run tunesmith trash to see when each was deleted, then restore one by its id.",
     ),
     "run-damaged": ErrorCode(
         ENVIRONMENT,
@@ -361,6 +379,12 @@ CODES: dict[str, ErrorCode] = {
         "There is nothing to resume",
         "The run is finished, or it has no complete checkpoint and can only start again.",
         "Duplicate the run to start again.",
+    ),
+    "base-model-differs": ErrorCode(
+        USER,
+        "The base model is another one",
+        "The run was trained on other weights, another configuration or another tokenizer than the folder holds now.",
+        "Restore the named files or choose the earlier folder to resume, or duplicate the run to start again.",
     ),
     "resume-refused": ErrorCode(
         USER,

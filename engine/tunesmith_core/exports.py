@@ -13,7 +13,7 @@ from tunesmith_core.checkpoint_manifest import step_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import local_folder, open_model_folder, weight_files
-from tunesmith_core.operations.kinds.export import ExportSpec
+from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import ADAPTER_FILES, Run, RunState, RunStatus, display_name, slug
 from tunesmith_core.safetensors_header import BITS, Tensor, read_header
@@ -138,6 +138,16 @@ def base_tensors(run: Run) -> dict[str, Tensor]:
         return {}
     open_model_folder(folder)
     return {name: tensor for file in weight_files(folder) for name, tensor in read_header(folder / file).items()}
+
+
+def needs_base(form: ExportFormat, *, is_finished: bool) -> bool:
+    """Return whether an export can't be written without the base model.
+
+    Args:
+        form: of the export.
+        is_finished: whether the finished adapter is exported, which holds all of its files already.
+    """
+    return form != "adapter" or not is_finished
 
 
 def become_bfloat16(formats: Collection[str]) -> bool:

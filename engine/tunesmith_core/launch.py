@@ -62,8 +62,8 @@ def resume(run: Run) -> None:
 
     Raises:
         UserError: `run-busy` while it is going, `run-nothing-to-resume` when it is finished or lost all checkpoints,
-            `resume-refused` when it was edited so that they don't fit it, or
-            its base model changed.
+            `resume-refused` when it was edited so that they don't fit it, `base-model-differs` when its base model
+            changed.
         TunesmithError: what `preflight.check` finds.
     """
     status = run.status()

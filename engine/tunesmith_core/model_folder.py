@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tunesmith_core import paths
+from tunesmith_core import paths, trash
 from tunesmith_core.errors import BugError, TunesmithError, wrap
 from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.model_config import check_config, check_generation, check_tensors, embedding_rows, language_part
 from tunesmith_core.model_json import MIB, damaged, read_object, unreadable
+from tunesmith_core.runs import Run
 from tunesmith_core.safetensors_header import Tensor, read_header
 from tunesmith_core.tokenizer_files import check_tokenizer, has_chat_template
 
@@ -81,7 +82,7 @@ def local_folder(text: str, revision: str = "") -> Path | None:
         revision: of the hub id.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt` for what is not a folder.
+        UserError: `model-files-missing-or-corrupt` for what is not a folder, `model-deleted` for what is in the trash.
         EnvironmentProblem: `path-too-long` or `permission-or-antivirus`.
     """
     # Not Path.expanduser, which raises for the home of an unknown person.
@@ -103,6 +104,7 @@ def local_folder(text: str, revision: str = "") -> Path | None:
         # A letter that no path has.
         kind = 0
     if not stat.S_ISDIR(kind):
+        _refuse_deleted(text, revision)
         raise damaged(
             Path(shortened(folder, MOST_PATH)),
             "is not a folder. A model is a folder with config.json and safetensors files, or a hub id such as org/name",
@@ -114,14 +116,49 @@ def base_folder(text: str, revision: str = "") -> Path:
     """Return the folder that a run's model means.
 
     Raises:
-        TunesmithError: what `local_folder` finds, and `model-not-downloaded`.
+        TunesmithError: what `local_folder` finds, `model-not-downloaded`, and `model-deleted` for a hub id, too.
     """
     folder = local_folder(text, revision)
     if folder is None:
+        _refuse_deleted(text, revision)
         command = f"tunesmith models get {text}" + (f" --revision {revision}" if revision else "")
         hint = Message("Run: {command}", command=command)
         raise TunesmithError("model-not-downloaded", "{id} was not downloaded yet.", hint=hint, id=text)
     return folder
+
+
+def deleted_model(text: str, revision: str = "") -> trash.Deleted | None:
+    """Return what the trash holds of a run's model; see `local_folder`."""
+    if "\0" in text:
+        return None
+    named = Path(os.path.expanduser(text)).absolute()  # noqa: PTH111
+    return trash.holding(named) or (trash.holding(hub_folder(text, revision)) if is_hub_id(text) else None)
+
+
+def deleted_base(run: Run) -> trash.Deleted | None:
+    """Return what the trash holds of a run's base model. Raises what `load_spec` finds."""
+    model = run.load_spec().model
+    try:
+        folder = local_folder(model.path, model.revision)
+    except TunesmithError:
+        folder = None
+    return None if folder else deleted_model(model.path, model.revision)
+
+
+def restore_base(run: Run) -> None:
+    """Bring a run's base model back from the trash, if it is there. Raises as `load_spec` and `trash.restore`."""
+    if deleted := deleted_base(run):
+        trash.restore(deleted)
+
+
+def _refuse_deleted(text: str, revision: str) -> None:
+    if deleted := deleted_model(text, revision):
+        raise TunesmithError(
+            "model-deleted",
+            "The model {name} was deleted and is in the trash.",
+            hint=Message("Restore it. On the command line: tunesmith restore {id}", id=deleted.id),
+            name=deleted.name,
+        )
 
 
 def open_model_folder(folder: Path) -> ModelFolder:

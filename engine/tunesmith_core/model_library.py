@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core import devices, downloads, files, hub_token, paths, planner, terminal, trash
+from tunesmith_core.base_model import BaseModel, FileNote, is_other
+from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.hub_repository import GGUF
@@ -20,6 +22,7 @@ from tunesmith_core.model_config import language_part
 from tunesmith_core.model_folder import MOST_CONFIG_BYTES, is_hub_id, local_folder
 from tunesmith_core.model_json import read_object
 from tunesmith_core.other_programs import find_lm_studio
+from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.store import Library
 
@@ -151,8 +154,21 @@ def folders_of_runs(named: Mapping[str, str]) -> list[str]:
 
 
 def users(model: Shelved, named: Mapping[str, str]) -> list[str]:
-    """Return the ids of the runs whose base model it is; named are those of `base_models`."""
-    return [run for run, text in named.items() if _means(text, model)]
+    """Return the ids of the runs whose base model it is; named are those of `base_models`.
+
+    A run that noted other weights names only the place, where another model lies now.
+    """
+    found = [run for run, text in named.items() if _means(text, model)]
+    try:
+        notes = BaseModel(model.path, None).notes if found else {}
+    except (OSError, TunesmithError):
+        return found
+    return [run for run in found if not is_other(_noted(Run(paths.runs_dir() / run)), notes)]
+
+
+def _noted(run: Run) -> Mapping[str, FileNote]:
+    manifest = newest_noted(run.checkpoints_path)
+    return manifest.base_model if manifest else {}
 
 
 def _means(text: str, model: Shelved) -> bool:
@@ -183,7 +199,7 @@ def find(name: str) -> Shelved:
     )
 
 
-def remove(model: Shelved) -> trash.DeletedRun:
+def remove(model: Shelved) -> trash.Deleted:
     """Move one of our own models to the trash. Raises EnvironmentProblem when it can't be moved."""
     return trash.delete_folder(model.path)
 

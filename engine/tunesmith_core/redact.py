@@ -39,7 +39,20 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}\b"), "<e-mail>"),
 )
 
-_HOME_OF_ANYONE = re.compile(r"((?:/home/|/Users/|\\+Users\\+))(?!<user>)[^/\\\s\"':,]+")
+_BEGINS = r"(?:(?<![\w.~>-])|(?<=\s-[A-Z])|(?<=\\n))"
+"""Where a path may begin: a folder below another one may have the name of one that holds homes. A compiler's option
+and an escaped end of line stand right before a path."""
+
+_HOMES = "|".join(
+    (
+        r"(?:/mnt/[a-z])?/(?:home|Users)/",
+        r"[A-Za-z]:(?:\\+|/)Users(?:\\+|/)",
+        r"(?<!:)(?:\\{2,}[^\\/\s:]+)?\\+Users\\+",
+    )
+)
+"""What holds the homes of people, under Linux, macOS and WSL, and on a Windows drive or share."""
+
+_HOME_OF_ANYONE = re.compile(rf"({_BEGINS}(?:{_HOMES}))(?!<user>)[^/\\\s\"':,]+")
 
 
 _passwords: set[str] = set()
@@ -68,19 +81,19 @@ def redact(text: str) -> str:
         text = pattern.sub(replacement, text)
     home, user = _home(), _user()
     if home:
-        text = text.replace(home, "~")
+        text = home.sub("~", text)
     text = _HOME_OF_ANYONE.sub(r"\1<user>", text)
     return user.sub("<user>", text) if user else text
 
 
 @cache
-def _home() -> str:
+def _home() -> re.Pattern[str] | None:
     try:
         home = str(Path.home())
     except RuntimeError:
-        return ""
+        return None
     # A home such as "/" would turn every path into nonsense.
-    return home if len(home) > MIN_USER_NAME_CHARS else ""
+    return re.compile(rf"{_BEGINS}{re.escape(home)}(?![\w-])") if len(home) > MIN_USER_NAME_CHARS else None
 
 
 @cache

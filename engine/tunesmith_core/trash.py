@@ -1,37 +1,41 @@
-"""Deleted runs: they lie in the data root's trash until a person restores them or empties it.
+"""Deleted runs and models: they lie in the data root's trash until a person restores them or empties it.
 
-Layout: `trash/ID-NANOSECONDS/` holds `origin.json` (version, path or path_bytes, deleted_at) and the run's folder under
-its own name. `origin.json` is written first and the folder renamed into place last, so that a deletion cut off anywhere
-leaves the run where it was or whole in the trash.
+Layout: `trash/NAME-NANOSECONDS/` holds `origin.json` (version, path or path_bytes, deleted_at) and the deleted folder
+under its own name. `origin.json` is written first and the folder renamed into place last, so that a deletion cut off
+anywhere leaves the folder where it was or whole in the trash.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tunesmith_core import files, paths
 from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.json_values import is_time
-from tunesmith_core.runs import Run, called
+from tunesmith_core.messages import LISTED, joined
+from tunesmith_core.runs import Run, display_name
 from tunesmith_core.store import Library
 
 ORIGIN = "origin.json"
+ID_LETTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedRun:
-    """One run in the trash.
+class Deleted:
+    """One run or model in the trash.
 
     Attributes:
-        folder: in the trash; holds the run's folder and `origin.json`.
-        origin: where the run's folder was.
+        folder: in the trash; holds the deleted folder and `origin.json`.
+        origin: where the deleted folder was.
         deleted_at: seconds since 1970.
     """
 
@@ -41,16 +45,26 @@ class DeletedRun:
 
     @property
     def id(self) -> str:
-        """The run's id."""
-        return self.origin.name
+        """A short name that nothing else in the trash has: a folder of the same name may be deleted twice."""
+        return hashlib.sha256(os.fsencode(self.folder.name)).hexdigest()[:ID_LETTERS]
 
     @property
     def path(self) -> Path:
-        """The run's folder as it lies in the trash."""
+        """The deleted folder as it lies in the trash."""
         return self.folder / self.origin.name
 
+    @property
+    def kind(self) -> Literal["run", "model"]:
+        """What it was."""
+        return "model" if self.origin.parent == paths.models_dir() else "run"
 
-def delete(run: Run, *, force: bool = False) -> DeletedRun:
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return display_name(Run(self.path)) if self.kind == "run" else self.origin.name
+
+
+def delete(run: Run, *, force: bool = False) -> Deleted:
     """Move a run's folder into the trash and forget the run.
 
     Args:
@@ -76,10 +90,10 @@ def delete(run: Run, *, force: bool = False) -> DeletedRun:
     return deleted
 
 
-def delete_folder(path: Path) -> DeletedRun:
+def delete_folder(path: Path) -> Deleted:
     """Move a folder of ours into the trash, a run's or a model's. Raises EnvironmentProblem when it can't be moved."""
     deleted_at = time.time()
-    deleted = DeletedRun(paths.trash_dir() / f"{path.name}-{time.time_ns():x}", path, deleted_at)
+    deleted = Deleted(paths.trash_dir() / f"{path.name}-{time.time_ns():x}", path, deleted_at)
     try:
         files.private_folder(deleted.folder)
         # From the data root, which may be moved or copied with its trash.
@@ -96,67 +110,74 @@ def delete_folder(path: Path) -> DeletedRun:
     return deleted
 
 
-def deleted_runs() -> Iterator[DeletedRun]:
+def contents() -> Iterator[Deleted]:
     """Yield what is in the trash, the last deleted first."""
     found = []
     for origin in paths.trash_dir().glob(f"*/{ORIGIN}"):
         try:
             values = files.read_json(origin)
-            run = DeletedRun(origin.parent, paths.data_root() / _read(values), float(values["deleted_at"]))
+            deleted = Deleted(origin.parent, paths.data_root() / _read(values), float(values["deleted_at"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if is_time(run.deleted_at) and os.path.lexists(run.path):
-            found.append(run)
-    yield from sorted(found, key=lambda run: run.deleted_at, reverse=True)
+        if is_time(deleted.deleted_at) and os.path.lexists(deleted.path):
+            found.append(deleted)
+    yield from sorted(found, key=lambda each: each.deleted_at, reverse=True)
 
 
-def find(name: str) -> DeletedRun:
-    """Return the run of an id that was deleted last, or the one of a name that a person gave it.
+def find(name: str) -> Deleted:
+    """Return what is in the trash under its id, or under the name of its folder or the one that people call it.
 
     Raises:
-        UserError: `run-not-found` when the trash has none, `run-ambiguous` for the name of several.
+        UserError: `not-in-trash` when nothing fits, `trash-ambiguous`, with the ids, when several do.
     """
-    found = list(deleted_runs())
-    for run in found:
-        if run.id == name:
-            return run
-    if named := called(name, (Run(run.path) for run in found)):
-        return next(run for run in found if run.path == named[0].path)
-    raise TunesmithError(
-        "run-not-found",
-        "There is no run named {name!r} in the trash.",
-        hint="Run tunesmith trash to list the deleted runs.",
-        name=name,
-    )
+    everything = list(contents())
+    by_name = [each for each in everything if name in (each.origin.name, each.name)]
+    found = [each for each in everything if each.id == name] or by_name
+    if len(found) > 1:
+        raise TunesmithError(
+            "trash-ambiguous",
+            "{count} items in the trash are named {name!r}, last deleted first: {ids}.",
+            count=len(found),
+            name=name,
+            ids=joined((each.id for each in found), LISTED),
+        )
+    if not found:
+        raise TunesmithError("not-in-trash", "Nothing in the trash is named {name!r}.", name=name)
+    return found[0]
 
 
-def restore(run: DeletedRun) -> Run:
-    """Bring a run back to where it was.
+def holding(origin: Path) -> Deleted | None:
+    """Return what was deleted last from a place, None when the trash has nothing of it."""
+    return next((each for each in contents() if each.origin == origin), None)
+
+
+def restore(deleted: Deleted) -> Path:
+    """Bring what was deleted back to where it was and return that place.
 
     Raises:
-        UserError: `run-exists` when its place is taken.
+        UserError: `restore-blocked` when its place is taken.
         EnvironmentProblem: the folder can't be moved.
     """
-    if os.path.lexists(run.origin):
-        raise TunesmithError("run-exists", "{path} already exists.", path=run.origin)
+    if os.path.lexists(deleted.origin):
+        raise TunesmithError("restore-blocked", "{path} already exists.", path=deleted.origin)
     try:
-        files.private_folder(run.origin.parent)
-        _move(run.path, run.origin)
-        shutil.rmtree(run.folder)
+        files.private_folder(deleted.origin.parent)
+        _move(deleted.path, deleted.origin)
+        shutil.rmtree(deleted.folder)
     except OSError as error:
         raise wrap(error) from error
-    return Run(run.origin)
+    return deleted.origin
 
 
-def erase(run: DeletedRun) -> None:
-    """Delete a run in the trash for good.
+def erase(deleted: Deleted) -> None:
+    """Delete something in the trash for good.
 
     Raises:
         EnvironmentProblem: a file can't be deleted.
     """
     try:
         # Links inside are removed, never followed.
-        shutil.rmtree(run.folder)
+        shutil.rmtree(deleted.folder)
     except OSError as error:
         raise wrap(error) from error
 

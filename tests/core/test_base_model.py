@@ -71,7 +71,7 @@ def test_changed_samples_are_noticed_whatever_the_date(large: Path) -> None:
     change(large, 500, keep_date=True)
     with pytest.raises(UserError) as caught:
         BaseModel(large.parent, model.notes).check()
-    assert caught.value.code == "resume-refused"
+    assert caught.value.code == "base-model-differs"
     assert caught.value.message.endswith("Changed since: model.safetensors.")
     with pytest.raises(UserError) as before:
         BaseModel(large.parent, model.notes).check_samples()

@@ -19,7 +19,7 @@ import pytest
 from tests.core.test_supervisor import kinds, wait_for, with_signals
 from tests.processes import kill, press_control_c
 from tests.run_adapter import make_adapter
-from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch, settings
+from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch, settings, trash
 from tunesmith_core.errors import EnvironmentProblem, RunFailure
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.planner import Plan, Saving
@@ -135,7 +135,8 @@ def test_detach_stop_resume_and_delete(
     told = capsys.readouterr()
     assert f"Moved to the trash: {home / 'runs' / 'c-01'} (" in told.out
     assert " KiB)\n" in told.out
-    assert "tunesmith restore c-01" in told.err
+    (deleted,) = trash.contents()
+    assert f"tunesmith restore {deleted.id}" in told.err
     assert cli.main(["show", "c-01"]) == 2
     assert "error[run-not-found]" in capsys.readouterr().err
 

@@ -126,7 +126,7 @@ def test_the_trash_of_a_moved_root_goes_back_to_where_the_root_is(
 ) -> None:
     trash.delete(create_run(make_spec("t")))
     move(home, tmp_path / "moved", monkeypatch)
-    restored = trash.restore(trash.find("t-01"))
+    restored = Run(trash.restore(trash.find("t-01")))
     assert restored.path == tmp_path / "moved" / "runs" / "t-01"
     assert restored.damage() is None
     assert not home.exists()
@@ -283,7 +283,7 @@ def test_a_folder_of_runs_that_is_a_link_works(
     assert listed() == {"l-01": (paths.runs_dir() / "l-01", RunState.FINISHED)}
     deleted = trash.delete(run)
     assert list((tmp_path / "disk").iterdir()) == []
-    assert trash.restore(deleted) == run
+    assert trash.restore(deleted) == run.path
     assert (tmp_path / "disk" / "l-01" / "run.json").is_file()
     assert paths.runs_dir().is_symlink()
 

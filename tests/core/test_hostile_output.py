@@ -90,4 +90,4 @@ def test_a_run_of_an_odd_name_is_one_line(home: Path, capfd: pytest.CaptureFixtu
     assert "a\\n\\x1b[31mb" in printed(["runs"], capfd)
     printed(["show", odd.name], capfd)
     printed(["delete", odd.name], capfd)
-    assert len(printed(["trash"], capfd).splitlines()) == 1
+    assert len(printed(["trash"], capfd).splitlines()) == 2

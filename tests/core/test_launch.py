@@ -146,7 +146,7 @@ def test_a_resume_with_another_base_model_leaves_the_run_as_it_was(fake_engine: 
     weights.write_bytes(content[:-1] + b"\x01")
     with pytest.raises(UserError, match=r"Changed since: model\.safetensors\.") as caught:
         launch.resume(run)
-    assert caught.value.code == "resume-refused"
+    assert caught.value.code == "base-model-differs"
     assert run.status().state is RunState.STOPPED
     weights.write_bytes(content)
     launch.resume(run)

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core import cli, downloads, hub, hub_token, model_library, paths, trash
+from tunesmith_core import cli, downloads, files, hub, hub_token, model_library, paths, trash
+from tunesmith_core.base_model import BaseModel
+from tunesmith_core.checkpoint_manifest import CONTENT, sealed
 from tunesmith_core.downloads import Download
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.hub_fits import usual_card
 from tunesmith_core.hub_repository import HubFile, HubModel
+from tunesmith_core.model_folder import base_folder
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import create_run
 from tunesmith_core.spec import RunSpec
@@ -195,7 +198,38 @@ def test_a_model_that_runs_need_stays(downloaded: Path, make_spec: Make, capsys:
     assert not downloaded.exists()
     trash.restore(trash.find(downloaded.name))
     assert cli.main(["models", "remove", "org/name", "--force"]) == 0
-    assert f"tunesmith restore {downloaded.name}" in capsys.readouterr().err
+    assert f"tunesmith restore {trash.find(downloaded.name).id}" in capsys.readouterr().err
+
+
+def test_a_run_is_no_user_of_another_model_that_lies_in_its_models_place(downloaded: Path, make_spec: Make) -> None:
+    spec = make_spec("a")
+    spec.model.path = str(downloaded)
+    used = create_run(spec)
+    folder = used.checkpoints_path / "step-000002"
+    folder.mkdir(parents=True)
+    notes = BaseModel(downloaded, None).to_dict()
+    manifest = {"version": 1, "step": 2, "files": {}, "fingerprint": {}, "spec": spec.to_dict(), "base_model": notes}
+    manifest["files"] = {name: {"bytes": 0, "sha256": ""} for name in CONTENT}
+    files.atomic_write_json(folder / "MANIFEST.json", sealed(manifest))
+    named = {used.id: str(downloaded)}
+    assert model_library.users(model_library.shelved(downloaded, "tunesmith"), named) == [used.id]
+    config = downloaded / "config.json"
+    config.write_text(config.read_text() + " ")
+    assert model_library.users(model_library.shelved(downloaded, "tunesmith"), named) == []
+    config.unlink()
+    assert model_library.users(model_library.shelved(downloaded, "tunesmith"), named) == []
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_deleted_base_model_is_told_with_the_way_back(downloaded: Path, by_id: bool) -> None:
+    text = "org/name" if by_id else str(downloaded)
+    deleted = model_library.remove(model_library.find("org/name"))
+    with pytest.raises(TunesmithError) as caught:
+        base_folder(text)
+    assert caught.value.code == "model-deleted"
+    assert f"tunesmith restore {deleted.id}" in caught.value.hint
+    trash.restore(deleted)
+    assert base_folder(text) == downloaded
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])

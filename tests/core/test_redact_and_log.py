@@ -30,6 +30,12 @@ SECRETS = [
     ("/home/johndoe/file", "johndoe"),
     (r"C:\Users\johndoe\file", "johndoe"),
     (r"C:\\Users\\johndoe\\file", "johndoe"),
+    ("C:/Users/johndoe/file", "johndoe"),
+    (r"\\server\Users\johndoe\file", "johndoe"),
+    ("file:///home/johndoe/file", "johndoe"),
+    ("/mnt/c/Users/johndoe/file", "johndoe"),
+    ("gcc -I/home/johndoe/include", "johndoe"),
+    (r'"first\n/home/johndoe/file"', "johndoe"),
 ]
 
 
@@ -60,6 +66,21 @@ def test_home_and_user_name_are_replaced(person: pytest.MonkeyPatch) -> None:
     person.setattr(redact.Path, "home", lambda: PurePosixPath("/srv/people/wilhelmina"))
     person.setattr(redact.getpass, "getuser", lambda: "wilhelmina")
     assert redact.redact("/srv/people/wilhelmina/x: wilhelmina, not wilhelminas") == "~/x: <user>, not wilhelminas"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tmp/x/home/models/tiny",
+        "/srv/Users/models/tiny",
+        r"D:\data\Users\models\tiny",
+        "/tmp/srv/people/models",
+        "/srv/people2",
+    ],
+)
+def test_only_homes_are_masked_in_a_path(person: pytest.MonkeyPatch, path: str) -> None:
+    person.setattr(redact.Path, "home", lambda: PurePosixPath("/srv/people"))
+    assert redact.redact(f"{path}: is not a folder") == f"{path}: is not a folder"
 
 
 def test_names_and_homes_count_from_a_length_on(person: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -113,10 +114,10 @@ def test_deleting_and_restoring(home: Path, make_spec: Make) -> None:
         deleted = trash.delete(run)
         assert library.list_runs() == []
     assert list(iter_runs()) == []
-    assert [each.id for each in trash.deleted_runs()] == [run.id]
+    assert [each.origin.name for each in trash.contents()] == [run.id]
     origin = files.read_json(deleted.folder / trash.ORIGIN)
     assert origin == {"version": 1, "path": f"runs/{run.id}", "deleted_at": deleted.deleted_at}
-    assert trash.restore(deleted) == run
+    assert trash.restore(deleted) == run.path
     assert tree(run.path) == before
     assert list(paths.trash_dir().iterdir()) == []
 
@@ -128,7 +129,7 @@ def test_a_run_comes_back_where_its_folder_is_gone(home: Path, tmp_path: Path, m
     deleted = trash.delete(run, force=True)
     place.rmdir()
     place.parent.rmdir()
-    assert trash.restore(deleted) == run
+    assert trash.restore(deleted) == run.path
     assert run.spec_path.is_file()
 
 
@@ -169,7 +170,7 @@ def test_a_place_that_is_taken_stays_so(home: Path, make_spec: Make) -> None:
     run.path.mkdir()
     with pytest.raises(UserError) as caught:
         trash.restore(deleted)
-    assert caught.value.code == "run-exists"
+    assert caught.value.code == "restore-blocked"
     assert deleted.path.is_dir()
 
 
@@ -231,7 +232,7 @@ def test_a_deletion_that_is_killed_leaves_the_run_whole(home: Path, make_spec: M
     environment = os.environ | {files.CRASHPOINT_VARIABLE: point, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == KILLED
     moved = point == "trash.after-move"
-    assert [each.id for each in trash.deleted_runs()] == ([run.id] if moved else [])
+    assert [each.origin.name for each in trash.contents()] == ([run.id] if moved else [])
     assert set(tree(trash.find(run.id).path if moved else run.path).values()) == before
     assert [each.id for each in iter_runs()] == ([other.id] if moved else [run.id, other.id])
 
@@ -241,7 +242,7 @@ def test_a_time_that_no_clock_shows_is_passed_over(home: Path, make_spec: Make, 
     deleted = trash.delete(create_run(make_spec("d")))
     text = f'{{"path": {json.dumps(str(deleted.origin))}, "deleted_at": {time}}}'
     (deleted.folder / trash.ORIGIN).write_text(text, encoding="utf-8")
-    assert list(trash.deleted_runs()) == []
+    assert list(trash.contents()) == []
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"path": 3, "deleted_at": 1}', '{"path": "/x", "deleted_at": "x"}'])
@@ -250,7 +251,7 @@ def test_what_is_foreign_in_the_trash_is_left_alone(home: Path, make_spec: Make,
     strange = paths.trash_dir() / "strange"
     strange.mkdir()
     (strange / trash.ORIGIN).write_text(text)
-    assert list(trash.deleted_runs()) == [deleted]
+    assert list(trash.contents()) == [deleted]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="names that are bytes are those of Linux")
@@ -260,12 +261,43 @@ def test_a_name_that_is_no_text_goes_to_the_trash_and_back(make_spec: Make) -> N
     before = tree(run.path)
     trash.delete(run)
     assert list(iter_runs()) == []
-    (deleted,) = trash.deleted_runs()
-    assert deleted.id == run.id
-    assert tree(trash.restore(deleted).path) == before
+    (deleted,) = trash.contents()
+    assert deleted.origin.name == run.id
+    assert tree(trash.restore(deleted)) == before
 
 
 def test_a_deleted_run_is_found_by_its_name(make_spec: Make) -> None:
     run = create_run(make_spec("My chat (2)"))
     trash.delete(run)
-    assert trash.find("My chat (2)").id == run.id
+    assert trash.find("My chat (2)").origin == run.path
+
+
+def test_two_of_one_name_are_restored_by_their_ids(
+    home: Path, make_spec: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = create_run(make_spec("t"))
+    first = trash.delete(run)
+    run.path.mkdir(parents=True)
+    (run.path / "second").touch()
+    second = trash.delete(run, force=True)
+    model = paths.models_dir() / "tiny"
+    model.mkdir(parents=True)
+    trash.delete_folder(model)
+    assert cli.main(["restore", run.id]) == 2
+    refused = capsys.readouterr().err
+    assert "error[trash-ambiguous]" in refused
+    assert f"{second.id}, {first.id}" in refused
+    assert not run.path.exists()
+    assert cli.main(["trash"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in listed[2:]] == [[second.id, "run"], [first.id, "run"]]
+    assert listed[1].split()[1] == "model"
+    assert time.strftime("%Y-%m-%d") in listed[2]
+    assert cli.main(["restore", first.id]) == 0
+    assert run.spec_path.is_file()
+    assert cli.main(["restore", second.id]) == 2
+    assert "Rename the folder that is there now" in capsys.readouterr().err
+    assert cli.main(["restore", "tiny"]) == 0
+    assert model.is_dir()
+    assert cli.main(["restore", "other"]) == 2
+    assert "error[not-in-trash]" in capsys.readouterr().err

@@ -304,7 +304,7 @@ def test_another_base_model_is_not_measured(
     (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.5}), encoding="utf-8")
     with pytest.raises(TunesmithError, match=r"config\.json") as refusal:
         measured(run)[0].get()
-    assert refusal.value.code == "resume-refused"
+    assert refusal.value.code == "base-model-differs"
     assert refusal.value.hint == "Restore the named files, then try again."
 
 

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.engine.exports import STEP, export, fill_disk, finish, save, trained_run
 from tests.engine.test_export_merged import check_equal, sharded
-from tunesmith_core import files
+from tunesmith_core import files, trash
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import JournalWriter
@@ -288,6 +288,23 @@ def test_a_finished_run_exports_its_adapter_without_checkpoints(
     assert all(torch.equal(copied[each], own[each]) for each in own)
 
 
+def test_only_the_finished_adapter_is_exported_without_its_base_model(
+    run: tuple[Run, PeftModel], target: Path, tmp_path: Path
+) -> None:
+    export(run[0], tmp_path / "first", "adapter")
+    (tmp_path / "first").rename(run[0].adapter_path)
+    finish(run[0])
+    trash.delete_folder(Path(run[0].load_spec().model.path))
+    answer = export(run[0], target, "adapter")
+    assert (answer["proof"], answer["licence"]) == (None, "unknown")
+    name = "adapter_model.safetensors"
+    assert (target / name).read_bytes() == (run[0].adapter_path / name).read_bytes()
+    for form, checkpoint in (("merged", 0), ("adapter", STEP)):
+        with pytest.raises(TunesmithError) as refusal:
+            export(run[0], target.with_name("other"), form, checkpoint=checkpoint)
+        assert refusal.value.code == "model-deleted"
+
+
 @pytest.mark.parametrize("is_live", [True, False])
 def test_a_run_that_was_resumed_exports_its_newest_checkpoint(
     is_live: bool, run: tuple[Run, PeftModel], target: Path, tmp_path: Path
@@ -333,5 +350,5 @@ def test_another_base_model_is_refused(run: tuple[Run, PeftModel], target: Path)
     (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.5}))
     with pytest.raises(TunesmithError, match=r"config.json") as refusal:
         export(run[0], target)
-    assert refusal.value.code == "resume-refused"
+    assert refusal.value.code == "base-model-differs"
     assert "try again" in refusal.value.hint

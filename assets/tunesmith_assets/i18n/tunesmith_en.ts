@@ -397,10 +397,10 @@
 <context>
     <name>TrashDialog</name>
     <message numerus="yes">
-        <source>%n deleted run(s)</source>
+        <source>%n deleted item(s)</source>
         <translation>
-            <numerusform>%n deleted run</numerusform>
-            <numerusform>%n deleted runs</numerusform>
+            <numerusform>%n deleted item</numerusform>
+            <numerusform>%n deleted items</numerusform>
         </translation>
     </message>
     <message numerus="yes">
@@ -411,10 +411,10 @@
         </translation>
     </message>
     <message numerus="yes">
-        <source>Delete %n run(s) for good?</source>
+        <source>Delete %n item(s) for good?</source>
         <translation>
-            <numerusform>Delete %n run for good?</numerusform>
-            <numerusform>Delete %n runs for good?</numerusform>
+            <numerusform>Delete %n item for good?</numerusform>
+            <numerusform>Delete %n items for good?</numerusform>
         </translation>
     </message>
 </context>

@@ -298,6 +298,10 @@ Click a symbol in the legend to hide its line.</source>
         <translation>打开环境页面</translation>
     </message>
     <message>
+        <source>Restore it</source>
+        <translation>恢复</translation>
+    </message>
+    <message>
         <source>Copied</source>
         <translation>已复制</translation>
     </message>
@@ -1386,18 +1390,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>这个文件夹不是 Tunesmith 的运行</translation>
     </message>
     <message>
-        <source>There is another folder in the run&apos;s place</source>
-        <translation>运行原来的位置上已有别的文件夹</translation>
-    </message>
-    <message>
-        <source>A run is restored to the folder where it was.</source>
-        <translation>恢复运行时会放回它原来的文件夹。</translation>
-    </message>
-    <message>
-        <source>Rename the folder that is there now, then restore the run again.</source>
-        <translation>请给现有的文件夹改名，然后再恢复运行。</translation>
-    </message>
-    <message>
         <source>The run folder is damaged</source>
         <translation>运行文件夹已损坏</translation>
     </message>
@@ -2428,10 +2420,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>Run</source>
         <translation>运行</translation>
-    </message>
-    <message>
-        <source>Run tunesmith trash to list the deleted runs.</source>
-        <translation>运行 tunesmith trash 可列出已删除的运行。</translation>
     </message>
     <message>
         <source>State</source>
@@ -5267,10 +5255,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{folder} 中没有模型：缺少 config.json。</translation>
     </message>
     <message>
-        <source>There is no run named {name!r} in the trash.</source>
-        <translation>回收站里没有名为 {name!r} 的运行。</translation>
-    </message>
-    <message>
         <source>They contain the same packages.</source>
         <translation>两者的包完全相同。</translation>
     </message>
@@ -5293,10 +5277,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>This step was not confirmed: {step}</source>
         <translation>这一步没有得到确认：{step}</translation>
-    </message>
-    <message>
-        <source>To bring it back: tunesmith restore {run}</source>
-        <translation>要恢复它：tunesmith restore {run}</translation>
     </message>
     <message>
         <source>To fix it: {label}</source>
@@ -5425,10 +5405,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be at most {limit}</source>
         <translation>不能大于 {limit}</translation>
-    </message>
-    <message>
-        <source>name or id of a run, as `tunesmith trash` lists it</source>
-        <translation>运行的名称或 ID（见 `tunesmith trash` 的列表）</translation>
     </message>
     <message>
         <source>show rows as they are read, or token by token as training sees them</source>
@@ -6139,10 +6115,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>括号嵌套过深</translation>
     </message>
     <message>
-        <source>bring a deleted run back</source>
-        <translation>恢复已删除的运行</translation>
-    </message>
-    <message>
         <source>build of PyTorch (default: chosen for the GPU)</source>
         <translation>PyTorch 版本（默认：按 GPU 选择）</translation>
     </message>
@@ -6399,10 +6371,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>list all runs</source>
         <translation>列出全部运行</translation>
-    </message>
-    <message>
-        <source>list deleted runs</source>
-        <translation>列出已删除的运行</translation>
     </message>
     <message>
         <source>list the presets</source>
@@ -7433,6 +7401,94 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请恢复所列文件或选回原来的文件夹后再继续，或复制此运行重新开始。</translation>
     </message>
     <message>
+        <source>The base model is in the trash</source>
+        <translation>基础模型在回收站中</translation>
+    </message>
+    <message>
+        <source>The model was deleted, and what a run has trained works only together with its base model.</source>
+        <translation>该模型已被删除，而运行训练出的内容只能与其基础模型一起使用。</translation>
+    </message>
+    <message>
+        <source>Restore the model. On the command line, tunesmith trash lists it.</source>
+        <translation>请恢复该模型。在命令行中可用 tunesmith trash 列出它。</translation>
+    </message>
+    <message>
+        <source>There is another folder in its place</source>
+        <translation>原位置已有另一个文件夹</translation>
+    </message>
+    <message>
+        <source>A deleted run or model is restored to the folder where it was.</source>
+        <translation>已删除的运行或模型会恢复到原来的文件夹。</translation>
+    </message>
+    <message>
+        <source>Rename the folder that is there now, then restore again.</source>
+        <translation>请先重命名现在位于那里的文件夹，然后再恢复。</translation>
+    </message>
+    <message>
+        <source>This is not in the trash</source>
+        <translation>回收站中没有它</translation>
+    </message>
+    <message>
+        <source>It was never deleted, was restored already, or was deleted for good.</source>
+        <translation>它从未被删除、已经恢复，或已被永久删除。</translation>
+    </message>
+    <message>
+        <source>Run tunesmith trash to list what can be restored.</source>
+        <translation>运行 tunesmith trash 可列出能恢复的项目。</translation>
+    </message>
+    <message>
+        <source>Several deleted items have this name</source>
+        <translation>有多个已删除的项目使用这个名称</translation>
+    </message>
+    <message>
+        <source>A name alone does not tell which one is meant.</source>
+        <translation>仅凭名称无法确定是哪一个。</translation>
+    </message>
+    <message>
+        <source>Run tunesmith trash to see when each was deleted, then restore one by its id.</source>
+        <translation>运行 tunesmith trash 查看各项目的删除时间，然后按 ID 恢复其中一个。</translation>
+    </message>
+    <message>
+        <source>The base model is another one</source>
+        <translation>基础模型不是原来的那个</translation>
+    </message>
+    <message>
+        <source>The run was trained on other weights, another configuration or another tokenizer than the folder holds now.</source>
+        <translation>该运行训练时使用的权重、配置或分词器与文件夹中现有的不同。</translation>
+    </message>
+    <message>
+        <source>Deleted at</source>
+        <translation>删除时间</translation>
+    </message>
+    <message>
+        <source>Folder</source>
+        <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>Id</source>
+        <translation>ID</translation>
+    </message>
+    <message>
+        <source>Kind</source>
+        <translation>类型</translation>
+    </message>
+    <message>
+        <source>Moved to the trash: {path} ({size})</source>
+        <translation>已移到回收站：{path}（{size}）</translation>
+    </message>
+    <message>
+        <source>Name</source>
+        <translation>名称</translation>
+    </message>
+    <message>
+        <source>Nothing in the trash is named {name!r}.</source>
+        <translation>回收站中没有名为 {name!r} 的项目。</translation>
+    </message>
+    <message>
+        <source>Restore it. On the command line: tunesmith restore {id}</source>
+        <translation>请恢复它。命令行：tunesmith restore {id}</translation>
+    </message>
+    <message>
         <source>Review them on the Data page before you train on them. A model can be wrong.</source>
         <translation>训练前请在“数据”页审核。模型可能出错。</translation>
     </message>
@@ -7681,6 +7737,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>模型使用原生 PyTorch 训练，未使用快速内核。{reason}</translation>
     </message>
     <message>
+        <source>The model {name} was deleted and is in the trash.</source>
+        <translation>模型 {name} 已被删除，现在在回收站中。</translation>
+    </message>
+    <message>
         <source>The name of a data set can&apos;t hold / or \: {name}</source>
         <translation>数据集的名称不能包含 / 或 \：{name}</translation>
     </message>
@@ -7827,6 +7887,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Time: {low} to {high}</source>
         <translation>用时：{low} 到 {high}</translation>
+    </message>
+    <message>
+        <source>To bring it back: tunesmith restore {id}</source>
+        <translation>要恢复它：tunesmith restore {id}</translation>
     </message>
     <message>
         <source>To download: {missing} of {total}</source>
@@ -8107,6 +8171,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>before</source>
         <translation>之前</translation>
+    </message>
+    <message>
+        <source>bring a deleted run or model back</source>
+        <translation>恢复已删除的运行或模型</translation>
     </message>
     <message>
         <source>by {name}, the model would be larger than its weights: {size:,} numbers of {held:,}</source>
@@ -8401,6 +8469,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>先由训练后的模型回答，再由基础模型回答</translation>
     </message>
     <message>
+        <source>list deleted runs and models</source>
+        <translation>列出已删除的运行和模型</translation>
+    </message>
+    <message>
         <source>list the data sets of the library</source>
         <translation>列出数据集库中的数据集</translation>
     </message>
@@ -8693,6 +8765,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>数据集的名称</translation>
     </message>
     <message>
+        <source>name or id of a run or model, as `tunesmith trash` lists it</source>
+        <translation>运行或模型的名称或 ID，与 `tunesmith trash` 列出的一致</translation>
+    </message>
+    <message>
         <source>names {wanted} layers, but the weights hold {held}</source>
         <translation>写明有 {wanted} 层，但权重中有 {held} 层</translation>
     </message>
@@ -8959,6 +9035,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>rows to show of each problem (5)</source>
         <translation>每个问题显示的行数（5）</translation>
+    </message>
+    <message>
+        <source>run</source>
+        <translation>运行</translation>
     </message>
     <message>
         <source>run every check and test</source>
@@ -9563,6 +9643,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{count} environments match {name!r}. Available: {names}.</source>
         <translation>与 {name!r} 匹配的环境有 {count} 个。可用的有：{names}。</translation>
+    </message>
+    <message>
+        <source>{count} items in the trash are named {name!r}, last deleted first: {ids}.</source>
+        <translation>回收站中有 {count} 个名为 {name!r} 的项目，最近删除的在前：{ids}。</translation>
     </message>
     <message>
         <source>{count} of {total} expected answers match {pattern}</source>
@@ -12348,6 +12432,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>文件</translation>
     </message>
     <message>
+        <source>Without it this run can’t be resumed, asked, evaluated or exported in most formats.</source>
+        <translation>没有它，此运行无法继续训练、提问、评估，也无法以大多数格式导出。</translation>
+    </message>
+    <message>
+        <source>The base model %1 is in the trash</source>
+        <translation>基础模型 %1 在回收站中</translation>
+    </message>
+    <message>
+        <source>Restore it</source>
+        <translation>恢复</translation>
+    </message>
+    <message>
         <source>The model answered: %1</source>
         <translation>模型回答：%1</translation>
     </message>
@@ -13736,6 +13832,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Number format</source>
         <translation>数值格式</translation>
+    </message>
+    <message>
+        <source>Restore the base model</source>
+        <translation>恢复基础模型</translation>
     </message>
     <message>
         <source>Trained weights</source>
@@ -15167,6 +15267,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>重试</translation>
     </message>
     <message>
+        <source>%1 are moved to the trash, from where the model can be restored: Runs, Trash…</source>
+        <translation>%1 将移到回收站，可从那里恢复该模型：运行、回收站…</translation>
+    </message>
+    <message>
+        <source>Moved to the trash. To restore it: Runs, Trash…</source>
+        <translation>已移到回收站。要恢复：运行、回收站…</translation>
+    </message>
+    <message>
         <source>Verifying %1</source>
         <translation>正在校验 %1</translation>
     </message>
@@ -15191,10 +15299,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>删除 %1？</translation>
     </message>
     <message>
-        <source>%1 are moved to the trash, from where the model can be restored.</source>
-        <translation>将 %1 移到回收站，之后可以从那里恢复该模型。</translation>
-    </message>
-    <message>
         <source>Move to the trash</source>
         <translation>移到回收站</translation>
     </message>
@@ -15213,10 +15317,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>
             <numerusform>有 %n 个运行使用它，没有它就无法恢复、提问或导出：</numerusform>
         </translation>
-    </message>
-    <message>
-        <source>Moved to the trash, from where models can be restored.</source>
-        <translation>已移到回收站，可以从那里恢复模型。</translation>
     </message>
     <message>
         <source>Choose a model folder</source>
@@ -17749,10 +17849,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>回收站</translation>
     </message>
     <message>
-        <source>Deleted runs</source>
-        <translation>已删除的运行</translation>
-    </message>
-    <message>
         <source>%1, deleted %2</source>
         <translation>%1，删除于 %2</translation>
     </message>
@@ -17761,16 +17857,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>
             <numerusform>以及另外 %n 个</numerusform>
         </translation>
-    </message>
-    <message numerus="yes">
-        <source>Delete %n run(s) for good?</source>
-        <translation>
-            <numerusform>永久删除 %n 个运行？</numerusform>
-        </translation>
-    </message>
-    <message>
-        <source>Checkpoints and adapters are deleted too. This can’t be undone.</source>
-        <translation>检查点和适配器也会一并删除，且无法撤销。</translation>
     </message>
     <message>
         <source>Delete for good</source>
@@ -17789,8 +17875,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>大小</translation>
     </message>
     <message>
+        <source>Deleted runs and models</source>
+        <translation>已删除的运行和模型</translation>
+    </message>
+    <message>
         <source>Deleted at</source>
         <translation>删除时间</translation>
+    </message>
+    <message>
+        <source>Name</source>
+        <translation>名称</translation>
+    </message>
+    <message>
+        <source>Kind</source>
+        <translation>类型</translation>
     </message>
     <message>
         <source>Delete for good…</source>
@@ -17800,11 +17898,25 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Close</source>
         <translation>关闭</translation>
     </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
     <message numerus="yes">
-        <source>%n deleted run(s)</source>
+        <source>%n deleted item(s)</source>
         <translation>
-            <numerusform>%n 个已删除的运行</numerusform>
+            <numerusform>%n 个已删除的项目</numerusform>
         </translation>
+    </message>
+    <message numerus="yes">
+        <source>Delete %n item(s) for good?</source>
+        <translation>
+            <numerusform>永久删除 %n 个项目？</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>All of their files are deleted. This can’t be undone.</source>
+        <translation>它们的所有文件都会被删除，且无法撤销。</translation>
     </message>
     <message>
         <source>The trash is empty</source>
@@ -18226,6 +18338,29 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Open %1</source>
         <translation>打开 %1</translation>
+    </message>
+</context>
+<context>
+    <name>_RunEndRow</name>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
+        <source>Open</source>
+        <translation>打开</translation>
+    </message>
+    <message>
+        <source>Open %1</source>
+        <translation>打开 %1</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>关闭提示</translation>
+    </message>
+    <message>
+        <source>Dismiss: %1</source>
+        <translation>关闭提示：%1</translation>
     </message>
 </context>
 </TS>

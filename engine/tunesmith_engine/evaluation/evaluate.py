@@ -48,7 +48,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
 
     Raises:
         TunesmithError: `usage` without rows to measure on, `nothing-to-export` before anything was trained,
-            `resume-refused` with another base model than the run's, and what loading data and model finds.
+            `base-model-differs` with another base model than the run's, and what loading data and model finds.
     """
     run = Run(Path(spec.run))
     trained = find_trained(run, spec.checkpoint)

@@ -14,7 +14,8 @@ from tunesmith_core import files
 from tunesmith_core.chat_templates import OWN
 from tunesmith_core.checkpoint_manifest import read_manifest
 from tunesmith_core.conversations import system_prompt_of
-from tunesmith_core.exports import export_folder
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import UNKNOWN_LICENCE, export_folder, needs_base
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.export import ExportSpec
@@ -54,33 +55,23 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
     takers = Takers(spec)
     run = Run(Path(spec.run))
     trained = find_trained(run, spec.checkpoint)
-    folder = model_folder(trained.spec.model)
-    base = trained.check_base(folder)
+    folder = _base_folder(host, trained, spec)
+    notes = trained.check_base(folder).notes if folder else trained.noted_base()
     target = Path(spec.to) if spec.to else export_folder(run, trained.step, spec.label)
     identity = {
         "format": spec.label,
         "run": run.created_at,
         "step": trained.step,
         "weights": digest(trained),
-        "base_model": {name: note.sampled for name, note in base.notes.items()},
+        "base_model": {name: note.sampled for name, note in notes.items()},
     }
     exists = is_exported(target, identity)
     if not exists:
         with staged(target, identity) as staging:
-            match spec.format:
-                case "merged":
-                    _write_merged(host, trained, folder, staging)
-                case "adapter":
-                    _write_adapter(host, trained, folder, staging)
-                case "gguf":
-                    # Imported here: other formats need no GGUF.
-                    from tunesmith_engine.export.gguf.export import write_gguf
-
-                    write_gguf(host, trained, folder, staging, spec.type)
-                case "gguf-adapter":
-                    from tunesmith_engine.export.gguf.adapter import write_gguf_adapter
-
-                    write_gguf_adapter(host, trained, folder, staging)
+            if folder is None:
+                _copy_adapter(host, trained, staging)
+            else:
+                _write(host, spec, trained, folder, staging)
             host.phase("publishing")
             staging.publish()
     return {
@@ -90,12 +81,40 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
         "step": trained.step,
         "bytes": files.folder_bytes(target),
         "existed": exists,
-        "licence": base_model_license(folder),
+        "licence": base_model_license(folder) if folder else UNKNOWN_LICENCE,
         "commands": commands(
             spec.format, target, trained.spec.model.path, ollama_name(run, spec.type), system_prompt_of(run)
         ),
         "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
     }
+
+
+def _base_folder(host: Host, trained: Trained, spec: ExportSpec) -> Path | None:
+    """Return the folder of the base model, None with a warning where it is not there and not needed."""
+    try:
+        return model_folder(trained.spec.model)
+    except TunesmithError as error:
+        if needs_base(spec.format, is_finished=trained.is_adapter):
+            raise
+        host.warning(error.code, error.message)
+        return None
+
+
+def _write(host: Host, spec: ExportSpec, trained: Trained, folder: Path, staging: Staging) -> None:
+    match spec.format:
+        case "merged":
+            _write_merged(host, trained, folder, staging)
+        case "adapter":
+            _write_adapter(host, trained, folder, staging)
+        case "gguf":
+            # Imported here: other formats need no GGUF.
+            from tunesmith_engine.export.gguf.export import write_gguf
+
+            write_gguf(host, trained, folder, staging, spec.type)
+        case "gguf-adapter":
+            from tunesmith_engine.export.gguf.adapter import write_gguf_adapter
+
+            write_gguf_adapter(host, trained, folder, staging)
 
 
 def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) -> None:
@@ -129,14 +148,20 @@ def _merged(folder: Path) -> Any:  # Any: a transformers model
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def _write_adapter(host: Host, trained: Trained, folder: Path, staging: Staging) -> None:
+def _copy_adapter(host: Host, trained: Trained, staging: Staging) -> None:
     host.phase("saving")
     staging.check_space(2 * trained.weights_path.stat().st_size)
+    for path in sorted(trained.folder.iterdir()):
+        if path.is_file():
+            shutil.copyfile(path, staging.folder / path.name)
+
+
+def _write_adapter(host: Host, trained: Trained, folder: Path, staging: Staging) -> None:
     if trained.is_adapter:
-        for path in sorted(trained.folder.iterdir()):
-            if path.is_file():
-                shutil.copyfile(path, staging.folder / path.name)
+        _copy_adapter(host, trained, staging)
     else:
+        host.phase("saving")
+        staging.check_space(2 * trained.weights_path.stat().st_size)
         write_adapter(trained.load(folder), trained.tokenizer(folder), _adapter_card(trained, folder), staging.folder)
     way = Way("adapter", lambda answers, _: compare(answers, _adapted(folder, staging.folder)), EQUAL_NATS)
     proof = verify(host, trained, folder, staging, way)

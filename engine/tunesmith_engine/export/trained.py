@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from tunesmith_core import files
-from tunesmith_core.base_model import BaseModel
+from tunesmith_core.base_model import BaseModel, FileNote
 from tunesmith_core.checkpoint_manifest import damage, newest_noted
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import CHECKPOINT_WEIGHTS, chosen_weights
@@ -58,11 +59,16 @@ class Trained:
         """Return the tokenizer of the base model in a folder, with the chat template that was trained."""
         return load_tokenizer(folder, self.spec.model.chat_template)
 
+    def noted_base(self) -> Mapping[str, FileNote]:
+        """Return what the newest checkpoint noted of the base model's files, nothing where there is none."""
+        noted = newest_noted(self.run.checkpoints_path)
+        return (noted.base_model if noted else None) or {}
+
     def check_base(self, folder: Path) -> BaseModel:
         """Return notes of the base model's files.
 
         Raises:
-            UserError: `resume-refused` when they are not those that the run was trained on.
+            UserError: `base-model-differs` when they are not those that the run was trained on.
         """
         noted = newest_noted(self.run.checkpoints_path)
         base = BaseModel(folder, noted.base_model if noted else None)

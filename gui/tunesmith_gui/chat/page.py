@@ -17,6 +17,7 @@ from tunesmith_core.answering import FREE_THE_GPU
 from tunesmith_core.conversations import Conversation
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.model_folder import restore_base
 from tunesmith_core.operations.kinds.chat import TUNED
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, display_name
@@ -290,6 +291,8 @@ class ChatPage(ModelPage):
             actions.insert(0, (self.tr("Answer on the CPU"), lambda: self._retry("cpu")))
         if error.code == "environment-missing":
             actions = [(self.tr("Open Environment"), lambda: self.navigate.emit("environment", None))]
+        if error.code == "model-deleted":
+            actions = [(self.tr("Restore it"), self._restore_base)]
         self._show_banner(error, tuple(actions))
         self._rebuild()
 
@@ -308,6 +311,11 @@ class ChatPage(ModelPage):
             parent=self,
         )
         self._banner_place.addWidget(self._banner)
+
+    def _restore_base(self) -> None:
+        run, device = self.run, self.context.chat.device
+        if run is not None:
+            self.run_in_background(lambda: restore_base(run), lambda _nothing: self._retry(device))
 
     def _retry(self, device: str) -> None:
         self._drop_banner()

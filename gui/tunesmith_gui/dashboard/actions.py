@@ -12,6 +12,7 @@ from PySide6.QtGui import QDesktopServices, QGuiApplication
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.memory_steps import MEMORY_STEPS
+from tunesmith_core.model_folder import restore_base
 from tunesmith_core.report.page import write as write_report
 from tunesmith_core.report.pdf import write_pdf
 from tunesmith_core.runs import Run, RunState
@@ -60,6 +61,8 @@ class DashboardActions(QObject):
             case "duplicate":
                 if (spec := self._spec_to_copy()) is not None:
                     page.navigate.emit("train", duplicate_spec(spec))
+            case "restore_base":
+                page.run_in_background(lambda: restore_base(run), lambda _nothing: page.examine())
             case "delete":
                 self._ask_delete(run)
             case "keep":

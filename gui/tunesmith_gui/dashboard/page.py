@@ -15,6 +15,7 @@ from tunesmith_core.evaluations import newest
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, RunState, RunStatus, silenced
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trash import Deleted
 from tunesmith_core.votes import Kept
 from tunesmith_gui.context import Context
 from tunesmith_gui.dashboard.actions import DashboardActions
@@ -74,6 +75,7 @@ class DashboardPage(Page):
         self._announcer = Announcer(self)
         self._actions = DashboardActions(self)
         self._notice: Banner | None = None
+        self._deleted_base: Deleted | None = None
         self._build()
         self._tick = QTimer(self)
         self._tick.setInterval(REPAINT_MS)
@@ -152,7 +154,7 @@ class DashboardPage(Page):
             self._open(argument)
             self.panes.show_pane("charts")
         else:
-            self._examine()
+            self.examine()
         self._read_votes()
         self._dirty = True
         self._tick.start()
@@ -191,6 +193,7 @@ class DashboardPage(Page):
         self._second_look.stop()
         self._drop_banner()
         self._drop_notice()
+        self._deleted_base = None
         self._area.verticalScrollBar().setValue(0)
         self._files_key = ()
         self.files.set_files([])
@@ -202,11 +205,12 @@ class DashboardPage(Page):
         self.log_pane.show_output(EngineOutput("", "none"))
         self._read_output()
         self._follow = service.tail.follow(self.run.journal_path, pack, self._receive, self._unreadable, self)
-        self._examine()
+        self.examine()
         self._check_life()
         self.title_changed.emit()
 
-    def _examine(self) -> None:
+    def examine(self) -> None:
+        """Look into the run's folder again."""
         run = self.run
         if run is not None:
             status = replace(self.model.status)
@@ -227,10 +231,23 @@ class DashboardPage(Page):
             self.model.adapter_problem = found.adapter_problem
         self.model.set_damage(found.damage or self.model.damage)
         self._banner_key = ()
+        self._tell_deleted(found)
         if found.spec is not None and not self.samples.prompt.text():
             self.samples.prompt.setText(next(iter(found.spec.evaluation.sample_prompts), ""))
         self._announce()
         self.title_changed.emit()
+
+    def _tell_deleted(self, found: Examined) -> None:
+        """Say that the base model is in the trash, until it is back: what was trained is of no use without it."""
+        told, deleted = self._deleted_base, found.deleted_base
+        self._deleted_base = deleted
+        if deleted is not None and deleted != told:
+            words = self.tr("Without it this run can’t be resumed, asked, evaluated or exported in most formats.")
+            title = fill(self.tr("The base model %1 is in the trash"), deleted.name)
+            restore = (self.tr("Restore it"), lambda: self.ask("restore_base"))
+            self.show_notice("warn", title, words, (restore,))
+        elif told is not None and deleted is None:
+            self._drop_notice()
 
     def _receive(self, batches: list[EventBatch]) -> None:
         first, state = not len(self.model.steps), self.model.status.state
@@ -239,7 +256,7 @@ class DashboardPage(Page):
         self.model.apply(batches)
         self._dirty = True
         if self.model.status.state is not state and self.model.status.state is RunState.FINISHED:
-            self._examine()
+            self.examine()
         self._warm(state)
         if request is not None and waited and request.outcome == "answered":
             self._announcer.say(fill(self.tr("The model answered: %1"), self.model.samples[-1].text))

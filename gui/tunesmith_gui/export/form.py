@@ -52,9 +52,11 @@ class ExportForm(QWidget):
 
     Signals:
         changed: `room` and `can_start` are those of the choice.
+        restore_asked: the person wants the base model back from the trash.
     """
 
     changed = Signal()
+    restore_asked = Signal()
 
     def __init__(self, facts: Facts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -72,6 +74,8 @@ class ExportForm(QWidget):
         formats = self._named(self.tr("Format"))
         formats.addWidget(self.format)
         formats.addWidget(self._format_help)
+        self.restore = button(self.tr("Restore the base model"), self.restore_asked.emit, parent=self)
+        formats.addWidget(self.restore, 0, Qt.AlignmentFlag.AlignLeft)
         column.addLayout(formats)
         column.addWidget(self._type_field)
         column.addWidget(Field(self.tr("Trained weights"), self.saved, parent=self))
@@ -178,11 +182,15 @@ class ExportForm(QWidget):
         self.ollama.setText(without_shortcut(fill(self.tr("Also into Ollama, as %1"), name)))
         folder = draft.folder()
         self.folder.setText(str(folder))
+        self.restore.setVisible(draft.problem is not None and draft.problem.code == "model-deleted")
+        if draft.problem is not None:
+            self._show_problem(draft.problem)
+            return
         Job.start(self, lambda: (folder, files.free_bytes(folder.parent)), self._take_room, self._show_problem)
 
     def _take_room(self, found: tuple[Path, int]) -> None:
         folder, free_bytes = found
-        if folder != self.draft.folder():
+        if folder != self.draft.folder() or self.draft.problem is not None:
             return
         words, short = room_words(self.draft.size(), free_bytes)
         if self.draft.names_no_repository and not short:
@@ -191,7 +199,7 @@ class ExportForm(QWidget):
             self._say(words, not short)
 
     def _show_problem(self, error: TunesmithError) -> None:
-        self._say(core_text(error.message), False)
+        self._say(f"{core_text(error.message)}\n{core_text(error.hint)}", False)
 
     def _say(self, words: str, can_start: bool) -> None:
         self.room, self.can_start = words, can_start

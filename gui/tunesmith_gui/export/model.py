@@ -15,6 +15,7 @@ from tunesmith_core.exports import (
     base_tensors,
     export_folder,
     folder_name,
+    needs_base,
     saved_weights,
     size_of,
     whole_sizes,
@@ -25,6 +26,7 @@ from tunesmith_core.operations.kind import AbsolutePath, RunFolder
 from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, GgufType
 from tunesmith_core.other_programs import find_lm_studio, find_ollama, ollama_name
 from tunesmith_core.runs import Run, display_name
+from tunesmith_core.safetensors_header import Tensor
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 
 FORMATS: tuple[ExportFormat, ...] = ("gguf", "merged", "adapter", "gguf-adapter")
@@ -44,6 +46,7 @@ class Facts:
         sizes: see `whole_sizes`.
         recommended: type of a GGUF file.
         has_ollama, has_lm_studio: whether these programs are on this computer.
+        base_problem: why the base model can't be read, None when it can.
     """
 
     run: Run
@@ -53,22 +56,35 @@ class Facts:
     recommended: GgufType
     has_ollama: bool
     has_lm_studio: bool
+    base_problem: TunesmithError | None = None
 
 
 def look(run: Run) -> Facts:
     """Look at a run; call it on a worker thread.
 
     Raises:
-        TunesmithError: what of the run or its base model can't be read.
+        TunesmithError: what of the run can't be read.
     """
-    tensors = base_tensors(run)
+    run.load_spec()
+    tensors, problem = dict[str, Tensor](), None
+    try:
+        tensors = base_tensors(run)
+    except TunesmithError as error:
+        problem = error
     sizes = whole_sizes(tensors)
     # Two bytes a number, but for an unknown model, which is taken for a large one.
     num_parameters = sizes.get("gguf-f16", 2 * gguf_types.SMALL_PARAMETERS) // 2
     recommended = gguf_types.recommended_type(num_parameters)
     saved = saved_weights(run)
     return Facts(
-        run, display_name(run), saved, sizes, recommended, bool(find_ollama()), find_lm_studio() is not None
+        run,
+        display_name(run),
+        saved,
+        sizes,
+        recommended,
+        bool(find_ollama()),
+        find_lm_studio() is not None,
+        problem,
     )
 
 
@@ -113,6 +129,12 @@ class Draft:
     def push(self) -> Push | None:
         """Where the export is uploaded to, None for nowhere."""
         return Push(self.hub_id, self.public) if self.hub else None
+
+    @property
+    def problem(self) -> TunesmithError | None:
+        """Why this can't be exported without another base model, None when it can."""
+        needed = needs_base(self.format, is_finished=not self.saved.checkpoint)
+        return self.facts.base_problem if needed else None
 
     @property
     def names_no_repository(self) -> bool:

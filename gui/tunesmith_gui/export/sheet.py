@@ -9,6 +9,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.model_folder import restore_base
 from tunesmith_core.operations.command import command_of
 from tunesmith_core.operations.kinds.export import EXPORT
 from tunesmith_core.plain_text import pasted
@@ -148,16 +149,21 @@ class ExportSheet(QDialog):
         self._set_name(facts.name)
         self.form = ExportForm(facts, self)
         self.form.changed.connect(self._on_choice)
+        self.form.restore_asked.connect(self._restore_base)
         self._fresh = True
         self._show(self.form, self.copy_command, self.start)
         self.start.setDefault(True)
+        self._on_choice()
+
+    def _restore_base(self) -> None:
+        Job.start(self, lambda: restore_base(self._run), lambda _nothing: self._ask(), self._take_problem)
 
     def _on_choice(self) -> None:
         if self.form is not None:
             self.room.setText(self.form.room)
             self.room.set_tone("muted" if self.form.can_start else "error")
             self.start.setEnabled(self.form.can_start)
-            if self._fresh:
+            if self._fresh and self.form.can_start:
                 # Enter exports as it is proposed.
                 self._fresh = False
                 self.start.setFocus(Qt.FocusReason.OtherFocusReason)

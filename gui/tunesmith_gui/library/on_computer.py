@@ -181,7 +181,7 @@ class OnComputer(QWidget):
             self._page.notify.emit("warn", words)
             return
         title = fill(self.tr("Delete %1?"), placed.model.name)
-        words = self.tr("%1 are moved to the trash, from where the model can be restored.")
+        words = self.tr("%1 are moved to the trash, from where the model can be restored: Runs, Trash…")
         words = fill(words, size(placed.model.size_bytes))
         note, accept = self._depends_words(placed), self.tr("Move to the trash")
         dialog = ConfirmDialog(title, words, note, accept, self.window(), danger=bool(placed.runs))
@@ -202,7 +202,7 @@ class OnComputer(QWidget):
 
     def _delete(self, placed: Placed) -> None:
         def done(_deleted: object) -> None:
-            self._page.notify.emit("ok", self.tr("Moved to the trash, from where models can be restored."))
+            self._page.notify.emit("ok", self.tr("Moved to the trash. To restore it: Runs, Trash…"))
             self.look()
 
         self._page.run_in_background(lambda: model_library.remove(placed.model), done, self._tell_error)

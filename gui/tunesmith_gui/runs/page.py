@@ -394,8 +394,9 @@ class RunsPage(Page):
             # A hidden column has no size of its head; those without room are hidden again below.
             self.table.setColumnHidden(column, False)
             head = self.table.horizontalHeader().sectionSizeHint(column)
-            self._widths[column] = max(metrics.averageCharWidth() * count + SPACE * 2, head)
-            self.table.setColumnWidth(column, self._widths[column])
+            # Which columns there is room for is not to depend on how long their heads are in a language.
+            self._widths[column] = metrics.averageCharWidth() * count + SPACE * 2
+            self.table.setColumnWidth(column, max(self._widths[column], head))
         self._show_card()
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -1,4 +1,4 @@
-"""Deleted runs, to be restored or deleted for good."""
+"""Deleted runs and models, to be restored or deleted for good."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from PySide6.QtWidgets import QAbstractItemView, QDialog, QHBoxLayout, QHeaderVi
 
 from tunesmith_core import files, trash
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.runs import Run, display_name
-from tunesmith_core.trash import DeletedRun
+from tunesmith_core.trash import Deleted
 from tunesmith_gui import tr
 from tunesmith_gui.plain_text import line, set_item_tip, tree_item
 from tunesmith_gui.tokens import SPACE
@@ -24,10 +23,10 @@ _NAME_LETTERS = 40
 
 
 class TrashDialog(QDialog):
-    """A table of deleted runs, the last deleted first.
+    """A table of deleted runs and models, the last deleted first.
 
     Attributes:
-        changed: whether a run was restored.
+        changed: whether something was restored.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -41,8 +40,8 @@ class TrashDialog(QDialog):
         self.title = SafeLabel("", role="heading", parent=self)
         column.addWidget(self.title)
         self.list = QTreeWidget(self)
-        self.list.setAccessibleName(self.tr("Deleted runs"))
-        self.list.setHeaderLabels([self.tr("Run"), self.tr("Size"), self.tr("Deleted at")])
+        self.list.setAccessibleName(self.tr("Deleted runs and models"))
+        self.list.setHeaderLabels([self.tr("Name"), self.tr("Kind"), self.tr("Size"), self.tr("Deleted at")])
         self.list.setRootIsDecorated(False)
         self.list.setUniformRowHeights(True)
         # Where names are the same, they differ at their ends.
@@ -70,19 +69,22 @@ class TrashDialog(QDialog):
 
     def _read(self) -> None:
         self.list.clear()
-        runs = list(trash.deleted_runs())
-        names = [display_name(Run(run.path)) for run in runs]
-        for run, name in zip(runs, names, strict=True):
-            shown = f"{name} ({run.id})" if names.count(name) > 1 and name != run.id else name
-            item = tree_item([shown, tr.size(files.folder_bytes(run.path)), tr.moment(run.deleted_at)])
-            set_item_tip(item, 0, str(run.origin))
-            item.setData(0, Qt.ItemDataRole.UserRole, run)
+        kinds = {"run": self.tr("Run"), "model": self.tr("Model")}
+        found = list(trash.contents())
+        names = [each.name for each in found]
+        for each, name in zip(found, names, strict=True):
+            folder = each.origin.name
+            shown = f"{name} ({folder})" if names.count(name) > 1 and name != folder else name
+            size = tr.size(files.folder_bytes(each.path))
+            item = tree_item([shown, kinds[each.kind], size, tr.moment(each.deleted_at)])
+            set_item_tip(item, 0, str(each.origin))
+            item.setData(0, Qt.ItemDataRole.UserRole, each)
             self.list.addTopLevelItem(item)
-        words = self.tr("%n deleted run(s)", "", len(runs))
-        self.title.setText(words if runs else self.tr("The trash is empty"))
+        words = self.tr("%n deleted item(s)", "", len(found))
+        self.title.setText(words if found else self.tr("The trash is empty"))
         self._enable()
 
-    def _chosen(self) -> list[DeletedRun]:
+    def _chosen(self) -> list[Deleted]:
         return [item.data(0, Qt.ItemDataRole.UserRole) for item in self.list.selectedItems()]
 
     def _enable(self) -> None:
@@ -96,24 +98,24 @@ class TrashDialog(QDialog):
     def _erase(self) -> None:
         items = self.list.selectedItems()
         named = [
-            fill(self.tr("%1, deleted %2"), line(item.text(0), _NAME_LETTERS), item.text(2))
+            fill(self.tr("%1, deleted %2"), line(item.text(0), _NAME_LETTERS), item.text(3))
             for item in items[:_MAX_NAMED]
         ]
         if len(items) > _MAX_NAMED:
             named.append(self.tr("and %n more", "", len(items) - _MAX_NAMED))
-        title = self.tr("Delete %n run(s) for good?", "", len(items))
-        note = self.tr("Checkpoints and adapters are deleted too. This can’t be undone.")
+        title = self.tr("Delete %n item(s) for good?", "", len(items))
+        note = self.tr("All of their files are deleted. This can’t be undone.")
         accept = self.tr("Delete for good")
         if ConfirmDialog(title, "\n".join(named), note, accept, self, danger=True).exec():
             self._each(trash.erase)
 
-    def _each(self, work: Callable[[DeletedRun], object]) -> None:
+    def _each(self, work: Callable[[Deleted], object]) -> None:
         self.problem.setText("")
         self.problem.hide()
-        for run in self._chosen():
+        for deleted in self._chosen():
             try:
-                work(run)
+                work(deleted)
             except TunesmithError as error:
-                self.problem.setText(core_text(error.message))
+                self.problem.setText(f"{core_text(error.message)}\n{core_text(error.hint)}")
                 self.problem.show()
         self._read()

@@ -23,6 +23,7 @@ from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 _WIDTH_LETTERS = 46
+_MOST_RUN_ENDS = 5
 
 
 def progress_words(run: LiveRun) -> str:
@@ -141,6 +142,33 @@ class _EndRow(QWidget):
         column.addLayout(foot)
 
 
+class _RunEndRow(QWidget):
+    """How a run ended while the window was open.
+
+    Signals:
+        opened: the person wants to see it.
+        dismissed: the person has read it.
+    """
+
+    opened = Signal()
+    dismissed = Signal()
+
+    def __init__(self, name: str, state: RunState, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.name = name
+        self.words = tr.fill(self.tr("%1: %2"), state_word(state), name)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        self.label = ElidedLabel(self.words, role="strong", mode=Qt.TextElideMode.ElideMiddle, parent=self)
+        row.addWidget(self.label, 1)
+        self.open = button(self.tr("Open"), self.opened.emit, kind="link", parent=self)
+        self.open.setAccessibleName(tr.fill(self.tr("Open %1"), name))
+        self.dismiss = button(self.tr("Dismiss"), self.dismissed.emit, kind="link", parent=self)
+        self.dismiss.setAccessibleName(tr.fill(self.tr("Dismiss: %1"), self.words))
+        row.addWidget(self.open)
+        row.addWidget(self.dismiss)
+
+
 class ActivityPanel(Popup):
     """A pop-up that lists what is live and what has ended; closes when the person clicks elsewhere or presses Esc.
 
@@ -149,7 +177,7 @@ class ActivityPanel(Popup):
         new_run_asked: nothing runs and the person wants to begin.
         folder_asked: (Path) show what was exported.
         dismissed: (Export) the person has read how it ended.
-        changed: `words` may say something else.
+        changed: `told` may say something else.
     """
 
     opened = Signal(str)
@@ -165,6 +193,7 @@ class ActivityPanel(Popup):
         self._rows: dict[str, _Row] = {}
         self.operation_rows: list[_OperationRow] = []
         self.end_rows: list[_EndRow] = []
+        self.run_ends: dict[str, _RunEndRow] = {}
         self.body.setContentsMargins(SPACE * 2, SPACE * 2, SPACE * 2, SPACE * 2)
         self.body.setSpacing(SPACE * 2)
         self.body.addWidget(SafeLabel(self.tr("Activity"), role="heading", parent=self))
@@ -188,12 +217,33 @@ class ActivityPanel(Popup):
         self.show_operations()
 
     @property
-    def words(self) -> str:
-        """What goes on beside runs, in a few words: what works, else what has ended, else what rests; or ""."""
+    def told(self) -> tuple[str, str]:
+        """What goes on beside live runs in a few words, and the name in them; ("", "") for nothing.
+
+        What works comes before what has ended, and that before what rests.
+        """
         tasks = [row.task for row in self.operation_rows]
-        works = [task.words for task in tasks if not task.rests]
-        rests = [task.words for task in tasks if task.rests]
-        return next(iter([*works, *(row.words for row in self.end_rows), *rests]), "")
+        works = [(task.words, task.run_name) for task in tasks if not task.rests]
+        rests = [(task.words, task.run_name) for task in tasks if task.rests]
+        exports = [(row.words, row.export.name) for row in self.end_rows]
+        runs = [(row.words, row.name) for row in reversed(self.run_ends.values())]
+        return next(iter([*works, *exports, *runs, *rests]), ("", ""))
+
+    def show_run_end(self, run_id: str, name: str, state: RunState) -> None:
+        """Lists a run that has ended, until the person has opened or dismissed it."""
+        self._forget_run_end(run_id)
+        row = self.run_ends[run_id] = _RunEndRow(name, state, self._holder)
+        row.opened.connect(lambda: self._open(run_id))
+        row.dismissed.connect(lambda: self._forget_run_end(run_id))
+        self._list.addWidget(row)
+        for oldest in list(self.run_ends)[:-_MOST_RUN_ENDS]:
+            self._forget_run_end(oldest)
+        self._fit()
+
+    def _forget_run_end(self, run_id: str) -> None:
+        if run_id in self.run_ends:
+            self._drop(self.run_ends.pop(run_id))
+            self._fit()
 
     def show_operations(self) -> None:
         """Lists what this window does beside runs, keeping the rows that stay."""
@@ -230,6 +280,7 @@ class ActivityPanel(Popup):
         for run_id in self._rows.keys() - {run.id for run in runs}:
             self._drop(self._rows.pop(run_id))
         for run in runs:
+            self._forget_run_end(run.id)
             if run.id in self._rows:
                 self._rows[run.id].show_run(run)
             else:
@@ -254,7 +305,7 @@ class ActivityPanel(Popup):
 
     def _fit(self) -> None:
         """As high as the rows are, where the window has room for them, and always above the button."""
-        idle = not (self._rows or self.operation_rows or self.end_rows)
+        idle = not (self._rows or self.operation_rows or self.end_rows or self.run_ends)
         self._empty.setVisible(idle)
         self._new.setVisible(idle)
         self.area.setVisible(not idle)
@@ -269,6 +320,7 @@ class ActivityPanel(Popup):
 
     def _open(self, run_id: str) -> None:
         self.hide()
+        self._forget_run_end(run_id)
         self.opened.emit(run_id)
 
     def _show_folder(self, export: Export) -> None:

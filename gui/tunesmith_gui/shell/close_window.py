@@ -12,7 +12,7 @@ from tunesmith_gui import tr
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.services.run_service import LiveRun
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.buttons import Kind, button
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _WIDTH_LETTERS = 68
@@ -30,7 +30,9 @@ class CloseChoice(Enum):
 
 
 class CloseWindowDialog(QDialog):
-    """Keep running in the background (the default), stop and save, or cancel; operations end with the window.
+    """Keep running in the background, stop and save, or cancel; operations end with the window.
+
+    Enter does what loses nothing: it cancels where operations would end.
 
     Attributes:
         choice: the answer once the dialog is closed.
@@ -53,17 +55,20 @@ class CloseWindowDialog(QDialog):
         self._column.addSpacing(SPACE * 2)
         row = QHBoxLayout()
         row.setSpacing(SPACE)
-        row.addWidget(button(self.tr("Cancel"), self.reject, kind="quiet", parent=self))
+        stay = button(self.tr("Cancel"), self.reject, kind="secondary" if tasks else "quiet", parent=self)
+        row.addWidget(stay)
         row.addStretch(1)
         if runs:
             stop = self.tr("Stop and save")
             row.addWidget(button(stop, lambda: self._choose(CloseChoice.STOP_AND_SAVE), parent=self))
         words = self.tr("Keep running in the background") if runs else self.tr("Stop and close")
-        close = button(words, lambda: self._choose(CloseChoice.CLOSE), kind="primary", parent=self)
-        close.setDefault(True)
+        ends: Kind = "danger" if tasks else "primary"
+        close = button(words, lambda: self._choose(CloseChoice.CLOSE), kind=ends, parent=self)
         row.addWidget(close)
         self._column.addLayout(row)
-        close.setFocus(Qt.FocusReason.OtherFocusReason)
+        default = stay if tasks else close
+        default.setDefault(True)
+        default.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _tell_runs(self, runs: Sequence[LiveRun]) -> None:
         heading = tr.fill(self.tr("%1 is still running"), runs[0].name)

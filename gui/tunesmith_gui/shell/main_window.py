@@ -11,6 +11,7 @@ from PySide6.QtGui import (
     QDragEnterEvent,
     QDragLeaveEvent,
     QDropEvent,
+    QKeyEvent,
     QKeySequence,
     QResizeEvent,
     QShortcut,
@@ -226,6 +227,13 @@ class MainWindow(QMainWindow):
                 runs.stop(run.id, "save")
         return choice is not CloseChoice.CANCEL
 
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Esc that nothing else takes puts the toast away."""
+        if event.key() == Qt.Key.Key_Escape and self.toast.isVisible():
+            self.toast.hide()
+            return
+        super().keyPressEvent(event)
+
     def changeEvent(self, event: QEvent) -> None:
         """A minimised window repaints and polls nothing."""
         super().changeEvent(event)
@@ -293,17 +301,19 @@ class MainWindow(QMainWindow):
 
     def _show_activity(self) -> None:
         live = self.context.runs.live_runs() if "runs" in self.context.__dict__ else []
-        self.rail.activity.set_words(self._activity_words(live))
+        self.rail.activity.set_words(*self._activity_words(live))
 
-    def _activity_words(self, live: list[LiveRun]) -> str:
+    def _activity_words(self, live: list[LiveRun]) -> tuple[str, str]:
+        """What goes on, and the name in it."""
         if not live:
-            return self.activity.words or self.tr("Idle")
+            words, name = self.activity.told
+            return words or self.tr("Idle"), name
         first = live[0]
         if len(live) == 1 and first.state is RunState.RUNNING and first.num_steps:
-            return tr.fill(self.tr("%1%, %2"), 100 * first.step // first.num_steps, first.name)
+            return tr.fill(self.tr("%1%, %2"), 100 * first.step // first.num_steps, first.name), first.name
         if len(live) == 1:
-            return tr.fill(self.tr("%1: %2"), state_word(first.state), first.name)
-        return self.tr("%n active run(s)", "", len(live))
+            return tr.fill(self.tr("%1: %2"), state_word(first.state), first.name), first.name
+        return self.tr("%n active run(s)", "", len(live)), ""
 
     def _open_folder(self, folder: Path) -> None:
         current = self.pages.currentWidget()
@@ -343,7 +353,8 @@ class MainWindow(QMainWindow):
         if self.context.preferences.values.notify_run_end and not self.isActiveWindow():
             self.context.desktop.notify(text, export.name, self)
 
-    def _on_run_ended(self, _run_id: str, name: str, state: str) -> None:
+    def _on_run_ended(self, run_id: str, name: str, state: str) -> None:
+        self.activity.show_run_end(run_id, name, RunState(state))
         word = state_word(RunState(state))
         text = tr.fill(self.tr("%1: %2"), word, name)
         tones = {"finished": "ok", "stopped": "accent", "failed": "error", "interrupted": "warn"}

@@ -19,17 +19,23 @@ from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
 _WIDTH_LETTERS, _FEWER_LETTERS = 26, 6
 _MOST_LINES = 3
+_MOST_LINES_WITH_NAME = 5
+_FEWEST_NAME_LETTERS = 4
 _MARK_PX = SPACE * 3
 _COLLAPSED_PX = SPACE * 8
 
 
 class RailButton(QPushButton):
-    """An entry with icon and words, or the icon alone; words that need it stand on more lines where `wraps` says so."""
+    """An entry with icon and words, or the icon alone; words that need it stand on more lines where `wraps` says so.
+
+    A name in the words is shortened before anything else is: the end of the words may hold what matters.
+    """
 
     def __init__(self, icon_name: str, words: str, keys: str, parent: QWidget, *, wraps: bool = False) -> None:
         super().__init__(parent)
         self.words = words
         self._wraps = wraps
+        self._name = ""
         self._keys = keys
         self._collapsed = False
         self.setProperty("kind", "rail")
@@ -38,9 +44,9 @@ class RailButton(QPushButton):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.set_words(words)
 
-    def set_words(self, words: str) -> None:
-        """Changes the words; they stay as tool tip and accessible name when collapsed."""
-        self.words = words
+    def set_words(self, words: str, name: str = "") -> None:
+        """Changes the words and the name in them; they stay as tool tip and accessible name when collapsed."""
+        self.words, self._name = words, name
         self.setAccessibleName(words)
         set_tip(self, f"{words} ({self._keys})" if self._keys else words)
         self._show_words()
@@ -60,16 +66,30 @@ class RailButton(QPushButton):
     def _show_words(self) -> None:
         # Padding and border on both sides, and the gap beside the icon; see the style sheet.
         room = self.width() - self.iconSize().width() - SPACE * 4
-        lines = self._lines(max(room, 0)) if self._wraps else [self.words]
+        lines = self._fitting_lines(max(room, 0)) if self._wraps else [self.words]
         mode = Qt.TextElideMode.ElideMiddle if self._wraps else Qt.TextElideMode.ElideRight
         shown = (self.fontMetrics().elidedText(f"  {each}", mode, max(room, 0)) for each in lines)
         self.setText("" if self._collapsed else without_shortcut("\n".join(shown)))
 
-    def _lines(self, room_px: int) -> list[str]:
+    def _fitting_lines(self, room_px: int) -> list[str]:
+        """The words with as much of the name as lets them fit, on more lines where even a short name is too much."""
+        name, words = self._name, self.words
+        lines = self._lines(words, room_px, _MOST_LINES)
+        if not name or name not in words:
+            return lines
+        for most in (_MOST_LINES, _MOST_LINES_WITH_NAME):
+            for kept in range(len(name), _FEWEST_NAME_LETTERS - 1, -1):
+                short = name if kept == len(name) else f"{name[:kept]}…"
+                lines = self._lines(words.replace(name, short, 1), room_px, most)
+                if self.fontMetrics().horizontalAdvance(f"  {lines[-1]}") <= room_px:
+                    return lines
+        return lines
+
+    def _lines(self, words: str, room_px: int, most: int) -> list[str]:
         """The words in whole, as far as there are lines; what is left stands in the last one."""
         lines: list[str] = []
-        rest = self.words
-        while rest and len(lines) < _MOST_LINES - 1:
+        rest = words
+        while rest and len(lines) < most - 1:
             layout = QTextLayout(f"  {rest}", self.font())
             layout.beginLayout()
             line = layout.createLine()

@@ -24,6 +24,8 @@ BannerAction = tuple[str, Callable[[], object]]
 TONE_ICONS = {"neutral": "info", "accent": "info", "ok": "check-circle", "warn": "warning", "error": "error"}
 _WORDS_LETTERS = 44
 """Where less than that is left for a line of the message, the buttons go below it."""
+_MOST_LINES = 4
+"""The title and three of the text: where the buttons would squeeze the message into more, they go below it, too."""
 _DETAILS_LETTERS = 20_000
 
 
@@ -79,7 +81,10 @@ class Banner(QFrame):
         words.addStretch(1)
         self.buttons = [button(words, run, parent=self) for words, run in actions]
         if self.buttons:
-            parts = SideBySide(message, FlowRow(self.buttons, self), first_letters=_WORDS_LETTERS, parent=self)
+            row_of_buttons = FlowRow(self.buttons, self)
+            parts = SideBySide(
+                message, row_of_buttons, first_letters=_WORDS_LETTERS, most_lines=_MOST_LINES, parent=self
+            )
             row.addWidget(parts, 1)
         else:
             row.addWidget(message, 1)

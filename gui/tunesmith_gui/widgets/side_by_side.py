@@ -16,13 +16,21 @@ class SideBySide(QWidget):
         first: takes the room that is left.
         second: keeps its own width beside the first, and may use the whole width below it.
         first_letters: the room that `first` needs beside `second`, in letters; 0 for its own width.
+        most_lines: of `first` beside `second`, where the whole width would take fewer; 0 for any number.
     """
 
     def __init__(
-        self, first: QWidget, second: QWidget, *, first_letters: int = 0, parent: QWidget | None = None
+        self,
+        first: QWidget,
+        second: QWidget,
+        *,
+        first_letters: int = 0,
+        most_lines: int = 0,
+        parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent)
-        self._first, self._second, self._first_letters = first, second, first_letters
+        self._first, self._second = first, second
+        self._first_letters, self._most_lines = first_letters, most_lines
         self._row = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
         self._row.setContentsMargins(0, 0, 0, 0)
         self._row.setSpacing(SPACE)
@@ -50,10 +58,18 @@ class SideBySide(QWidget):
             self._arrange()
         return super().event(event)
 
+    def _is_squeezed(self, width: int) -> bool:
+        """Whether the first takes more lines in a width than it may, and fewer in the whole one."""
+        height = self._first.heightForWidth(width)
+        line = self.fontMetrics().lineSpacing()
+        limit = self._most_lines * line + line // 2 if self._most_lines else 0
+        return 0 < limit < height and self._first.heightForWidth(self.width()) < height
+
     def _arrange(self) -> None:
         wanted = self._second.sizeHint().width()
         letters = self.fontMetrics().averageCharWidth() * self._first_letters
-        beside = self.width() >= (letters or self._first.sizeHint().width()) + SPACE + wanted
+        left = self.width() - SPACE - wanted
+        beside = left >= (letters or self._first.sizeHint().width()) and not self._is_squeezed(left)
         direction = QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom
         self._second.setMinimumWidth(wanted if beside else 0)
         if direction is not self._row.direction():

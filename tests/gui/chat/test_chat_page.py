@@ -357,6 +357,18 @@ def test_a_busy_gpu_is_a_choice(page: ChatPage, service: SpokenFor, qtbot: Any) 
     assert went.args == ["environment", None]
 
 
+def test_a_base_model_in_the_trash_is_restored_and_loaded(
+    page: ChatPage, service: SpokenFor, run: Run, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored: list[Run] = []
+    monkeypatch.setattr(page_module, "restore_base", restored.append)
+    page._fail(TunesmithError("model-deleted", "The model is in the trash."))
+    assert "The model is in the trash." in texts(page)
+    click(page, qtbot, "Restore it")
+    qtbot.waitUntil(lambda: page._banner is None, timeout=5000)
+    assert restored == [run]
+
+
 def test_an_answer_that_fails_says_why(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
     write(page, qtbot, "Who?")
     qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)

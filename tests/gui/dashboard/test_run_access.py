@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton, QAbstractItemView, QComboBox, QLineEdit, QPlainTextEdit, QSlider, QWidget
 
-from tunesmith_core.runs import RunState
+from tests.gui.run_folders import EVENTS, texts
+from tunesmith_core import trash
+from tunesmith_core.runs import RunState, create_run
+from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard.chart_views import ChartTableDialog, lines_csv
 from tunesmith_gui.dashboard.page import DashboardPage
 from tunesmith_gui.dashboard.stop_run import StopRunDialog
@@ -139,3 +143,23 @@ def test_chart_as_table_and_csv(qtbot: Any) -> None:
     assert dialog.table.rowCount() == 500
     assert [dialog.table.item(499, place).text() for place in range(3)] == ["loss", "1999", "999.5"]
     assert lines_csv(lines, "step").splitlines()[2] == "loss,1,0.5"
+
+
+def test_a_run_whose_base_model_is_in_the_trash_offers_to_restore_it(
+    make_spec: Callable[..., RunSpec], open_dashboard: Any, qtbot: Any
+) -> None:
+    run = create_run(make_spec("support"))
+    run.journal_path.write_bytes((EVENTS / "happy.jsonl").read_bytes())
+    base = Path(run.load_spec().model.path)
+    page = open_dashboard(run)
+    assert page._notice is None
+    trash.delete_folder(base)
+    page.on_hidden()
+    page.on_shown(run.id)
+    qtbot.waitUntil(lambda: page._notice is not None, timeout=5000)
+    assert f"The base model {base.name} is in the trash" in texts(page)
+    (restore,) = page._notice.buttons
+    assert restore.text() == "Restore it"
+    restore.click()
+    qtbot.waitUntil(lambda: page._notice is None, timeout=5000)
+    assert base.is_dir()

@@ -17,7 +17,7 @@ from tests.gui.dashboard.conftest import open_dashboard as open_dashboard
 from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.run_folders import EVENTS, texts
 from tests.run_adapter import make_adapter
-from tunesmith_core import export_proof, exports, files
+from tunesmith_core import export_proof, exports, files, trash
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kind import RunFolder
@@ -33,7 +33,6 @@ from tunesmith_gui.export.service import Export, ExportService
 from tunesmith_gui.export.sheet import ExportSheet
 from tunesmith_gui.runs.page import RunsPage
 from tunesmith_gui.shell.main_window import MainWindow
-from tunesmith_gui.widgets.confirm import ConfirmDialog
 
 PROOF = {"agreement": 0.98125, "num_positions": 160, "mean_kl": 0.0053, "format": "gguf-q8_0"}
 ANSWER: dict[str, Any] = {
@@ -110,6 +109,30 @@ def test_two_clicks_from_a_finished_run_start_a_gguf(
     assert export.task.kind is EXPORT
     assert export.spec == ExportSpec(RunFolder(str(run.path)), 0, "gguf", "q8_0")
     assert sheet.cancel.isVisible()
+    sheet.reject()
+
+
+def test_a_base_model_in_the_trash_is_restored_and_plain_adapters_do_without(
+    context: Any, service: ExportService, run: Run, window: MainWindow, qtbot: Any
+) -> None:
+    base = Path(run.load_spec().model.path)
+    trash.delete_folder(base)
+    sheet = ExportSheet(context, run, run.id, window)
+    sheet.open()
+    qtbot.waitUntil(lambda: sheet.form is not None)
+    assert sheet.form is not None
+    assert not sheet.start.isEnabled()
+    assert "was deleted and is in the trash" in sheet.room.text()
+    assert sheet.form.restore.isVisible()
+    sheet.form.format.set_value("adapter")
+    qtbot.waitUntil(sheet.start.isEnabled)
+    assert not sheet.form.restore.isVisible()
+    sheet.form.saved.setCurrentIndex(1)
+    assert not sheet.start.isEnabled()
+    sheet.form.restore.click()
+    qtbot.waitUntil(sheet.start.isEnabled)
+    assert base.is_dir()
+    assert started(sheet, service).spec.format == "gguf"
     sheet.reject()
 
 
@@ -348,9 +371,13 @@ def test_a_run_that_can_not_be_exported_says_why(
 ) -> None:
     del service
     (model_folder / "model.safetensors").unlink()
-    sheet = opened(context, run, window, qtbot)
-    assert str(model_folder) in texts(sheet)
-    assert not sheet.start.isVisible()
+    sheet = ExportSheet(context, run, run.id, window)
+    sheet.open()
+    qtbot.waitUntil(lambda: sheet.form is not None)
+    assert sheet.form is not None
+    assert str(model_folder) in sheet.room.text()
+    assert not sheet.start.isEnabled()
+    assert not sheet.form.restore.isVisible(), "it is not in the trash"
     sheet.reject()
 
 
@@ -399,18 +426,6 @@ def test_the_list_of_runs_opens_the_sheet(context: Any, service: ExportService, 
     assert sheet.form is not None
     assert sheet.form.draft.spec().run == str(run.path)
     sheet.reject()
-
-
-def test_closing_the_window_asks_before_it_ends_an_export(
-    sheet: ExportSheet, service: ExportService, window: MainWindow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started(sheet, service)
-    sheet.reject()
-    asked: list[str] = []
-    monkeypatch.setattr(ConfirmDialog, "exec", lambda dialog: asked.append(texts(dialog)))
-    window.close()
-    assert window.isVisible()
-    assert "stops the export of Support Bot" in asked[0]
 
 
 def test_the_end_of_the_program_ends_exports(

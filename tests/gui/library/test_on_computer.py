@@ -184,7 +184,7 @@ def test_delete_names_the_runs_that_depend_on_it(
     qtbot.waitUntil(lambda: len(page.findChildren(ModelRow)) == 1)
     settle()
     assert removed == ["unused"]
-    assert told[-1] == ("ok", "Moved to the trash, from where models can be restored.")
+    assert told[-1] == ("ok", "Moved to the trash. To restore it: Runs, Trash…")
 
 
 def test_a_model_that_is_being_trained_is_not_deleted(

@@ -13,6 +13,7 @@ from tests.gui.run_folders import make_run, texts
 from tunesmith_core import trash
 from tunesmith_core.runs import Run, RunState
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui import tr
 from tunesmith_gui.models.run_row import RunRow, distinct_names, when
 from tunesmith_gui.runs.compare import CompareDialog, load_compared
 from tunesmith_gui.runs.model import differing_settings, runs_csv
@@ -218,7 +219,7 @@ def test_a_deleted_run_is_restored_or_erased_from_the_trash(
     runs[1].path.mkdir()
     dialog = TrashDialog()
     qtbot.addWidget(dialog)
-    assert dialog.title.text() == "3 deleted runs"
+    assert dialog.title.text() == "3 deleted items"
     assert not dialog.restore.isEnabled()
     dialog.list.selectAll()
     dialog.restore.click()
@@ -226,6 +227,7 @@ def test_a_deleted_run_is_restored_or_erased_from_the_trash(
     assert runs[0].spec_path.is_file()
     assert runs[2].spec_path.is_file()
     assert "already exists" in dialog.problem.text()
+    assert "Rename the folder that is there now" in dialog.problem.text()
     assert dialog.list.topLevelItemCount() == 1
     dialog.list.selectAll()
     monkeypatch.setattr(ConfirmDialog, "exec", lambda _asked: 1)
@@ -250,10 +252,10 @@ def test_the_trash_asks_before_it_deletes_for_good(context: Any, qtbot: Any, mon
     dialog.list.selectAll()
     dialog.erase.click()
     assert len(asked) == 1
-    assert "Delete 2 runs for good?" in asked[0]
+    assert "Delete 2 items for good?" in asked[0]
     assert "This can’t be undone." in asked[0]
     assert all(f"{name}, deleted {time.strftime('%Y-')}" in asked[0] for name in ("one", "two"))
-    assert len(list(trash.deleted_runs())) == 2
+    assert len(list(trash.contents())) == 2
 
 
 def test_the_trash_tells_runs_of_one_name_apart_and_shows_when_they_were_deleted(context: Any, qtbot: Any) -> None:
@@ -306,3 +308,24 @@ def test_compared_runs_of_one_name_say_when_they_began() -> None:
     noon = time.mktime((2020, 11, 20, 12, 0, 0, 0, 0, -1))
     rows = [row("a", created_at=noon), row("b"), row("a", created_at=noon - 2 * 86_400)]
     assert distinct_names(rows) == ["a, 2020-11-20", "b", "a, 2020-11-18"]
+
+
+def test_the_same_columns_are_shown_in_each_language(context: Any, qtbot: Any) -> None:
+    make_run("one", "happy")
+    shown: dict[str, list[list[bool]]] = {}
+    for language in ("en", "zh_CN"):
+        tr.install_language(language)
+        try:
+            page = RunsPage(context)
+            qtbot.addWidget(page)
+            page.show()
+            page.on_shown()
+            qtbot.waitUntil(lambda page=page: page.model.rows != [], timeout=5000)
+            found = shown[language] = []
+            for width in range(600, 1700, 10):
+                page.resize(width, 640)
+                found.append([page.table.isColumnHidden(column) for column in Column])
+        finally:
+            tr.install_language("en")
+    assert shown["en"] == shown["zh_CN"]
+    assert len(set(map(tuple, shown["en"]))) > 3

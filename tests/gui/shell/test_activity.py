@@ -139,6 +139,39 @@ def test_a_run_is_called_by_its_name(home: Path, qtbot: QtBot, window: MainWindo
     assert task.words == "Evaluating Support Bot"
 
 
+def test_the_side_bar_shortens_a_name_and_keeps_the_verdict(
+    exports: ExportService, run: Run, window: MainWindow, tmp_path: Path
+) -> None:
+    settle()
+    name = "qa-smollm2-135m-instruct-" + "long-" * 30
+    end(exports.start(name, ExportSpec(RunFolder(str(run.path)))), ANSWER | {"path": str(tmp_path)})
+    window.resize(1280, 800)
+    window.show()
+    settle()
+    shown = " ".join(window.rail.activity.text().split())
+    assert "Exported qa" in shown
+    assert shown.endswith("only rounding differs")
+    assert name in window.rail.activity.toolTip().replace("\n", "")
+
+
+def test_a_run_that_has_ended_is_opened_from_the_activity(context: Context, window: MainWindow, qtbot: QtBot) -> None:
+    settle()
+    for name in ("first", "second"):
+        context.runs.run_ended.emit(f"{name}-01", name, "finished")
+    assert window.rail.activity.words == "Finished: second"
+    window.rail.activity.click()
+    assert not window.activity._empty.isVisible()
+    assert clipped(window.activity) == unnamed(window.activity) == []
+    went: list[tuple[str, object]] = []
+    window.activity.opened.connect(lambda run_id: went.append(run_id))
+    window.activity.run_ends["second-01"].open.click()
+    assert went == ["second-01"]
+    assert not window.activity.isVisible()
+    assert window.rail.activity.words == "Finished: first"
+    window.activity.run_ends["first-01"].dismiss.click()
+    assert window.rail.activity.words == "Idle"
+
+
 def test_the_end_of_an_export_stays_until_it_is_dismissed(
     exports: ExportService, run: Run, window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

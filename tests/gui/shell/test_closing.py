@@ -83,6 +83,17 @@ class TestClosing:
         assert "1 operation ends with the window" in said
         assert "What has been measured is lost. The next evaluation starts from the beginning." in said
 
+    @pytest.mark.parametrize("with_run", [True, False])
+    def test_enter_ends_no_operation(
+        self, window: MainWindow, live: list[OperationTask], with_run: bool
+    ) -> None:
+        live.append(IdleTask(EVALUATE, EvaluateSpec(RunFolder("/runs/support-01")), window))
+        dialog = CloseWindowDialog([training()] if with_run else [], live, window)
+        dialog.show()
+        QTest.keyClick(dialog.focusWidget() or dialog, Qt.Key.Key_Return)
+        assert (dialog.isVisible(), dialog.choice) == (False, CloseChoice.CANCEL)
+        dialog.deleteLater()
+
     def test_runs_and_operations_are_one_question(
         self, runs: FakeRuns, window: MainWindow, live: list[OperationTask], context: Context
     ) -> None:

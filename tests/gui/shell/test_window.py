@@ -323,6 +323,12 @@ class TestActivity:
         assert not window.activity.isVisible()
         assert window.rail.buttons["train"].isChecked()
 
+    def test_esc_takes_a_toast_away(self, window: MainWindow) -> None:
+        window.show()
+        window.toast.show_message("error", "It failed.")
+        QTest.keyClick(window.pages, Qt.Key.Key_Escape)
+        assert not window.toast.isVisible()
+
     def test_end_of_a_run_is_told(
         self, runs: FakeRuns, window: MainWindow, context: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:

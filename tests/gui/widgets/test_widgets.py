@@ -30,6 +30,7 @@ from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.path_combo import PathCombo
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 from tunesmith_gui.widgets.segmented import Segmented
+from tunesmith_gui.widgets.side_by_side import SideBySide
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 
@@ -246,6 +247,40 @@ def test_toast_shows_literal_text_and_goes_by_itself(qtbot: QtBot, monkeypatch: 
     QApplication.sendPostedEvents(parent, QEvent.Type.Resize.value)
     assert parent.rect().contains(toast.geometry())
     qtbot.waitUntil(lambda: not toast.isVisible())
+
+
+def test_a_toast_covers_no_control_where_there_is_room_and_goes_with_a_click(qtbot: QtBot) -> None:
+    parent = QWidget()
+    qtbot.addWidget(parent)
+    parent.resize(1024, 640)
+    controls = []
+    for number in range(8):
+        each = QPushButton(f"Undo {number}", parent)
+        each.setGeometry(number * 128, 560, 120, 60)
+        controls.append(each)
+    parent.show()
+    toast = Toast(parent)
+    toast.show_message("ok", "Saved as row 3 of data.jsonl")
+    assert not any(toast.geometry().intersects(each.geometry()) for each in controls)
+    assert toast.geometry().center().y() > 320, "it is as low as it can be"
+    below = QPushButton("Apply", parent)
+    below.setGeometry(toast.geometry())
+    below.show()
+    qtbot.waitUntil(lambda: not toast.geometry().intersects(below.geometry()), timeout=5000)
+    qtbot.mouseClick(toast, Qt.MouseButton.LeftButton)
+    assert not toast.isVisible()
+
+
+def test_buttons_of_a_banner_stand_below_words_that_they_would_squeeze(qtbot: QtBot) -> None:
+    words = "训练后的模型更好：评估损失从 2.31 降到 1.13，保留数据的回答也更接近预期。" * 3
+    actions = tuple((f"按钮名称 {number}", lambda: None) for number in range(6))
+    long, short = Banner("ok", "已完成", words, actions=actions), Banner("ok", "已完成", "很好。", actions=actions)
+    for banner in (long, short):
+        qtbot.addWidget(banner)
+        banner.resize(1100, 200)
+        banner.show()
+    settle()
+    assert [each.findChild(SideBySide).beside for each in (long, short)] == [False, True]
 
 
 def test_a_path_that_is_too_long_ends_with_an_ellipsis(qtbot: QtBot) -> None:
