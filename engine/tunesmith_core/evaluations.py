@@ -99,7 +99,7 @@ def _saved(run: Run) -> list[Path]:
 def figures(values: Values) -> list[tuple[str, str, str, str, str]]:
     """Return name, before, after, the gain with its interval, and p of each figure of an evaluation, as texts."""
     return [
-        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each["gain"]), _chance(each["p"]))
+        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each), _chance(each["p"]))
         for name, each in _measured(values)
     ]
 
@@ -145,16 +145,24 @@ def shown(name: str, value: float) -> str:
     return f"{value:.3f}" if name == "loss" else f"{value:.0%}"
 
 
+def differences(*losses: float, sign: str = "") -> list[str]:
+    """Return a difference of losses and its bounds as texts, with the same digits wherever they are told."""
+    digits = 2 if max(map(abs, losses)) >= 0.1 else 3
+    return [f"{value:{sign}z.{digits}f}" for value in losses]
+
+
 def _chance(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "<0.001"
 
 
-def _gain(name: str, gain: Values | None) -> str:
+def _gain(name: str, each: Values) -> str:
+    gain = each["gain"]
     if not gain:
         return ""
     if name == "loss":
-        low, mean, high = (f"{-gain[key]:+.3f}" for key in ("high", "mean", "low"))
-    else:
-        low, mean, high = (f"{gain[key] * 100:+.0f}" for key in ("low", "mean", "high"))
-        return Message("{mean} points ({low} … {high})", mean=mean, low=low, high=high)
-    return f"{mean} ({low} … {high})"
+        low, mean, high = differences(-gain["high"], -gain["mean"], -gain["low"], sign="+")
+        return f"{mean} ({low} … {high})"
+    # The points between the two shares as they are shown: a reader subtracts them.
+    points = round(each["after"] * 100) - round(each["before"] * 100)
+    low, high = min(points, round(gain["low"] * 100)), max(points, round(gain["high"] * 100))
+    return Message("{mean} points ({low} … {high})", mean=f"{points:+}", low=f"{low:+}", high=f"{high:+}")

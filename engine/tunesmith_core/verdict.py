@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunesmith_core.answered import Answered, RightAnswers, right_answers
-from tunesmith_core.evaluations import FEWEST_ROWS
+from tunesmith_core.evaluations import FEWEST_ROWS, differences
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.next_steps import NextStep
 
@@ -81,7 +81,8 @@ class Interval:
 
     def values(self) -> dict[str, object]:
         """Return what a sentence says of it."""
-        return {"mean": f"{self.mean:.2f}", "low": f"{self.low:.2f}", "high": f"{self.high:.2f}", "rows": self.rows}
+        low, mean, high = differences(self.low, self.mean, self.high)
+        return {"mean": mean, "low": low, "high": high, "rows": self.rows}
 
 
 @dataclass(frozen=True, slots=True)

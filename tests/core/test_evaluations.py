@@ -20,6 +20,7 @@ from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.verdict import Interval
 
 Make = Callable[..., RunSpec]
 
@@ -42,11 +43,37 @@ def run(make_spec: Make) -> Run:
 
 def test_figures_are_texts() -> None:
     assert evaluations.figures(FOUND) == [
-        ("loss", "2.000", "1.000", "-1.000 (-1.500 … -0.500)", "<0.001"),
+        ("loss", "2.000", "1.000", "-1.00 (-1.50 … -0.50)", "<0.001"),
         ("choice", "25%", "50%", "+25 points (-10 … +60)", "0.031"),
         ("general", "90%", "80%", "", "1.000"),
     ]
     assert len(evaluations.figures(FOUND | {"general": None})) == 2
+
+
+def test_a_difference_of_losses_is_told_as_the_verdict_tells_it() -> None:
+    for gain, told in (
+        ({"low": 0.467, "mean": 0.848, "high": 1.143}, ["0.47", "0.85", "1.14"]),
+        ({"low": -0.002, "mean": 0.004, "high": 0.016}, ["-0.002", "0.004", "0.016"]),
+        ({"low": -0.0001, "mean": 0.04, "high": 0.2}, ["0.00", "0.04", "0.20"]),
+    ):
+        values = Interval.of(gain | {"rows": 40}).values()  # type: ignore[union-attr]
+        assert [values[key] for key in ("low", "mean", "high")] == told
+        losses = FOUND["losses"] | {"gain": gain | {"rows": 40}}
+        shown = evaluations.figures(FOUND | {"losses": losses})[0][3]
+        assert [text.strip("(+-)") for text in shown.split() if text != "…"] == [
+            text.strip("-") for text in (told[1], told[2], told[0])
+        ]
+
+
+def test_points_are_those_between_the_shares_that_are_shown() -> None:
+    choice = FOUND["metrics"][0]
+    for before, after, gain, told in (
+        (0.2749, 0.7347, (0.301, 0.4598, 0.62), ("27%", "73%", "+46 points (+30 … +62)")),
+        (0.2751, 0.7349, (0.301, 0.4598, 0.62), ("28%", "73%", "+45 points (+30 … +62)")),
+        (0.7349, 0.2751, (-0.4598, -0.4598, -0.4598), ("73%", "28%", "-45 points (-46 … -45)")),
+    ):
+        values = {"before": before, "after": after, "gain": dict(zip(("low", "mean", "high"), gain, strict=True))}
+        assert evaluations.figures(FOUND | {"metrics": [choice | values]})[1][1:4] == told
 
 
 @pytest.mark.parametrize(

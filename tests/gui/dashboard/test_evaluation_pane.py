@@ -166,7 +166,7 @@ def test_a_run_is_measured_with_a_button(page: DashboardPage, tasks: list[Task])
     task.happened.emit(Event(2, 0.0, "log", {}))
     task.answer(FOUND)
     shown = texts(card)
-    told = ("2.000", "1.000", "-1.000 (-1.500 … -0.500)", "0.004", "Measured at step 30")
+    told = ("2.000", "1.000", "-1.00 (-1.50 … -0.50)", "0.004", "Measured at step 30")
     assert all(words in shown for words in told)
     assert "Better than the base model: loss." in shown
     nothing = FOUND["losses"] | {"gain": {"low": -0.5, "mean": 0.1, "high": 0.7, "rows": 40}}
