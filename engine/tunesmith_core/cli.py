@@ -105,7 +105,9 @@ def make_parser() -> Parser:
         if kind.help:
             command = OWN_COMMANDS.get(kind.name) or partial(_operation, kind)
             sub = add(kind.name, command, kind.help, json=True)
-            add_kind_arguments(sub, kind)
+            add_kind_arguments(sub, kind, without={"read_as"})
+            if kind is EVALUATE:
+                cli_sources.add_options(sub)
             if kind is EXPORT:
                 _add_upload(sub)
     add("version", version, "print the version")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tunesmith_core import cli, cli_evaluate, environments, evaluations
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.operations import command
 from tunesmith_core.operations.folder import OperationState
@@ -176,6 +177,33 @@ def test_the_command_shows_a_table(
     assert cli.main(["evaluate", run.id, "--rows", "0"]) == 2
     assert "right choice" not in capsys.readouterr().out
     assert asked[1].answering().model.path == run.load_spec().model.path
+
+
+def test_how_a_file_of_rows_is_read_is_named_as_elsewhere(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[EvaluateSpec] = []
+    path = tmp_path / "prices.csv"
+    path.write_bytes("Item;Price\nThé;1 €\n".encode("cp1252"))
+
+    def conduct(_kind: object, spec: EvaluateSpec, **_: object) -> Outcome:
+        asked.append(spec)
+        hint = "Name the columns under Column mapping."
+        raise TunesmithError("dataset-column-missing", "x", hint=hint)
+
+    monkeypatch.setattr(command, "conduct", conduct)
+    named = ["--columns", "prompt=Item", "completion=Price", "--sheet", "Prices"]
+    assert cli.main(["evaluate", run.id, "--data", str(path), *named]) == 2
+    columns = {"prompt": "Item", "completion": "Price"}
+    assert asked[0].read_as == {"columns": columns, "sheet": "Prices", "encoding": "windows-1252"}
+    shown = capsys.readouterr().err
+    assert "--columns prompt=Question completion=Answer" in shown
+    assert "Column mapping" not in shown
+    assert cli.main(["evaluate", run.id, *named]) == 2
+    assert "--data FILE" in capsys.readouterr().err
+    assert cli.main(["evaluate", run.id, "--data", str(tmp_path / "none.csv")]) == 2
+    assert "No such file" in capsys.readouterr().err
+    assert len(asked) == 1
 
 
 def test_a_pattern_that_can_not_be_read_is_refused_before_anything_is_loaded(

@@ -19,6 +19,7 @@ import sacrebleu
 from tests.engine.conftest import train
 from tests.engine.prepared import conduct_here
 from tests.tiny_model import write_chats
+from tests.workbooks import write_workbook
 from tunesmith_core import evaluations
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import Operation
@@ -247,6 +248,22 @@ def test_a_run_is_measured_and_the_figures_are_kept(tiny_spec: Make, new_run: Ne
     assert again["metrics"][0]["after"] == fmean(bool(re.search(r"\d", each["after"])) for each in again["answers"])
     assert again["data"]["path"] == str(other)
     assert evaluations.newest(run)["at"] == again["at"]
+
+
+def test_a_workbook_is_measured_by_the_columns_and_the_sheet_that_were_named(
+    tiny_spec: Make, new_run: New, tmp_path: Path
+) -> None:
+    run = new_run(tiny_spec(evaluation={"percent": 40}, schedule={"max_steps": 2}))
+    assert train(run) == 0
+    rows = [["Item", "Price"], *[[f"tea {number}", f"{number} pounds"] for number in range(7)]]
+    path = write_workbook(tmp_path / "prices.xlsx", {"Notes": [["x"], ["y"]], "Prices": rows})
+    read_as = {"columns": {"prompt": "Item", "completion": "Price"}, "sheet": "Prices"}
+    found = measured(run, data=str(path), rows=3, read_as=read_as)[0].get()
+    assert (found["losses"]["rows"], found["data"]["path"]) == (7, str(path))
+    assert found["answers"][0]["expected"] == "0 pounds"
+    error = measured(run, data=str(path), rows=3)[0].error
+    assert error is not None
+    assert error.code == "dataset-column-missing"
 
 
 def test_a_pattern_that_fails_on_an_answer_costs_only_its_own_figure(tmp_path: Path) -> None:

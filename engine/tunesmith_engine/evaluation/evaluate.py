@@ -58,7 +58,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     if spec.harness and was_offline is None:
         # Its data sets may come from the hub, even where the model does not.
         os.environ.pop(OFFLINE, None)
-    asked_spec = _asked_spec(trained.spec, spec.data)
+    asked_spec = _asked_spec(trained.spec, spec.data, spec.read_as)
     host.phase("data")
     with Preparation(asked_spec) as preparation:
         preparation.begin(folder)
@@ -110,12 +110,17 @@ def _fingerprint(run: Run) -> Mapping[str, Any]:  # Any: JSON values
     return {}
 
 
-def _asked_spec(spec: RunSpec, path: str) -> RunSpec:
+def _asked_spec(spec: RunSpec, path: str, read_as: Mapping[str, Any]) -> RunSpec:  # Any: values of a source
     """Return the spec of a run with the general questions, and with other held-out rows where a file is named."""
     prompts = [question for question, _ in general.QUESTIONS]
-    return replace(
-        spec, evaluation=replace(spec.evaluation, sample_prompts=prompts, path=path or spec.evaluation.path)
-    )
+    evaluation = replace(spec.evaluation, sample_prompts=prompts, path=path or spec.evaluation.path)
+    if not read_as:
+        return replace(spec, evaluation=evaluation)
+    # Held-out rows are read as the first file of a run; one that is read in another way is that file too.
+    first = replace(spec.data.sources[0], path=path, weight=0.0, most_rows=None, reviewed_only=False)
+    if "columns" in read_as or "format" in read_as:
+        first = replace(first, format="auto", columns={})
+    return replace(spec, data=replace(spec.data, sources=[replace(first, **read_as)]), evaluation=evaluation)
 
 
 def _questions(data: PreparedData, most: int) -> list[Asked]:
