@@ -6805,6 +6805,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>--checkpoint 和 --against 指定了相同的权重。</translation>
     </message>
     <message>
+        <source>--encoding, --format, --columns and --sheet say how a file of rows is read.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>--rows: {rows} is less than 1.</source>
         <translation>--rows：{rows} 小于 1。</translation>
     </message>
@@ -7211,6 +7215,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Name the encoding of the file with --encoding.</source>
         <translation>请用 --encoding 指定文件的编码。</translation>
+    </message>
+    <message>
+        <source>Name the file: --data FILE</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>No answer is right yet: the held-out loss fell from {before} to {after}, but none of {asked} held-out questions was answered rightly.</source>
@@ -12593,6 +12601,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>作为纯文本训练</translation>
     </message>
     <message>
+        <source>Skip such rows, or repair them on the Data page.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Show the problems</source>
+        <translation type="unfinished">查看问题</translation>
+    </message>
+    <message>
         <source>Reading the first rows…</source>
         <translation>正在读取前几行…</translation>
     </message>
@@ -12716,6 +12732,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 </context>
 <context>
     <name>DataWords</name>
+    <message>
+        <source>1 row can&apos;t be used as it is</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 rows can&apos;t be used as they are</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Some rows can&apos;t be used as they are</source>
+        <translation type="unfinished">有些行无法直接使用</translation>
+    </message>
     <message>
         <source>You chose these columns.</source>
         <translation>这些列由你指定。</translation>
@@ -13860,8 +13888,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>文件本身有些行无法直接使用。</translation>
     </message>
     <message>
-        <source>Some rows can&apos;t be used as they are</source>
-        <translation>有些行无法直接使用</translation>
+        <source>“Fix and save as…” writes a copy that can be used. Or correct the row below.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Show the problems</source>
@@ -13870,6 +13898,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Fix and save as…</source>
         <translation>修复并另存为…</translation>
+    </message>
+    <message>
+        <source>Check again to see what is wrong with them now.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Check again</source>
@@ -15026,6 +15058,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The training environment belongs to another version of Tunesmith</source>
         <translation>训练环境属于另一个版本的 Tunesmith</translation>
+    </message>
+    <message>
+        <source>The plan appears once rows that can&apos;t be used are skipped or repaired.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Open in Models</source>
