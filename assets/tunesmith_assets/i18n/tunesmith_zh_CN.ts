@@ -707,8 +707,12 @@ Click a symbol in the legend to hide its line.</source>
         <translation>CSV，UTF-8 (*.csv)</translation>
     </message>
     <message>
-        <source>The copy contains JSON Lines, so it is saved as %1.</source>
-        <translation>副本的内容是 JSON Lines，因此将保存为 %1。</translation>
+        <source>Parquet (*.parquet)</source>
+        <translation>Parquet (*.parquet)</translation>
+    </message>
+    <message>
+        <source>This copy can&apos;t be saved as %1. It can end in %2.</source>
+        <translation>此副本不能存为 %1。可用的扩展名：%2。</translation>
     </message>
     <message>
         <source>A file with this name exists and will be replaced.</source>
@@ -4273,6 +4277,14 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>--- {place}：{num_tokens} 个词元中有 {num_trained_tokens} 个参与训练</translation>
     </message>
     <message>
+        <source>--count must be at least 1, not {count}.</source>
+        <translation>--count 至少为 1，不能是 {count}。</translation>
+    </message>
+    <message>
+        <source>--percent must be above 0 and below 100, not {percent:g}.</source>
+        <translation>--percent 必须大于 0 且小于 100，不能是 {percent:g}。</translation>
+    </message>
+    <message>
         <source>A run keeps it; a repaired copy replaces it.</source>
         <translation>运行会保留原样；修复后的副本会替换它。</translation>
     </message>
@@ -4283,6 +4295,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Accept the model&apos;s license on its page with this account, then try again. Some owners grant access by hand. A fine-grained token also needs the permission to read gated repositories.</source>
         <translation>请用此账号在模型页面上接受许可证，然后重试。有些作者会人工审批。细粒度令牌还需要读取受限仓库的权限。</translation>
+    </message>
+    <message>
+        <source>Add rows that differ from each other.</source>
+        <translation>请加入彼此不同的行。</translation>
     </message>
     <message>
         <source>As of {date}. To add models of your own: {path}</source>
@@ -4303,6 +4319,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Choose another name. The file that you opened stays as it is.</source>
         <translation>换一个名字。你打开的文件保持不变。</translation>
+    </message>
+    <message>
+        <source>Choose another share with --percent, or a number of rows with --count.</source>
+        <translation>请用 --percent 另选比例，或用 --count 指定行数。</translation>
     </message>
     <message>
         <source>Choose one of its sheets.</source>
@@ -6806,7 +6826,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>--encoding, --format, --columns and --sheet say how a file of rows is read.</source>
-        <translation type="unfinished"></translation>
+        <translation>--encoding、--format、--columns 和 --sheet 说明如何读取数据文件。</translation>
     </message>
     <message>
         <source>--rows: {rows} is less than 1.</source>
@@ -6971,6 +6991,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Continue with the same documents and settings, or choose another name.</source>
         <translation>请用相同的文档和设置继续，或换一个名称。</translation>
+    </message>
+    <message>
+        <source>Correct or delete the row, or save as JSON Lines.</source>
+        <translation>请更正或删除该行，或保存为 JSON Lines。</translation>
     </message>
     <message>
         <source>Create the folder, or choose another one.</source>
@@ -7218,7 +7242,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Name the file: --data FILE</source>
-        <translation type="unfinished"></translation>
+        <translation>请指定文件：--data FILE</translation>
     </message>
     <message>
         <source>No answer is right yet: the held-out loss fell from {before} to {after}, but none of {asked} held-out questions was answered rightly.</source>
@@ -7239,10 +7263,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>No votes yet.</source>
         <translation>还没有投票。</translation>
-    </message>
-    <message>
-        <source>None can be held out, because all rows stay together.</source>
-        <translation>所有行都属于同一组，无法留出。</translation>
     </message>
     <message>
         <source>None: all operations ran in plain PyTorch. {reason}</source>
@@ -7455,6 +7475,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Rounding the trained model to this type, without converting it, gives {nats}.</source>
         <translation>只把训练好的模型舍入为这种类型而不转换，差距为 {nats}。</translation>
+    </message>
+    <message>
+        <source>Row {number} can&apos;t be read, so it fits into no table.</source>
+        <translation>第 {number} 行无法读取，因此不能写入表格。</translation>
     </message>
     <message>
         <source>Rows longer than the context length of {limit} tokens are skipped: {number:,} of {num_rows:,}.</source>
@@ -7747,6 +7771,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
+    </message>
+    <message>
+        <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
+        <translation>--weights 之和必须大于 0：权重为 0 的文件不提供任何行。</translation>
     </message>
     <message>
         <source>The system ended the training process because memory ran out.</source>
@@ -12602,11 +12630,11 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Skip such rows, or repair them on the Data page.</source>
-        <translation type="unfinished"></translation>
+        <translation>请跳过这些行，或在“数据”页修复它们。</translation>
     </message>
     <message>
         <source>Show the problems</source>
-        <translation type="unfinished">查看问题</translation>
+        <translation>显示问题</translation>
     </message>
     <message>
         <source>Reading the first rows…</source>
@@ -12734,15 +12762,15 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <name>DataWords</name>
     <message>
         <source>1 row can&apos;t be used as it is</source>
-        <translation type="unfinished"></translation>
+        <translation>有 1 行不能直接使用</translation>
     </message>
     <message>
         <source>%1 rows can&apos;t be used as they are</source>
-        <translation type="unfinished"></translation>
+        <translation>有 %1 行不能直接使用</translation>
     </message>
     <message>
         <source>Some rows can&apos;t be used as they are</source>
-        <translation type="unfinished">有些行无法直接使用</translation>
+        <translation>有些行不能直接使用</translation>
     </message>
     <message>
         <source>You chose these columns.</source>
@@ -13889,7 +13917,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>“Fix and save as…” writes a copy that can be used. Or correct the row below.</source>
-        <translation type="unfinished"></translation>
+        <translation>“修复并另存为…”会写出可以使用的副本。也可以在下方更正该行。</translation>
     </message>
     <message>
         <source>Show the problems</source>
@@ -13901,7 +13929,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Check again to see what is wrong with them now.</source>
-        <translation type="unfinished"></translation>
+        <translation>请重新检查，查看现在还有什么问题。</translation>
     </message>
     <message>
         <source>Check again</source>
@@ -15061,7 +15089,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>The plan appears once rows that can&apos;t be used are skipped or repaired.</source>
-        <translation type="unfinished"></translation>
+        <translation>跳过或修复不能使用的行后，会显示计划。</translation>
     </message>
     <message>
         <source>Open in Models</source>
@@ -16631,21 +16659,15 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>副本不包含最近的修改。请再次保存以保留它们。</translation>
     </message>
     <message numerus="yes">
-        <source>%Ln repaired</source>
+        <source>%Ln row(s)</source>
         <translation>
-            <numerusform>已修复 %Ln 行</numerusform>
+            <numerusform>%Ln 行</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <source>%Ln row(s) kept</source>
+        <source>%Ln of them edited</source>
         <translation>
-            <numerusform>保留 %Ln 行</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <source>%Ln edited by hand</source>
-        <translation>
-            <numerusform>手动修改 %Ln 行</numerusform>
+            <numerusform>其中 %Ln 行已编辑</numerusform>
         </translation>
     </message>
     <message numerus="yes">
@@ -16658,6 +16680,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>%Ln left out</source>
         <translation>
             <numerusform>去掉 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln of them repaired</source>
+        <translation>
+            <numerusform>其中 %Ln 行已修复</numerusform>
         </translation>
     </message>
     <message>

@@ -22,7 +22,7 @@ from tunesmith_core.language_names import language_name
 from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.protocol import Event
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.data.copy_name import ask_for_copy
+from tunesmith_gui.data.copy_name import CSV, JSON_LINES, ask_for_copy
 from tunesmith_gui.data.kept_check import kept_check
 from tunesmith_gui.data.rows import Rows
 from tunesmith_gui.icons import icon
@@ -421,8 +421,8 @@ class ProblemsPane(QWidget):
         assert self._spec is not None
         original = Path(self._spec.data.sources[0].path)
         # Who opened a table wants a table back; other kinds become JSON Lines.
-        as_csv = self.kind == "csv"
-        path = ask_for_copy(self, self.tr("Fix and save as"), original, "-repaired", as_csv=as_csv)
+        endings = (CSV, JSON_LINES) if self.kind == "csv" else (JSON_LINES,)
+        path = ask_for_copy(self, self.tr("Fix and save as"), original, "-repaired", endings)
         if path is not None:
             self.save_asked.emit(path, self.chosen_actions())
 

@@ -319,12 +319,12 @@ class TestProblems:
         self, checked: DataPage, asked: list[Scripted], result: Answer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked[0].succeeded.emit(result)
-        proposed: list[bool] = []
-        monkeypatch.setattr(problems, "ask_for_copy", lambda *_words, as_csv: proposed.append(as_csv))
+        proposed: list[tuple[str, ...]] = []
+        monkeypatch.setattr(problems, "ask_for_copy", lambda *words: proposed.append(words[-1]))
         checked.problems.save.click()
         checked.problems.kind = "jsonl"
         checked.problems.save.click()
-        assert proposed == [True, False]
+        assert proposed == [(".csv", ".jsonl"), (".jsonl",)]
 
     def test_fix_and_save_takes_choices_and_edits_along(
         self, checked: DataPage, asked: list[Scripted], tmp_path: Path, table: Path, result: Answer
@@ -403,7 +403,7 @@ class TestProblems:
         banner = page.summary.message
         assert isinstance(banner, Banner)
         copy = tmp_path / "fixed.jsonl"
-        monkeypatch.setattr(problems, "ask_for_copy", lambda *_words, as_csv: copy)
+        monkeypatch.setattr(problems, "ask_for_copy", lambda *_words: copy)
         banner.buttons[1].click()
         assert page.parts.value == "problems"
         asked[0].succeeded.emit(result)
