@@ -59,6 +59,11 @@ UNSURE = Message(
     "rows would tell."
 )
 
+COMPARING = Message("Comparing the loss before and after")
+ANSWERING = (Message("Answers before training"), Message("Answers after training"))
+ASKING = (Message("General questions before training"), Message("General questions after training"))
+"""What an evaluation does, in the words that a person is told; of answers without and with what was trained."""
+
 FEWEST_ROWS = 6
 """With fewer nobody can tell a difference from chance: even where all rows became better, chance alone makes all of
 them better or all of them worse twice in 2 to the power of their number, 6 % for five and 3 % for six. MOST_CHANCE lies

@@ -240,7 +240,13 @@ def test_a_run_is_measured_and_the_figures_are_kept(tiny_spec: Make, new_run: Ne
     assert evaluations.newest(run)["at"] == found["at"]
     rows = {each["messages"][0]["content"]: each["messages"][1]["content"] for each in _rows(run)}
     assert {each["prompt"]: each["expected"] for each in found["answers"]}.items() <= rows.items()
-    assert any(event.type == "phase" and event.data["name"] == "answering" for event in events)
+    phases = [event.data for event in events if event.type == "phase"]
+    told = list(dict.fromkeys(str(phase["name"]) for phase in phases))
+    wanted = [evaluations.COMPARING, *evaluations.ANSWERING, *evaluations.ASKING]
+    assert [name for name in told if name in wanted] == wanted, "what is done now is told"
+    assert not [phase for phase in phases if phase["total"] and phase["done"] >= phase["total"]], "no bar is full"
+    counts = [phase["done"] for phase in phases if phase["name"] == evaluations.ANSWERING[1]]
+    assert counts == list(range(len(found["answers"])))
     other = write_chats(tmp_path / "other.jsonl", 5)
     again = measured(run, data=str(other), rows=2, matches=r"\d")[0].get()
     assert (again["losses"]["rows"], len(again["answers"])) == (5, 2)

@@ -14,7 +14,7 @@ from shiboken6 import delete
 from tests.gui.conftest import IdleTask
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.evaluations import save
+from tunesmith_core.evaluations import ANSWERING, save
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.operations.runner import Outcome
@@ -160,8 +160,8 @@ def test_a_run_is_measured_with_a_button(page: DashboardPage, tasks: list[Task])
     task = tasks[-1]
     assert (task.kind, task.spec.run, operations().live) == (EVALUATE, str(page.run.path), [task])
     assert card.evaluate.isHidden()
-    task.happened.emit(Event(1, 0.0, "phase", {"name": "answering", "done": 3, "total": 50}))
-    assert "Answering: 3 of 50" in texts(card)
+    task.happened.emit(Event(1, 0.0, "phase", {"name": ANSWERING[1], "done": 3, "total": 50}))
+    assert "Answers after training: 3 of 50" in texts(card)
     task.happened.emit(Event(2, 0.0, "phase", {"name": "model"}))
     task.happened.emit(Event(2, 0.0, "log", {}))
     task.answer(FOUND)
