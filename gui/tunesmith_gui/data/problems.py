@@ -230,6 +230,10 @@ class ProblemsPane(QWidget):
     def _begin(self) -> None:
         """Begins a check, or takes that of the same data, which may have ended."""
         self._forget()
+        if self.isAncestorOf(self.focusWidget()):
+            self.cancel.show()
+            self._stack.setCurrentIndex(0)
+            self.cancel.setFocus()  # what had the keyboard is hidden until the check has ended
         self._put(None)
         self._foot.hide()
         self.summary.hide()
@@ -320,12 +324,18 @@ class ProblemsPane(QWidget):
         self._fill_tree(problems)
         self.show_outdated()
         self.found.emit(problems)
+        had_focus = self.isAncestorOf(self.focusWidget())
+        again = self.again
         if problems:
-            self._stack.setCurrentWidget(self.tree)
             self._foot.show()
+            self._stack.setCurrentWidget(self.tree)
         else:
-            again = (self.tr("Check again"), self.check_again)
-            self._put(EmptyState("check-circle", self.tr("No problems found"), primary=again))
+            check = (self.tr("Check again"), self.check_again)
+            empty = EmptyState("check-circle", self.tr("No problems found"), primary=check)
+            self._put(empty)
+            again = empty.primary or again
+        if had_focus:
+            again.setFocus()
         fixes, self._fixes = self._fixes and bool(problems), False
         if fixes:
             QTimer.singleShot(0, self, self._ask_where)

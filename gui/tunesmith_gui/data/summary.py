@@ -170,7 +170,9 @@ class FileSummary(QWidget):
             again = (self.tr("Check again"), self.check_asked.emit)
             return Banner("warn", title, "\n".join(lines), actions=(again, show, fix), parent=self)
         if not text:
-            return None
+            title = self.tr("Every row can be used now")
+            words = self.tr("Your file stays as it is.\nSave a copy to train with your changes.")
+            return Banner("ok", title, words, actions=(fix,), parent=self)
         advice = self.tr("“Fix and save as…” writes a copy that can be used. Or correct the row below.")
         return Banner("warn", title, f"{text}\n{advice}", actions=(show, fix), parent=self)
 
@@ -188,9 +190,12 @@ class FileSummary(QWidget):
                 self._put(self._message(data, source, has_chat_template))
 
     def _put(self, message: QWidget | None) -> None:
-        if self.message is not None:
-            self.message.hide()
-            self.message.deleteLater()
-        self.message = message
+        before, self.message = self.message, message
         if message is not None:
             self._column.addWidget(message)
+        if before is not None:
+            if before.isAncestorOf(self.focusWidget()):
+                # Where the person was, not at the first button of the window.
+                (message.buttons[0] if isinstance(message, Banner) else self.back).setFocus()
+            before.hide()
+            before.deleteLater()

@@ -151,12 +151,12 @@ def _read_head(data: DataSpec) -> DataFacts:
     except UserError as error:
         # Of a file that the engine reads nothing but its beginning is known.
         by_engine = sniffed is not None and sniffed.kind in datafmt.READ_BY_ENGINE
-        num_bad = None if sniffed is None or by_engine else _num_skipped(source)
+        num_skipped = None if sniffed is None or by_engine else _num_skipped(source)
         beginning = "" if sniffed else _beginning(path, source.encoding)
-        helps = num_bad is not None
+        helps = num_skipped is not None
         facts = DataFacts(given, sniffed, head, error, helps, 0, 0, source.encoding, sheets, source.sheet)
         is_whole = sniffed is not None and (sniffed.num_rows_estimate or NUM_SNIFFED_ROWS) < NUM_SNIFFED_ROWS
-        return replace(facts, beginning=beginning, notes=notes, num_unusable=(num_bad or 0) if is_whole else 0)
+        return replace(facts, beginning=beginning, notes=notes, num_unusable=(num_skipped or 0) if is_whole else 0)
     except OSError as error:
         return DataFacts(given, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
     facts = DataFacts(given, sniffed, head, None, False, num_good, num_bad, source.encoding, sheets, source.sheet)
