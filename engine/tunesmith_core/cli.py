@@ -58,7 +58,7 @@ def make_parser() -> Parser:
     """Return the parser of all commands."""
     parser = Parser(
         prog="tunesmith",
-        description="Fine-tune language models on your own GPU. Without a command, the window opens.",
+        description="Fine-tune language models on your own computer. Without a command, the window opens.",
         epilog="Exit codes: 0 done, 1 a bug of Tunesmith, 2 bad input, 3 environment, 4 the run failed, 5 stopped.",
     )
     parser.add_argument("--version", action="version", version=f"Tunesmith {tunesmith_core.__version__}")

@@ -394,8 +394,8 @@ class _Finding:
             advice = Message("The training loss was still falling at the end. Train for more steps.")
         else:
             advice = Message(
-                "It has learned what answers look like, not what they say. What follows from no training row can't be "
-                "learned from them: look at the rows, add more of them, or train a larger model."
+                "It has learned what answers look like, not what they say. It can't know facts that are in none of the "
+                "training rows: check that yours contain them, add more rows, or train a larger model."
             )
         steps = (NextStep("more-steps"), NextStep("look-at-rows"))
         return self._verdict(Outcome.STILL_WRONG, sentence, advice, *steps)

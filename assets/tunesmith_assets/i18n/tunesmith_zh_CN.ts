@@ -4162,10 +4162,6 @@ Ends with exit code 3 when something must be repaired.</source>
         <translation>文件：{count} 个。{source}</translation>
     </message>
     <message>
-        <source>Fine-tune language models on your own GPU. Without a command, the window opens.</source>
-        <translation>在自己的 GPU 上微调语言模型。不带命令时打开窗口。</translation>
-    </message>
-    <message>
         <source>First start: installing the libraries of Tunesmith&apos;s window.</source>
         <translation>首次启动：正在安装 Tunesmith 窗口所需的库。</translation>
     </message>
@@ -4301,6 +4297,14 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请加入彼此不同的行。</translation>
     </message>
     <message>
+        <source>Answers after training</source>
+        <translation>训练后的回答</translation>
+    </message>
+    <message>
+        <source>Answers before training</source>
+        <translation>训练前的回答</translation>
+    </message>
+    <message>
         <source>As of {date}. To add models of your own: {path}</source>
         <translation>截至 {date}。要添加自己的模型，请编辑：{path}</translation>
     </message>
@@ -4327,6 +4331,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Choose one of its sheets.</source>
         <translation>请选择其中一个工作表。</translation>
+    </message>
+    <message>
+        <source>Comparing the loss before and after</source>
+        <translation>正在比较训练前后的损失</translation>
     </message>
     <message>
         <source>Copy or download the file again.</source>
@@ -4357,6 +4365,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>已导出，但回答会改变</translation>
     </message>
     <message>
+        <source>Fine-tune language models on your own computer. Without a command, the window opens.</source>
+        <translation>在自己的电脑上微调语言模型。不带命令时打开窗口。</translation>
+    </message>
+    <message>
         <source>Format</source>
         <translation>格式</translation>
     </message>
@@ -4365,8 +4377,16 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>GPU {number}</translation>
     </message>
     <message>
+        <source>General questions after training</source>
+        <translation>训练后的常识问题</translation>
+    </message>
+    <message>
         <source>General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers are right than before, and chance alone hardly gives as much (p below 0.05), training made the model forget.</source>
         <translation>常识问题是 Tunesmith 自带的简单问题，例如法国的首都是哪里。如果答对的比以前少，而且这很难仅凭偶然出现（p 小于 0.05），说明训练使模型遗忘了原有知识。</translation>
+    </message>
+    <message>
+        <source>General questions before training</source>
+        <translation>训练前的常识问题</translation>
     </message>
     <message>
         <source>HTML ({word})</source>
@@ -4475,6 +4495,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Is a directory</source>
         <translation>这是一个文件夹</translation>
+    </message>
+    <message>
+        <source>It has learned what answers look like, not what they say. It can&apos;t know facts that are in none of the training rows: check that yours contain them, add more rows, or train a larger model.</source>
+        <translation>模型学会了回答的样子，没有学会回答的内容。训练数据里没有的知识，它无从知道：请检查数据是否包含这些知识、增加数据，或训练更大的模型。</translation>
     </message>
     <message>
         <source>It is in the variable {name}.</source>
@@ -7141,10 +7165,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
 它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
     </message>
     <message>
-        <source>It has learned what answers look like, not what they say. What follows from no training row can&apos;t be learned from them: look at the rows, add more of them, or train a larger model.</source>
-        <translation>模型学会了回答的样子，没有学会回答的内容。训练数据里推不出来的东西无法从中学到：请查看数据、增加数据，或训练更大的模型。</translation>
-    </message>
-    <message>
         <source>It is stored in {keyring}.</source>
         <translation>已保存在 {keyring} 中。</translation>
     </message>
@@ -8125,10 +8145,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>换一个种子会选出不同的行（0）</translation>
     </message>
     <message>
-        <source>answering</source>
-        <translation>正在回答</translation>
-    </message>
-    <message>
         <source>ask the held-out questions of the run</source>
         <translation>用该运行留出的问题提问</translation>
     </message>
@@ -8279,6 +8295,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>find problems in data files</source>
         <translation>查找数据文件中的问题</translation>
+    </message>
+    <message>
+        <source>finished after 1 step</source>
+        <translation>已完成，共 1 步</translation>
     </message>
     <message>
         <source>fits</source>
@@ -9879,6 +9899,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} is not installed.</source>
         <translation>{name} 未安装。</translation>
+    </message>
+    <message>
+        <source>{name} is the base model of 1 run: {runs}.</source>
+        <translation>{name} 是 1 个运行的基础模型：{runs}。</translation>
     </message>
     <message>
         <source>{name} is the base model of {number} runs: {runs}.</source>
@@ -12757,6 +12781,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Example %1 of %2  ·  %3  ·  %4 tokens, %5 trained</source>
         <translation>样本 %1 / %2  ·  %3  ·  %4 个词元，学习 %5 个</translation>
     </message>
+    <message>
+        <source>Example %1 of the first %2  ·  %3  ·  %4 tokens, %5 trained</source>
+        <translation>前 %2 个样本中的第 %1 个  ·  %3  ·  %4 个词元，学习 %5 个</translation>
+    </message>
 </context>
 <context>
     <name>DataWords</name>
@@ -13914,6 +13942,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Some rows of the file itself can&apos;t be used as they are.</source>
         <translation>文件本身有些行无法直接使用。</translation>
+    </message>
+    <message>
+        <source>Every row can be used now</source>
+        <translation>现在每一行都可以使用</translation>
+    </message>
+    <message>
+        <source>Your file stays as it is.
+Save a copy to train with your changes.</source>
+        <translation>您的文件保持不变。
+请保存副本，用修改后的数据训练。</translation>
     </message>
     <message>
         <source>“Fix and save as…” writes a copy that can be used. Or correct the row below.</source>

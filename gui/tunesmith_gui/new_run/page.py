@@ -450,7 +450,8 @@ class NewRunPage(Page):
         elif self.form.problems():
             self.plan_card.show_nothing(self.tr("The plan appears once every setting is valid."))
         elif self.facts.data is not None and self.facts.data.skipping_helps:
-            self.plan_card.show_nothing(self.tr("The plan appears once rows that can't be used are skipped or repaired."))
+            words = self.tr("The plan appears once rows that can't be used are skipped or repaired.")
+            self.plan_card.show_nothing(words)
         elif self.form.surroundings.data_broken:
             self.plan_card.show_nothing(self.tr("The plan appears once the data can be read."))
         elif self.facts.model is not None and self.facts.model.is_hub_id:

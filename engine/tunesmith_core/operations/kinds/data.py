@@ -11,7 +11,6 @@ from tunesmith_core.operations.kinds.rows import EditedRows
 from tunesmith_core.operations.limits import Limits
 from tunesmith_core.spec import RunSpec
 
-
 WRITTEN = (".jsonl", ".csv", ".parquet")
 """What the name of a file of rows that is written may end in."""
 
