@@ -105,7 +105,7 @@ def make_parser() -> Parser:
         if kind.help:
             command = OWN_COMMANDS.get(kind.name) or partial(_operation, kind)
             sub = add(kind.name, command, kind.help, json=True)
-            add_kind_arguments(sub, kind, without={"read_as"})
+            add_kind_arguments(sub, kind)
             if kind is EVALUATE:
                 cli_sources.add_options(sub)
             if kind is EXPORT:
