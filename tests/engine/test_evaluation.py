@@ -267,6 +267,10 @@ def test_a_workbook_is_measured_by_the_columns_and_the_sheet_that_were_named(
     found = measured(run, data=str(path), rows=3, read_as=read_as)[0].get()
     assert (found["losses"]["rows"], found["data"]["path"]) == (7, str(path))
     assert found["answers"][0]["expected"] == "0 pounds"
+    sheet_of_the_run = run.load_spec()
+    sheet_of_the_run.data.sources[0].sheet = "Questions"
+    asked = evaluate._asked_spec(sheet_of_the_run, str(path), {"encoding": "gb18030"})
+    assert [each.sheet for each in asked.all_sources()] == ["", ""], "a sheet is of its own file"
     error = measured(run, data=str(path), rows=3)[0].error
     assert error is not None
     assert error.code == "dataset-column-missing"

@@ -117,7 +117,7 @@ def _asked_spec(spec: RunSpec, path: str, read_as: Mapping[str, Any]) -> RunSpec
     if not read_as:
         return replace(spec, evaluation=evaluation)
     # Held-out rows are read as the first file of a run; one that is read in another way is that file too.
-    first = replace(spec.data.sources[0], path=path, weight=0.0, most_rows=None, reviewed_only=False)
+    first = replace(spec.data.sources[0], path=path, sheet="", weight=0.0, most_rows=None, reviewed_only=False)
     if "columns" in read_as or "format" in read_as:
         first = replace(first, format="auto", columns={})
     return replace(spec, data=replace(spec.data, sources=[replace(first, **read_as)]), evaluation=evaluation)
