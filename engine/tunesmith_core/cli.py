@@ -58,7 +58,7 @@ def make_parser() -> Parser:
     """Return the parser of all commands."""
     parser = Parser(
         prog="tunesmith",
-        description="Fine-tune language models on your own GPU. Without a command, the window opens.",
+        description="Fine-tune language models on your own computer. Without a command, the window opens.",
         epilog="Exit codes: 0 done, 1 a bug of Tunesmith, 2 bad input, 3 environment, 4 the run failed, 5 stopped.",
     )
     parser.add_argument("--version", action="version", version=f"Tunesmith {tunesmith_core.__version__}")
@@ -106,6 +106,8 @@ def make_parser() -> Parser:
             command = OWN_COMMANDS.get(kind.name) or partial(_operation, kind)
             sub = add(kind.name, command, kind.help, json=True)
             add_kind_arguments(sub, kind)
+            if kind is EVALUATE:
+                cli_sources.add_options(sub)
             if kind is EXPORT:
                 _add_upload(sub)
     add("version", version, "print the version")

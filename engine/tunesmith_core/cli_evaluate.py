@@ -6,7 +6,8 @@ import subprocess
 from argparse import Namespace
 from pathlib import Path
 
-from tunesmith_core import cli_runs, environments, evaluations, terminal
+from tunesmith_core import cli_runs, cli_sources, environments, evaluations, terminal
+from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.errors import BugError, TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.operations.command import run as run_kind
@@ -17,6 +18,7 @@ from tunesmith_core.operations.runner import conduct
 from tunesmith_core.runs import Run
 
 SETUP_MODULE = "tunesmith_setup"
+OPTIONS_WITHOUT_FILE = Message("--encoding, --format, --columns and --sheet say how a file of rows is read.")
 
 
 def evaluate(arguments: Namespace) -> int:
@@ -28,6 +30,20 @@ def evaluate(arguments: Namespace) -> int:
         raise TunesmithError("usage", "--rows: {rows} is less than 1.", rows=arguments.rows)
     if arguments.matches:
         conduct(MATCH, MatchSpec(arguments.matches, [])).get()
+    arguments.read_as = cli_sources.chosen(arguments)
+    if not arguments.data:
+        if arguments.read_as:
+            raise TunesmithError("usage", OPTIONS_WITHOUT_FILE, hint=Message("Name the file: --data FILE"))
+        return _measure(arguments)
+    path = Path(arguments.data)
+    cli_sources.check_exists(path)
+    encoding = arguments.encoding or cli_sources.likely(path)
+    if encoding != UTF_8:
+        arguments.read_as["encoding"] = encoding
+    return cli_sources.with_hints(_measure)(arguments)
+
+
+def _measure(arguments: Namespace) -> int:
     spec = spec_of(EVALUATE, arguments)
     if spec.harness and (code := subprocess.call(environments.own_command(SETUP_MODULE, "harness"))):
         return max(code, BugError.exit_code)

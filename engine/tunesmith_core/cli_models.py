@@ -294,13 +294,15 @@ def remove(arguments: Namespace) -> int:
     model = model_library.find(arguments.name)
     runs = model_library.users(model, model_library.base_models())
     if runs and not arguments.force:
-        raise TunesmithError(
-            "model-needed",
-            "{name} is the base model of {number} runs: {runs}.",
-            name=model.name,
-            number=len(runs),
-            runs=", ".join(runs[:5]) + (" …" if len(runs) > 5 else ""),
+        named = ", ".join(runs[:5]) + (" …" if len(runs) > 5 else "")
+        words = (
+            Message("{name} is the base model of 1 run: {runs}.", name=model.name, runs=named)
+            if len(runs) == 1
+            else Message(
+                "{name} is the base model of {number} runs: {runs}.", name=model.name, number=len(runs), runs=named
+            )
         )
+        raise TunesmithError("model-needed", words)
     return _tell_removed(model_library.remove(model), runs, arguments.json)
 
 

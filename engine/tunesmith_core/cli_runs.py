@@ -135,7 +135,8 @@ def _end(run: Run, status: RunStatus, as_json: bool) -> int:
             for name, path in status.artifacts.items():
                 terminal.say(Message("{name}: {path}", name=_ARTIFACTS.get(name, name), path=run.path / path))
             terminal.say(facts.verdict_on(facts.read(run)).sentence)
-            terminal.say(Message("finished after {step} steps", step=status.step))
+            several = Message("finished after {step} steps", step=status.step)
+            terminal.say(Message("finished after 1 step") if status.step == 1 else several)
         return EXIT_DONE
     if status.state is RunState.STOPPED:
         terminal.note(

@@ -124,7 +124,7 @@ def read_spec(path: Path) -> RunSpec:
     spec = RunSpec.load(path)
     for source in spec.data.sources:
         if source.encoding == UTF_8:
-            source.encoding = _likely(Path(source.path))
+            source.encoding = likely(Path(source.path))
     return spec
 
 
@@ -151,13 +151,25 @@ def _spec_hint(error: TunesmithError, path: Path) -> Message | None:
     number = next((number for number, each in enumerate(sources) if error.message.startswith(each.path)), 0)
     field, value = "columns", json.dumps(_guess_of(error.message) or EXAMPLE_COLUMNS, ensure_ascii=False)
     if error.code == "dataset-encoding":
-        likely = (action.removeprefix(READ_AS) for action in error.actions if action.startswith(READ_AS))
-        field, value = "encoding", json.dumps(next(likely, "windows-1252"))
+        named = (action.removeprefix(READ_AS) for action in error.actions if action.startswith(READ_AS))
+        field, value = "encoding", json.dumps(next(named, "windows-1252"))
     if sheets:
         field, value = "sheet", json.dumps(sheets[0], ensure_ascii=False)
     return Message(
         "Write into the spec: {field}, for example {value}", field=f"data.sources[{number}].{field}", value=value
     )
+
+
+def chosen(arguments: Namespace) -> dict[str, Any]:  # Any: values of a source
+    """Return the fields of a source that were chosen by options. Raises UserError `usage` for a column without a role.
+    """
+    values: dict[str, Any] = {  # Any: values of a source
+        "encoding": arguments.encoding,
+        "format": arguments.format,
+        "columns": dict(map(_column, arguments.columns)),
+        "sheet": arguments.sheet,
+    }
+    return {name: value for name, value in values.items() if value}
 
 
 def run_of(arguments: Namespace) -> RunSpec:
@@ -166,13 +178,7 @@ def run_of(arguments: Namespace) -> RunSpec:
     Raises:
         UserError: `usage` for a column without a role; `dataset-parse-error` for a file that is not there.
     """
-    chosen: dict[str, Any] = {  # Any: values of a source
-        "encoding": arguments.encoding,
-        "format": arguments.format,
-        "columns": dict(map(_column, arguments.columns)),
-        "sheet": arguments.sheet,
-    }
-    chosen = {name: value for name, value in chosen.items() if value}
+    values = chosen(arguments)
     run = RunSpec()
     run.data.sources = []
     for name in arguments.files:
@@ -180,9 +186,9 @@ def run_of(arguments: Namespace) -> RunSpec:
         known = None if path.exists() else next((each for each in data_library.sets() if each.name == name), None)
         if known is None:
             check_exists(path)
-        encoding = arguments.encoding or _likely(path)
+        encoding = arguments.encoding or likely(path)
         sources = known.sources if known else [SourceSpec(path=str(path), encoding=encoding)]
-        run.data.sources += [dataclasses.replace(source, **chosen) for source in sources]
+        run.data.sources += [dataclasses.replace(source, **values) for source in sources]
     return run
 
 
@@ -199,7 +205,7 @@ def _column(text: str) -> tuple[str, str]:
     return role, column
 
 
-def _likely(path: Path) -> str:
+def likely(path: Path) -> str:
     """Return the encoding of a file for which none was chosen, and say so when it is not the usual one."""
     encoding = likely_encoding(path)
     if encoding != UTF_8:

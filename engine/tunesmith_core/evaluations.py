@@ -59,6 +59,11 @@ UNSURE = Message(
     "rows would tell."
 )
 
+COMPARING = Message("Comparing the loss before and after")
+ANSWERING = (Message("Answers before training"), Message("Answers after training"))
+ASKING = (Message("General questions before training"), Message("General questions after training"))
+"""What an evaluation does, in the words that a person is told; of answers without and with what was trained."""
+
 FEWEST_ROWS = 6
 """With fewer nobody can tell a difference from chance: even where all rows became better, chance alone makes all of
 them better or all of them worse twice in 2 to the power of their number, 6 % for five and 3 % for six. MOST_CHANCE lies
@@ -99,7 +104,7 @@ def _saved(run: Run) -> list[Path]:
 def figures(values: Values) -> list[tuple[str, str, str, str, str]]:
     """Return name, before, after, the gain with its interval, and p of each figure of an evaluation, as texts."""
     return [
-        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each["gain"]), _chance(each["p"]))
+        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each), _chance(each["p"]))
         for name, each in _measured(values)
     ]
 
@@ -145,16 +150,24 @@ def shown(name: str, value: float) -> str:
     return f"{value:.3f}" if name == "loss" else f"{value:.0%}"
 
 
+def differences(*losses: float, sign: str = "") -> list[str]:
+    """Return a difference of losses and its bounds as texts, with the same digits wherever they are told."""
+    digits = 2 if max(map(abs, losses)) >= 0.1 else 3
+    return [f"{value:{sign}z.{digits}f}" for value in losses]
+
+
 def _chance(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "<0.001"
 
 
-def _gain(name: str, gain: Values | None) -> str:
+def _gain(name: str, each: Values) -> str:
+    gain = each["gain"]
     if not gain:
         return ""
     if name == "loss":
-        low, mean, high = (f"{-gain[key]:+.3f}" for key in ("high", "mean", "low"))
-    else:
-        low, mean, high = (f"{gain[key] * 100:+.0f}" for key in ("low", "mean", "high"))
-        return Message("{mean} points ({low} … {high})", mean=mean, low=low, high=high)
-    return f"{mean} ({low} … {high})"
+        low, mean, high = differences(-gain["high"], -gain["mean"], -gain["low"], sign="+")
+        return f"{mean} ({low} … {high})"
+    # The points between the two shares as they are shown: a reader subtracts them.
+    points = round(each["after"] * 100) - round(each["before"] * 100)
+    low, high = min(points, round(gain["low"] * 100)), max(points, round(gain["high"] * 100))
+    return Message("{mean} points ({low} … {high})", mean=f"{points:+}", low=f"{low:+}", high=f"{high:+}")

@@ -135,8 +135,9 @@ class RunSpec:
     def all_sources(self) -> list[sections.SourceSpec]:
         """Return the files of rows; one of held-out rows comes last, is laid out as the first and used as a whole."""
         first = self.data.sources[0]
+        sheet = first.sheet if first.path == self.evaluation.path else ""
         held_out = dataclasses.replace(
-            first, path=self.evaluation.path, sheet="", weight=0.0, most_rows=None, reviewed_only=False
+            first, path=self.evaluation.path, sheet=sheet, weight=0.0, most_rows=None, reviewed_only=False
         )
         return [*self.data.sources, *([held_out] if self.evaluation.path else [])]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunesmith_core.answered import Answered, RightAnswers, right_answers
-from tunesmith_core.evaluations import FEWEST_ROWS
+from tunesmith_core.evaluations import FEWEST_ROWS, differences
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.next_steps import NextStep
 
@@ -81,7 +81,8 @@ class Interval:
 
     def values(self) -> dict[str, object]:
         """Return what a sentence says of it."""
-        return {"mean": f"{self.mean:.2f}", "low": f"{self.low:.2f}", "high": f"{self.high:.2f}", "rows": self.rows}
+        low, mean, high = differences(self.low, self.mean, self.high)
+        return {"mean": mean, "low": low, "high": high, "rows": self.rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,8 +394,8 @@ class _Finding:
             advice = Message("The training loss was still falling at the end. Train for more steps.")
         else:
             advice = Message(
-                "It has learned what answers look like, not what they say. What follows from no training row can't be "
-                "learned from them: look at the rows, add more of them, or train a larger model."
+                "It has learned what answers look like, not what they say. It can't know facts that are in none of the "
+                "training rows: check that yours contain them, add more rows, or train a larger model."
             )
         steps = (NextStep("more-steps"), NextStep("look-at-rows"))
         return self._verdict(Outcome.STILL_WRONG, sentence, advice, *steps)

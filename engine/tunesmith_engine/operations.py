@@ -34,7 +34,7 @@ from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.operations.kinds.hub import HubSpec, PushSpec, SearchSpec
 from tunesmith_core.operations.kinds.questions import PassagesSpec, QuestionsSpec
-from tunesmith_core.operations.kinds.rows import IndexSpec, Placed
+from tunesmith_core.operations.kinds.rows import IndexSpec, Placed, SaveRowsSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
@@ -87,6 +87,13 @@ def save_data(host: Host, spec: SaveDataSpec) -> Answer:
     from tunesmith_engine.desk.save import save_data
 
     return save_data(host, spec)
+
+
+def save_table(host: Host, spec: SaveRowsSpec) -> Answer:
+    """Save the rows of the Data page as a table; return how many there are."""
+    from tunesmith_engine.desk.table import save_table
+
+    return save_table(host, spec)
 
 
 def split_data(host: Host, spec: SplitDataSpec) -> Answer:

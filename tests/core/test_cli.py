@@ -63,6 +63,14 @@ def test_train_tells_a_person(
     assert err == f"run c-01 in {home / 'runs' / 'c-01'}\n"
 
 
+def test_a_single_step_is_singular(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_engine({"*": [["hello"], ["event", "setup", {"total_steps": 1}], ["steps", 1], ["result", "finished"]]})
+    assert cli.main(["train", spec_file]) == 0
+    assert capsys.readouterr().out.endswith("finished after 1 step\n")
+
+
 def test_the_help_shows_a_spec_that_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.make_parser().parse_args(["train", "--help"])

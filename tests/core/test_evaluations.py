@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tunesmith_core import cli, cli_evaluate, environments, evaluations
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.operations import command
 from tunesmith_core.operations.folder import OperationState
@@ -20,6 +21,7 @@ from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.verdict import Interval
 
 Make = Callable[..., RunSpec]
 
@@ -42,11 +44,37 @@ def run(make_spec: Make) -> Run:
 
 def test_figures_are_texts() -> None:
     assert evaluations.figures(FOUND) == [
-        ("loss", "2.000", "1.000", "-1.000 (-1.500 … -0.500)", "<0.001"),
+        ("loss", "2.000", "1.000", "-1.00 (-1.50 … -0.50)", "<0.001"),
         ("choice", "25%", "50%", "+25 points (-10 … +60)", "0.031"),
         ("general", "90%", "80%", "", "1.000"),
     ]
     assert len(evaluations.figures(FOUND | {"general": None})) == 2
+
+
+def test_a_difference_of_losses_is_told_as_the_verdict_tells_it() -> None:
+    for gain, told in (
+        ({"low": 0.467, "mean": 0.848, "high": 1.143}, ["0.47", "0.85", "1.14"]),
+        ({"low": -0.002, "mean": 0.004, "high": 0.016}, ["-0.002", "0.004", "0.016"]),
+        ({"low": -0.0001, "mean": 0.04, "high": 0.2}, ["0.00", "0.04", "0.20"]),
+    ):
+        values = Interval.of(gain | {"rows": 40}).values()  # type: ignore[union-attr]
+        assert [values[key] for key in ("low", "mean", "high")] == told
+        losses = FOUND["losses"] | {"gain": gain | {"rows": 40}}
+        shown = evaluations.figures(FOUND | {"losses": losses})[0][3]
+        assert [text.strip("(+-)") for text in shown.split() if text != "…"] == [
+            text.strip("-") for text in (told[1], told[2], told[0])
+        ]
+
+
+def test_points_are_those_between_the_shares_that_are_shown() -> None:
+    choice = FOUND["metrics"][0]
+    for before, after, gain, told in (
+        (0.2749, 0.7347, (0.301, 0.4598, 0.62), ("27%", "73%", "+46 points (+30 … +62)")),
+        (0.2751, 0.7349, (0.301, 0.4598, 0.62), ("28%", "73%", "+45 points (+30 … +62)")),
+        (0.7349, 0.2751, (-0.4598, -0.4598, -0.4598), ("73%", "28%", "-45 points (-46 … -45)")),
+    ):
+        values = {"before": before, "after": after, "gain": dict(zip(("low", "mean", "high"), gain, strict=True))}
+        assert evaluations.figures(FOUND | {"metrics": [choice | values]})[1][1:4] == told
 
 
 @pytest.mark.parametrize(
@@ -149,6 +177,33 @@ def test_the_command_shows_a_table(
     assert cli.main(["evaluate", run.id, "--rows", "0"]) == 2
     assert "right choice" not in capsys.readouterr().out
     assert asked[1].answering().model.path == run.load_spec().model.path
+
+
+def test_how_a_file_of_rows_is_read_is_named_as_elsewhere(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[EvaluateSpec] = []
+    path = tmp_path / "prices.csv"
+    path.write_bytes("Item;Price\nThé;1 €\n".encode("cp1252"))
+
+    def conduct(_kind: object, spec: EvaluateSpec, **_: object) -> Outcome:
+        asked.append(spec)
+        hint = "Name the columns under Column mapping."
+        raise TunesmithError("dataset-column-missing", "x", hint=hint)
+
+    monkeypatch.setattr(command, "conduct", conduct)
+    named = ["--columns", "prompt=Item", "completion=Price", "--sheet", "Prices"]
+    assert cli.main(["evaluate", run.id, "--data", str(path), *named]) == 2
+    columns = {"prompt": "Item", "completion": "Price"}
+    assert asked[0].read_as == {"columns": columns, "sheet": "Prices", "encoding": "windows-1252"}
+    shown = capsys.readouterr().err
+    assert "--columns prompt=Question completion=Answer" in shown
+    assert "Column mapping" not in shown
+    assert cli.main(["evaluate", run.id, *named]) == 2
+    assert "--data FILE" in capsys.readouterr().err
+    assert cli.main(["evaluate", run.id, "--data", str(tmp_path / "none.csv")]) == 2
+    assert "No such file" in capsys.readouterr().err
+    assert len(asked) == 1
 
 
 def test_a_pattern_that_can_not_be_read_is_refused_before_anything_is_loaded(

@@ -193,7 +193,7 @@ def test_a_model_that_runs_need_stays(downloaded: Path, make_spec: Make, capsys:
     other.model.path = str(paths.models_dir() / "gone")
     create_run(other)
     assert cli.main(["models", "remove", "org/name"]) == 2
-    assert used.id in capsys.readouterr().err
+    assert f"is the base model of 1 run: {used.id}" in capsys.readouterr().err
     assert run(capsys, "remove", "org/name", "--force")[1]["runs"] == [used.id]
     assert not downloaded.exists()
     trash.restore(trash.find(downloaded.name))

@@ -77,3 +77,10 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         hits += found["low"] <= 0.4 <= found["high"]
     assert 180 <= hits <= 199
     assert interval(np.array([1.0, np.nan] * 5), np.ones(10)) is None
+
+
+def test_the_order_of_the_rows_changes_no_bound() -> None:
+    rng = np.random.default_rng(1)
+    sums, weights = rng.normal(0.5, 1.0, 12), rng.integers(1, 9, 12).astype(np.float64)
+    order = rng.permutation(12)
+    assert interval(sums, weights) == pytest.approx(interval(sums[order], weights[order]))

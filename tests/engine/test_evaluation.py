@@ -19,6 +19,7 @@ import sacrebleu
 from tests.engine.conftest import train
 from tests.engine.prepared import conduct_here
 from tests.tiny_model import write_chats
+from tests.workbooks import write_workbook
 from tunesmith_core import evaluations
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import Operation
@@ -239,7 +240,13 @@ def test_a_run_is_measured_and_the_figures_are_kept(tiny_spec: Make, new_run: Ne
     assert evaluations.newest(run)["at"] == found["at"]
     rows = {each["messages"][0]["content"]: each["messages"][1]["content"] for each in _rows(run)}
     assert {each["prompt"]: each["expected"] for each in found["answers"]}.items() <= rows.items()
-    assert any(event.type == "phase" and event.data["name"] == "answering" for event in events)
+    phases = [event.data for event in events if event.type == "phase"]
+    told = list(dict.fromkeys(str(phase["name"]) for phase in phases))
+    wanted = [evaluations.COMPARING, *evaluations.ANSWERING, *evaluations.ASKING]
+    assert [name for name in told if name in wanted] == wanted, "what is done now is told"
+    assert not [phase for phase in phases if phase["total"] and phase["done"] >= phase["total"]], "no bar is full"
+    counts = [phase["done"] for phase in phases if phase["name"] == evaluations.ANSWERING[1]]
+    assert counts == list(range(len(found["answers"])))
     other = write_chats(tmp_path / "other.jsonl", 5)
     again = measured(run, data=str(other), rows=2, matches=r"\d")[0].get()
     assert (again["losses"]["rows"], len(again["answers"])) == (5, 2)
@@ -247,6 +254,26 @@ def test_a_run_is_measured_and_the_figures_are_kept(tiny_spec: Make, new_run: Ne
     assert again["metrics"][0]["after"] == fmean(bool(re.search(r"\d", each["after"])) for each in again["answers"])
     assert again["data"]["path"] == str(other)
     assert evaluations.newest(run)["at"] == again["at"]
+
+
+def test_a_workbook_is_measured_by_the_columns_and_the_sheet_that_were_named(
+    tiny_spec: Make, new_run: New, tmp_path: Path
+) -> None:
+    run = new_run(tiny_spec(evaluation={"percent": 40}, schedule={"max_steps": 2}))
+    assert train(run) == 0
+    rows = [["Item", "Price"], *[[f"tea {number}", f"{number} pounds"] for number in range(7)]]
+    path = write_workbook(tmp_path / "prices.xlsx", {"Notes": [["x"], ["y"]], "Prices": rows})
+    read_as = {"columns": {"prompt": "Item", "completion": "Price"}, "sheet": "Prices"}
+    found = measured(run, data=str(path), rows=3, read_as=read_as)[0].get()
+    assert (found["losses"]["rows"], found["data"]["path"]) == (7, str(path))
+    assert found["answers"][0]["expected"] == "0 pounds"
+    sheet_of_the_run = run.load_spec()
+    sheet_of_the_run.data.sources[0].sheet = "Questions"
+    asked = evaluate._asked_spec(sheet_of_the_run, str(path), {"encoding": "gb18030"})
+    assert [each.sheet for each in asked.all_sources()] == ["", ""], "a sheet is of its own file"
+    error = measured(run, data=str(path), rows=3)[0].error
+    assert error is not None
+    assert error.code == "dataset-column-missing"
 
 
 def test_a_pattern_that_fails_on_an_answer_costs_only_its_own_figure(tmp_path: Path) -> None:

@@ -339,24 +339,17 @@
 <context>
     <name>Saving</name>
     <message numerus="yes">
-        <source>%Ln repaired</source>
+        <source>%Ln row(s)</source>
         <translation>
-            <numerusform>%Ln repaired</numerusform>
-            <numerusform>%Ln repaired</numerusform>
+            <numerusform>%Ln row</numerusform>
+            <numerusform>%Ln rows</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <source>%Ln row(s) kept</source>
+        <source>%Ln of them edited</source>
         <translation>
-            <numerusform>%Ln row kept</numerusform>
-            <numerusform>%Ln rows kept</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <source>%Ln edited by hand</source>
-        <translation>
-            <numerusform>%Ln edited by hand</numerusform>
-            <numerusform>%Ln edited by hand</numerusform>
+            <numerusform>%Ln of them edited</numerusform>
+            <numerusform>%Ln of them edited</numerusform>
         </translation>
     </message>
     <message numerus="yes">
@@ -371,6 +364,13 @@
         <translation>
             <numerusform>%Ln left out</numerusform>
             <numerusform>%Ln left out</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln of them repaired</source>
+        <translation>
+            <numerusform>%Ln of them repaired</numerusform>
+            <numerusform>%Ln of them repaired</numerusform>
         </translation>
     </message>
 </context>

@@ -711,8 +711,12 @@ Click a symbol in the legend to hide its line.</source>
         <translation>CSV，UTF-8 (*.csv)</translation>
     </message>
     <message>
-        <source>The copy contains JSON Lines, so it is saved as %1.</source>
-        <translation>副本的内容是 JSON Lines，因此将保存为 %1。</translation>
+        <source>Parquet (*.parquet)</source>
+        <translation>Parquet (*.parquet)</translation>
+    </message>
+    <message>
+        <source>This copy can&apos;t be saved as %1. It can end in %2.</source>
+        <translation>此副本不能存为 %1。可用的扩展名：%2。</translation>
     </message>
     <message>
         <source>A file with this name exists and will be replaced.</source>
@@ -4146,10 +4150,6 @@ Ends with exit code 3 when something must be repaired.</source>
         <translation>文件：{count} 个。{source}</translation>
     </message>
     <message>
-        <source>Fine-tune language models on your own GPU. Without a command, the window opens.</source>
-        <translation>在自己的 GPU 上微调语言模型。不带命令时打开窗口。</translation>
-    </message>
-    <message>
         <source>First start: installing the libraries of Tunesmith&apos;s window.</source>
         <translation>首次启动：正在安装 Tunesmith 窗口所需的库。</translation>
     </message>
@@ -4261,6 +4261,14 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>--- {place}：{num_tokens} 个词元中有 {num_trained_tokens} 个参与训练</translation>
     </message>
     <message>
+        <source>--count must be at least 1, not {count}.</source>
+        <translation>--count 至少为 1，不能是 {count}。</translation>
+    </message>
+    <message>
+        <source>--percent must be above 0 and below 100, not {percent:g}.</source>
+        <translation>--percent 必须大于 0 且小于 100，不能是 {percent:g}。</translation>
+    </message>
+    <message>
         <source>A run keeps it; a repaired copy replaces it.</source>
         <translation>运行会保留原样；修复后的副本会替换它。</translation>
     </message>
@@ -4271,6 +4279,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Accept the model&apos;s license on its page with this account, then try again. Some owners grant access by hand. A fine-grained token also needs the permission to read gated repositories.</source>
         <translation>请用此账号在模型页面上接受许可证，然后重试。有些作者会人工审批。细粒度令牌还需要读取受限仓库的权限。</translation>
+    </message>
+    <message>
+        <source>Add rows that differ from each other.</source>
+        <translation>请加入彼此不同的行。</translation>
+    </message>
+    <message>
+        <source>Answers after training</source>
+        <translation>训练后的回答</translation>
+    </message>
+    <message>
+        <source>Answers before training</source>
+        <translation>训练前的回答</translation>
     </message>
     <message>
         <source>As of {date}. To add models of your own: {path}</source>
@@ -4293,8 +4313,16 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>换一个名字。你打开的文件保持不变。</translation>
     </message>
     <message>
+        <source>Choose another share with --percent, or a number of rows with --count.</source>
+        <translation>请用 --percent 另选比例，或用 --count 指定行数。</translation>
+    </message>
+    <message>
         <source>Choose one of its sheets.</source>
         <translation>请选择其中一个工作表。</translation>
+    </message>
+    <message>
+        <source>Comparing the loss before and after</source>
+        <translation>正在比较训练前后的损失</translation>
     </message>
     <message>
         <source>Copy or download the file again.</source>
@@ -4325,6 +4353,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>已导出，但回答会改变</translation>
     </message>
     <message>
+        <source>Fine-tune language models on your own computer. Without a command, the window opens.</source>
+        <translation>在自己的电脑上微调语言模型。不带命令时打开窗口。</translation>
+    </message>
+    <message>
         <source>Format</source>
         <translation>格式</translation>
     </message>
@@ -4333,8 +4365,16 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>GPU {number}</translation>
     </message>
     <message>
+        <source>General questions after training</source>
+        <translation>训练后的常识问题</translation>
+    </message>
+    <message>
         <source>General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers are right than before, and chance alone hardly gives as much (p below 0.05), training made the model forget.</source>
         <translation>常识问题是 Tunesmith 自带的简单问题，例如法国的首都是哪里。如果答对的比以前少，而且这很难仅凭偶然出现（p 小于 0.05），说明训练使模型遗忘了原有知识。</translation>
+    </message>
+    <message>
+        <source>General questions before training</source>
+        <translation>训练前的常识问题</translation>
     </message>
     <message>
         <source>HTML ({word})</source>
@@ -4443,6 +4483,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Is a directory</source>
         <translation>这是一个文件夹</translation>
+    </message>
+    <message>
+        <source>It has learned what answers look like, not what they say. It can&apos;t know facts that are in none of the training rows: check that yours contain them, add more rows, or train a larger model.</source>
+        <translation>模型学会了回答的样子，没有学会回答的内容。训练数据里没有的知识，它无从知道：请检查数据是否包含这些知识、增加数据，或训练更大的模型。</translation>
     </message>
     <message>
         <source>It is in the variable {name}.</source>
@@ -6777,6 +6821,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>--checkpoint 和 --against 指定了相同的权重。</translation>
     </message>
     <message>
+        <source>--encoding, --format, --columns and --sheet say how a file of rows is read.</source>
+        <translation>--encoding、--format、--columns 和 --sheet 说明如何读取数据文件。</translation>
+    </message>
+    <message>
         <source>--rows: {rows} is less than 1.</source>
         <translation>--rows：{rows} 小于 1。</translation>
     </message>
@@ -6941,6 +6989,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>请用相同的文档和设置继续，或换一个名称。</translation>
     </message>
     <message>
+        <source>Correct or delete the row, or save as JSON Lines.</source>
+        <translation>请更正或删除该行，或保存为 JSON Lines。</translation>
+    </message>
+    <message>
         <source>Create the folder, or choose another one.</source>
         <translation>请创建该文件夹，或选择其他文件夹。</translation>
     </message>
@@ -7085,10 +7137,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
 它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
     </message>
     <message>
-        <source>It has learned what answers look like, not what they say. What follows from no training row can&apos;t be learned from them: look at the rows, add more of them, or train a larger model.</source>
-        <translation>模型学会了回答的样子，没有学会回答的内容。训练数据里推不出来的东西无法从中学到：请查看数据、增加数据，或训练更大的模型。</translation>
-    </message>
-    <message>
         <source>It is stored in {keyring}.</source>
         <translation>已保存在 {keyring} 中。</translation>
     </message>
@@ -7185,6 +7233,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请用 --encoding 指定文件的编码。</translation>
     </message>
     <message>
+        <source>Name the file: --data FILE</source>
+        <translation>请指定文件：--data FILE</translation>
+    </message>
+    <message>
         <source>No answer is right yet: the held-out loss fell from {before} to {after}, but none of {asked} held-out questions was answered rightly.</source>
         <translation>还没有一个回答是对的：留出损失从 {before} 降到 {after}，但 {asked} 个留出的问题一个也没有答对。</translation>
     </message>
@@ -7203,10 +7255,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>No votes yet.</source>
         <translation>还没有投票。</translation>
-    </message>
-    <message>
-        <source>None can be held out, because all rows stay together.</source>
-        <translation>所有行都属于同一组，无法留出。</translation>
     </message>
     <message>
         <source>None: all operations ran in plain PyTorch. {reason}</source>
@@ -7509,6 +7557,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>只把训练好的模型舍入为这种类型而不转换，差距为 {nats}。</translation>
     </message>
     <message>
+        <source>Row {number} can&apos;t be read, so it fits into no table.</source>
+        <translation>第 {number} 行无法读取，因此不能写入表格。</translation>
+    </message>
+    <message>
         <source>Rows longer than the context length of {limit} tokens are skipped: {number:,} of {num_rows:,}.</source>
         <translation>超过 {limit} 个词元上下文长度的数据行会被跳过：{number:,} / {num_rows:,}。</translation>
     </message>
@@ -7803,6 +7855,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
+    </message>
+    <message>
+        <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
+        <translation>--weights 之和必须大于 0：权重为 0 的文件不提供任何行。</translation>
     </message>
     <message>
         <source>The system ended the training process because memory ran out.</source>
@@ -8157,10 +8213,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>换一个种子会选出不同的行（0）</translation>
     </message>
     <message>
-        <source>answering</source>
-        <translation>正在回答</translation>
-    </message>
-    <message>
         <source>ask the held-out questions of the run</source>
         <translation>用该运行留出的问题提问</translation>
     </message>
@@ -8315,6 +8367,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>find problems in data files</source>
         <translation>查找数据文件中的问题</translation>
+    </message>
+    <message>
+        <source>finished after 1 step</source>
+        <translation>已完成，共 1 步</translation>
     </message>
     <message>
         <source>fits</source>
@@ -9931,6 +9987,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} is not installed.</source>
         <translation>{name} 未安装。</translation>
+    </message>
+    <message>
+        <source>{name} is the base model of 1 run: {runs}.</source>
+        <translation>{name} 是 1 个运行的基础模型：{runs}。</translation>
     </message>
     <message>
         <source>{name} is the base model of {number} runs: {runs}.</source>
@@ -12693,6 +12753,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>作为纯文本训练</translation>
     </message>
     <message>
+        <source>Skip such rows, or repair them on the Data page.</source>
+        <translation>请跳过这些行，或在“数据”页修复它们。</translation>
+    </message>
+    <message>
+        <source>Show the problems</source>
+        <translation>显示问题</translation>
+    </message>
+    <message>
         <source>Reading the first rows…</source>
         <translation>正在读取前几行…</translation>
     </message>
@@ -12813,9 +12881,25 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>Example %1 of %2  ·  %3  ·  %4 tokens, %5 trained</source>
         <translation>样本 %1 / %2  ·  %3  ·  %4 个词元，学习 %5 个</translation>
     </message>
+    <message>
+        <source>Example %1 of the first %2  ·  %3  ·  %4 tokens, %5 trained</source>
+        <translation>前 %2 个样本中的第 %1 个  ·  %3  ·  %4 个词元，学习 %5 个</translation>
+    </message>
 </context>
 <context>
     <name>DataWords</name>
+    <message>
+        <source>1 row can&apos;t be used as it is</source>
+        <translation>有 1 行不能直接使用</translation>
+    </message>
+    <message>
+        <source>%1 rows can&apos;t be used as they are</source>
+        <translation>有 %1 行不能直接使用</translation>
+    </message>
+    <message>
+        <source>Some rows can&apos;t be used as they are</source>
+        <translation>有些行不能直接使用</translation>
+    </message>
     <message>
         <source>You chose these columns.</source>
         <translation>这些列由你指定。</translation>
@@ -13964,8 +14048,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>文件本身有些行无法直接使用。</translation>
     </message>
     <message>
-        <source>Some rows can&apos;t be used as they are</source>
-        <translation>有些行无法直接使用</translation>
+        <source>Every row can be used now</source>
+        <translation>现在每一行都可以使用</translation>
+    </message>
+    <message>
+        <source>Your file stays as it is.
+Save a copy to train with your changes.</source>
+        <translation>您的文件保持不变。
+请保存副本，用修改后的数据训练。</translation>
+    </message>
+    <message>
+        <source>“Fix and save as…” writes a copy that can be used. Or correct the row below.</source>
+        <translation>“修复并另存为…”会写出可以使用的副本。也可以在下方更正该行。</translation>
     </message>
     <message>
         <source>Show the problems</source>
@@ -13974,6 +14068,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Fix and save as…</source>
         <translation>修复并另存为…</translation>
+    </message>
+    <message>
+        <source>Check again to see what is wrong with them now.</source>
+        <translation>请重新检查，查看现在还有什么问题。</translation>
     </message>
     <message>
         <source>Check again</source>
@@ -15130,6 +15228,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The training environment belongs to another version of Tunesmith</source>
         <translation>训练环境属于另一个版本的 Tunesmith</translation>
+    </message>
+    <message>
+        <source>The plan appears once rows that can&apos;t be used are skipped or repaired.</source>
+        <translation>跳过或修复不能使用的行后，会显示计划。</translation>
     </message>
     <message>
         <source>Open in Models</source>
@@ -16699,21 +16801,15 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>副本不包含最近的修改。请再次保存以保留它们。</translation>
     </message>
     <message numerus="yes">
-        <source>%Ln repaired</source>
+        <source>%Ln row(s)</source>
         <translation>
-            <numerusform>已修复 %Ln 行</numerusform>
+            <numerusform>%Ln 行</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <source>%Ln row(s) kept</source>
+        <source>%Ln of them edited</source>
         <translation>
-            <numerusform>保留 %Ln 行</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <source>%Ln edited by hand</source>
-        <translation>
-            <numerusform>手动修改 %Ln 行</numerusform>
+            <numerusform>其中 %Ln 行已编辑</numerusform>
         </translation>
     </message>
     <message numerus="yes">
@@ -16726,6 +16822,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>%Ln left out</source>
         <translation>
             <numerusform>去掉 %Ln 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln of them repaired</source>
+        <translation>
+            <numerusform>其中 %Ln 行已修复</numerusform>
         </translation>
     </message>
     <message>

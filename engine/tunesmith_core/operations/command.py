@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser, kind: Kind, without: Collection[str] =
         without: fields that the command leaves out.
     """
     types = get_type_hints(kind.spec)
-    for field in dataclasses.fields(kind.spec):
+    for field in _told_fields(kind):
         if field.name in without:
             continue
         value_type = types[field.name]
@@ -44,6 +44,11 @@ def add_arguments(parser: ArgumentParser, kind: Kind, without: Collection[str] =
             parser.add_argument(option, type=read, default=field.default, choices=choices or None, help=told)
 
 
+def _told_fields(kind: Kind) -> list[dataclasses.Field[Any]]:  # Any: types of fields
+    """Return the fields that are one text, number or switch; a command says the others in its own way."""
+    return [each for each in dataclasses.fields(kind.spec) if each.default_factory is dataclasses.MISSING]
+
+
 def _absolute(text: str) -> str:
     # A default goes through here too, and "" stands for no path.
     return str(Path(text).expanduser().absolute()) if text else ""
@@ -56,7 +61,7 @@ def _run_folder(text: str) -> str:
 def command_of(kind: Kind, spec: Any) -> list[str]:  # Any: of kind.spec
     """Return the words of the command that does an operation; what has its default is left out."""
     types, words = get_type_hints(kind.spec), ["tunesmith", kind.name]
-    for field in dataclasses.fields(kind.spec):
+    for field in _told_fields(kind):
         value = getattr(spec, field.name)
         option = f"--{field.name.replace('_', '-')}"
         if field.default is dataclasses.MISSING:

@@ -92,11 +92,13 @@ def choose(groups: NDArray[np.int64], wanted: int, seed: int) -> NDArray[np.bool
             chosen[group] = True
             num_chosen += int(counts[group])
     if len(different) == 1:
-        raise TunesmithError("usage", "None can be held out, because all rows stay together.")
+        words = "None can be held out, because all rows stay together."
+        raise TunesmithError("usage", words, hint=Message("Add rows that differ from each other."))
     if not 0 < num_chosen < len(groups):
         raise TunesmithError(
             "usage",
             "{wanted} of {number} rows can't be held out. There are {groups} groups of rows that stay together.",
+            hint=Message("Choose another share with --percent, or a number of rows with --count."),
             wanted=wanted,
             number=len(groups),
             groups=len(different),

@@ -39,6 +39,7 @@ class Decoder(Protocol):
         *,
         with_adapter: bool = True,
         on_tokens: OnTokens = lambda _row, _tokens: None,
+        on_end: Callable[[int], None] = lambda _row: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> list[list[int]]:
         """Return the answer to each prompt, without the token that ended it.
@@ -49,6 +50,7 @@ class Decoder(Protocol):
             ends: tokens that end an answer.
             with_adapter: False gives the base model's answers.
             on_tokens: called as answers grow; never with a token of `ends`.
+            on_end: called when the answer to a row is whole.
             should_stop: asked every few tokens; True ends all answers where they are.
 
         Raises:

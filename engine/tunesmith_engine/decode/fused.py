@@ -93,13 +93,14 @@ class FusedDecoder:
         *,
         with_adapter: bool = True,
         on_tokens: OnTokens = lambda _row, _tokens: None,
+        on_end: Callable[[int], None] = lambda _row: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> list[list[int]]:
         """Do what `Decoder.generate` says."""
         longest = max(map(len, prompts), default=0) + sampling.max_tokens
         if self._switches.table_of(longest) != self._switches.table_of(1):
-            options = {"with_adapter": with_adapter, "on_tokens": on_tokens, "should_stop": should_stop}
-            return self._plain.generate(prompts, sampling, ends, **options)  # type: ignore[arg-type]
+            calls = {"on_tokens": on_tokens, "on_end": on_end, "should_stop": should_stop}
+            return self._plain.generate(prompts, sampling, ends, with_adapter=with_adapter, **calls)  # type: ignore[arg-type]
         answers: list[list[int]] = [[] for _ in prompts]
         # Rows of like lengths share a batch, so that none waits for a much longer one.
         order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
@@ -107,9 +108,10 @@ class FusedDecoder:
         with torch.no_grad():
             for start in range(0, len(order), MOST_ROWS):
                 rows = order[start : start + MOST_ROWS]
-                batch = _Batch(rows, ends, answers, on_tokens)
+                batch = _Batch(rows, ends, answers, on_tokens, on_end)
                 if not should_stop():
                     self._answer([prompts[row] for row in rows], sampling, batch, with_adapter, should_stop)
+                batch.finish()
         return answers
 
     def _answer(
@@ -202,9 +204,15 @@ class _Batch:
     """The rows that are answered together, and which of them are over."""
 
     def __init__(
-        self, rows: Sequence[int], ends: Collection[int], answers: list[list[int]], on_tokens: OnTokens
+        self,
+        rows: Sequence[int],
+        ends: Collection[int],
+        answers: list[list[int]],
+        on_tokens: OnTokens,
+        on_end: Callable[[int], None],
     ) -> None:
-        self._rows, self._ends, self._answers, self._on_tokens = rows, ends, answers, on_tokens
+        self._rows, self._ends, self._answers = rows, ends, answers
+        self._on_tokens, self._on_end = on_tokens, on_end
         self._open = set(range(len(rows)))
 
     @property
@@ -224,6 +232,14 @@ class _Batch:
             if added:
                 self._answers[self._rows[place]] += added
                 self._on_tokens(self._rows[place], added)
+            if end is not None:
+                self._on_end(self._rows[place])
+
+    def finish(self) -> None:
+        """End the answers that grew as long as they may."""
+        for place in sorted(self._open):
+            self._on_end(self._rows[place])
+        self._open.clear()
 
 
 def _portions(prompts: Sequence[Sequence[int]], most_tokens: int) -> Iterator[slice]:

@@ -45,6 +45,7 @@ class PlainDecoder:
         *,
         with_adapter: bool = True,
         on_tokens: OnTokens = lambda _row, _tokens: None,
+        on_end: Callable[[int], None] = lambda _row: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> list[list[int]]:
         """Do what `Decoder.generate` says."""
@@ -58,6 +59,7 @@ class PlainDecoder:
                 if not should_stop():
                     self._continue(prompt, sampling, ends, watch)
                 answers.append(watch.tokens)
+                on_end(row)
         return answers
 
     def _continue(self, prompt: Sequence[int], sampling: Sampling, ends: Collection[int], watch: _Watch) -> None:

@@ -31,19 +31,7 @@ def mix_data(host: Host, spec: MixDataSpec) -> dict[str, Any]:  # Any: JSON valu
     """
     sources, target = spec.run.data.sources, Path(spec.target)
     check_targets([target], sources, overwrite=spec.overwrite)
-    for values in (spec.weights, spec.caps):
-        is_nothing = values is spec.weights and not sum(values)
-        is_number = all(isfinite(each) and each >= 0 for each in values)
-        if values and (len(values) != len(sources) or is_nothing or not is_number):
-            name = "--weights" if values is spec.weights else "--caps"
-            raise TunesmithError(
-                "usage",
-                "{name} needs a number of at least 0 for each file. Files: {count}. Numbers: {given}.",
-                hint=Message("For example: {name} {numbers}", name=name, numbers=" ".join("1" * len(sources))),
-                name=name,
-                count=len(sources),
-                given=len(values),
-            )
+    _check_numbers(spec)
     counts: Counter[str] = Counter()
 
     def rows_of(source: SourceSpec) -> Iterator[Row]:
@@ -82,3 +70,24 @@ def mix_data(host: Host, spec: MixDataSpec) -> dict[str, Any]:  # Any: JSON valu
         "are_chats": makes_chats,
         "lost_columns": lost,
     }
+
+
+def _check_numbers(spec: MixDataSpec) -> None:
+    """Refuse weights and caps that no mixture can have, before anything is read. Raises UserError `usage`."""
+    sources = spec.run.data.sources
+    for name, values in (("--weights", spec.weights), ("--caps", spec.caps)):
+        if values and (len(values) != len(sources) or not all(isfinite(each) and each >= 0 for each in values)):
+            raise TunesmithError(
+                "usage",
+                "{name} needs a number of at least 0 for each file. Files: {count}. Numbers: {given}.",
+                hint=Message("For example: {name} {numbers}", name=name, numbers=" ".join("1" * len(sources))),
+                name=name,
+                count=len(sources),
+                given=" ".join(f"{each:g}" for each in values),
+            )
+    if spec.weights and not sum(spec.weights):
+        raise TunesmithError(
+            "usage",
+            "The sum of --weights must be above 0: a file with the weight 0 gives no rows.",
+            hint=Message("For example: {name} {numbers}", name="--weights", numbers=" ".join("1" * len(sources))),
+        )

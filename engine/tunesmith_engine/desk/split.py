@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import SplitDataSpec
 from tunesmith_engine.data.groups import alike_rows, choose, joined_groups, stable_hash
@@ -27,6 +28,7 @@ def split_data(host: Host, spec: SplitDataSpec) -> dict[str, Any]:  # Any: JSON 
     """
     sources, targets = spec.run.data.sources, (Path(spec.train), Path(spec.evaluation))
     check_targets(targets, sources, overwrite=spec.overwrite)
+    _check_share(spec)
     with host.portions:
         meter = Meter(host, 2 * total_bytes(sources))
         outline, contents, groups = Outline(*targets), array("q"), array("q")
@@ -54,3 +56,21 @@ def split_data(host: Host, spec: SplitDataSpec) -> dict[str, Any]:  # Any: JSON 
         "num_skipped_rows": meter.num_skipped,
         "num_unanswered_kept": counts[UNANSWERED],
     }
+
+
+def _check_share(spec: SplitDataSpec) -> None:
+    """Refuse a share or a number that no file has, before anything is read. Raises UserError `usage`."""
+    if spec.count < 0:
+        raise TunesmithError(
+            "usage",
+            "--count must be at least 1, not {count}.",
+            hint=Message("For example: {name} {numbers}", name="--count", numbers="100"),
+            count=spec.count,
+        )
+    if not spec.count and not 0 < spec.percent < 100:
+        raise TunesmithError(
+            "usage",
+            "--percent must be above 0 and below 100, not {percent:g}.",
+            hint=Message("For example: {name} {numbers}", name="--percent", numbers="10"),
+            percent=spec.percent,
+        )

@@ -16,9 +16,9 @@ from tunesmith_core.datafmt import Row
 from tunesmith_core.datafmt.formats import Unreadable
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, phrase
+from tunesmith_core.operations.kinds.data import WRITTEN
 from tunesmith_core.spec_sections import SourceSpec
 
-KINDS = (".jsonl", ".csv", ".parquet")
 GROUP_ROWS = 10_000
 """Rows of a Parquet file that are written together."""
 
@@ -170,7 +170,7 @@ def check_targets(targets: Sequence[Path], sources: Sequence[SourceSpec], *, ove
 def kind_of(target: Path) -> str:
     """Return what a file to be written is, by its name. Raises UserError `usage`."""
     kind = target.suffix.lower()
-    if kind not in KINDS:
+    if kind not in WRITTEN:
         raise TunesmithError(
             "usage",
             "The name of {path} must end in .jsonl, .csv or .parquet.",

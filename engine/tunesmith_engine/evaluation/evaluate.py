@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from tunesmith_core import evaluations
 from tunesmith_core.checkpoint_manifest import read_manifest
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.evaluations import save
 from tunesmith_core.messages import MessageError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
@@ -58,7 +58,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     if spec.harness and was_offline is None:
         # Its data sets may come from the hub, even where the model does not.
         os.environ.pop(OFFLINE, None)
-    asked_spec = _asked_spec(trained.spec, spec.data)
+    asked_spec = _asked_spec(trained.spec, spec.data, spec.read_as)
     host.phase("data")
     with Preparation(asked_spec) as preparation:
         preparation.begin(folder)
@@ -99,7 +99,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
         ],
         "general": bench.general(data.prompts),
     }
-    return found | {"path": str(save(run, found))}
+    return found | {"path": str(evaluations.save(run, found))}
 
 
 def _fingerprint(run: Run) -> Mapping[str, Any]:  # Any: JSON values
@@ -110,12 +110,17 @@ def _fingerprint(run: Run) -> Mapping[str, Any]:  # Any: JSON values
     return {}
 
 
-def _asked_spec(spec: RunSpec, path: str) -> RunSpec:
+def _asked_spec(spec: RunSpec, path: str, read_as: Mapping[str, Any]) -> RunSpec:  # Any: values of a source
     """Return the spec of a run with the general questions, and with other held-out rows where a file is named."""
     prompts = [question for question, _ in general.QUESTIONS]
-    return replace(
-        spec, evaluation=replace(spec.evaluation, sample_prompts=prompts, path=path or spec.evaluation.path)
-    )
+    evaluation = replace(spec.evaluation, sample_prompts=prompts, path=path or spec.evaluation.path)
+    if not read_as:
+        return replace(spec, evaluation=evaluation)
+    # Held-out rows are read as the first file of a run; one that is read in another way is that file too.
+    first = replace(spec.data.sources[0], path=path, sheet="", weight=0.0, most_rows=None, reviewed_only=False)
+    if "columns" in read_as or "format" in read_as:
+        first = replace(first, format="auto", columns={})
+    return replace(spec, data=replace(spec.data, sources=[replace(first, **read_as)]), evaluation=evaluation)
 
 
 def _questions(data: PreparedData, most: int) -> list[Asked]:
@@ -174,7 +179,7 @@ class _Bench:
         losses: dict[bool, list[float]] = {False: [], True: []}
         with untouched_training(self.model, self.compute.device):
             for place, row in enumerate(rows):
-                self.host.phase("evaluating", place, len(rows), "rows")
+                self.host.phase(evaluations.COMPARING, place, len(rows), "rows")
                 for with_adapter, found in losses.items():
                     found.append(float(path.summed_loss([row], with_adapter)))
         weights = np.array([row.num_trained_tokens for row in rows], dtype=np.float64)
@@ -194,7 +199,9 @@ class _Bench:
         """Answer questions without the adapter and with it."""
         prompts = [list(each.prompt) for each in questions]
         most = max((each.max_tokens for each in questions), default=0)
-        before, after = (self._generate(prompts, most, with_adapter) for with_adapter in (False, True))
+        before, after = (
+            self._generate(prompts, most, with_adapter, evaluations.ANSWERING) for with_adapter in (False, True)
+        )
         return before, after
 
     def prompts(self, questions: Sequence[Asked]) -> list[str]:
@@ -209,23 +216,26 @@ class _Bench:
         rows = [prompts[question] for question, _ in asked]
         scores = []
         for with_adapter in (False, True):
-            answers = self._generate(rows, general.MAX_TOKENS, with_adapter)
+            answers = self._generate(rows, general.MAX_TOKENS, with_adapter, evaluations.ASKING)
             scores.append(
                 [general.is_right(pattern, text) for (_, pattern), text in zip(asked, answers, strict=True)]
             )
         return {"rows": len(asked), **difference(*scores)}
 
-    def _generate(self, prompts: list[list[int]], most: int, with_adapter: bool) -> list[str]:
+    def _generate(self, prompts: list[list[int]], most: int, with_adapter: bool, phases: Sequence[str]) -> list[str]:
         if not prompts:
             return []
+        phase, num_done = phases[with_adapter], 0
+        self.host.phase(phase, num_done, len(prompts), "rows")
         decoder = open_decoder(self.model, self.compute)
-        num_done: set[int] = set()
 
-        def count(row: int, _tokens: list[int]) -> None:
-            if row not in num_done:
-                num_done.add(row)
-                self.host.phase("answering", len(num_done), len(prompts), "rows")
+        def count(_row: int) -> None:
+            nonlocal num_done
+            num_done += 1
+            # Whole is told by what comes next: a full bar would stand while the libraries clean up.
+            if num_done < len(prompts):
+                self.host.phase(phase, num_done, len(prompts), "rows")
 
         ends = end_tokens(self.model.get_base_model(), self.tokenizer)
-        found = decoder.generate(prompts, Sampling(most), ends, with_adapter=with_adapter, on_tokens=count)
+        found = decoder.generate(prompts, Sampling(most), ends, with_adapter=with_adapter, on_end=count)
         return [_text(self.tokenizer, tokens) for tokens in found]

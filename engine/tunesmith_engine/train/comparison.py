@@ -101,6 +101,9 @@ def interval(sums: Floats, weights: Floats) -> dict[str, float] | None:
     num = len(sums)
     if num < FEWEST_ROWS or not np.isfinite(sums).all():
         return None
+    # The same rows have the same bounds, in whatever order they were measured.
+    order = np.lexsort((weights, sums))
+    sums, weights = sums[order], weights[order]
     drawn = np.random.default_rng(0).integers(num, size=(NUM_RESAMPLES, num))
     means = sums[drawn].sum(axis=1) / weights[drawn].sum(axis=1)
     low, high = np.percentile(means, [2.5, 97.5])

@@ -11,33 +11,38 @@ from PySide6.QtCore import QStandardPaths
 from PySide6.QtWidgets import QWidget
 
 from tunesmith_assets import samples
-from tunesmith_gui.tr import fill, translate
+from tunesmith_core.operations.kinds.data import WRITTEN
+from tunesmith_gui.tr import fill, listed, translate
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.save_file import ask_where_to_save
 
-_ENDING, _CSV = ".jsonl", ".csv"
+JSON_LINES, CSV = WRITTEN[:2]
 
 
 def ask_for_copy(
-    parent: QWidget, title: str, original: Path, addition: str, *, as_csv: bool = False
+    parent: QWidget, title: str, original: Path, addition: str, endings: tuple[str, ...] = (JSON_LINES,)
 ) -> Path | None:
-    """Return where to write a copy as JSON Lines, None where the person changed their mind.
+    """Return where to write a copy, None where the person changed their mind; the name says what it becomes.
 
     Args:
         parent: the window asks over it.
         title: of the question.
         original: the file whose rows are copied.
         addition: what the proposed name adds to that of the file, such as "-edited".
-        as_csv: whether it can be CSV too, by its name; then that is proposed.
+        endings: of what it can be, the one that is proposed first.
     """
-    kind, ending = translate("CopyName", "JSON Lines (*.jsonl)"), _CSV if as_csv else _ENDING
-    table = translate("CopyName", "CSV, UTF-8 (*.csv)")
-    kind = f"{table};;{kind}" if as_csv else kind
-    path = ask_where_to_save(parent, title, f"{original.stem}{addition}{ending}", kind, folder=_folder(original))
-    if path is None or path.suffix.lower() in (_ENDING, ending):
+    kinds = {
+        JSON_LINES: translate("CopyName", "JSON Lines (*.jsonl)"),
+        CSV: translate("CopyName", "CSV, UTF-8 (*.csv)"),
+        ".parquet": translate("CopyName", "Parquet (*.parquet)"),
+    }
+    offered = ";;".join(kinds[each] for each in endings)
+    path = ask_where_to_save(parent, title, f"{original.stem}{addition}{endings[0]}", offered, folder=_folder(original))
+    if path is None or path.suffix.lower() in endings:
         return path
-    renamed = path.with_suffix(_ENDING)
-    words = fill(translate("CopyName", "The copy contains JSON Lines, so it is saved as %1."), renamed.name)
+    renamed = path.with_suffix(JSON_LINES)
+    words = translate("CopyName", "This copy can't be saved as %1. It can end in %2.")
+    words = fill(words, path.suffix, listed(endings))
     # The first question was about another name.
     note = translate("CopyName", "A file with this name exists and will be replaced.") if renamed.exists() else ""
     question = translate("CopyName", "Save as JSON Lines?")
@@ -58,7 +63,7 @@ def usual_copy(original: Path, addition: str, continues: Callable[[Path], bool])
     """
     documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
     folder = _folder(original) or (Path(documents) if Path(documents).is_dir() else Path.home())
-    names = (f"{original.stem}{addition}{'' if step == 1 else f'-{step}'}{_ENDING}" for step in count(1))
+    names = (f"{original.stem}{addition}{'' if step == 1 else f'-{step}'}{JSON_LINES}" for step in count(1))
     return next(path for path in map(folder.joinpath, names) if not path.exists() or continues(path))
 
 

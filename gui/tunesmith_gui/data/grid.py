@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView, QSplitter, QStackedWidget, QTab
 
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kinds.data import WRITTEN
 from tunesmith_gui.data.copy_name import ask_for_copy
 from tunesmith_gui.data.find_bar import FindBar
 from tunesmith_gui.data.finder import Finder
@@ -320,7 +321,7 @@ class Grid(QWidget):
         """Asks for the name of a copy; None where the person changed their mind, or typed what can't be applied."""
         if not self.pane.keep_typed():
             return None
-        return ask_for_copy(self, self.tr("Save as"), self._file, "-edited")
+        return ask_for_copy(self, self.tr("Save as"), self._file, "-edited", WRITTEN)
 
     def _save_as(self) -> None:
         path = self.ask_where()

@@ -22,7 +22,7 @@ from tunesmith_core.language_names import language_name
 from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.protocol import Event
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.data.copy_name import ask_for_copy
+from tunesmith_gui.data.copy_name import CSV, JSON_LINES, ask_for_copy
 from tunesmith_gui.data.kept_check import kept_check
 from tunesmith_gui.data.rows import Rows
 from tunesmith_gui.icons import icon
@@ -230,6 +230,10 @@ class ProblemsPane(QWidget):
     def _begin(self) -> None:
         """Begins a check, or takes that of the same data, which may have ended."""
         self._forget()
+        if self.isAncestorOf(self.focusWidget()):
+            self.cancel.show()
+            self._stack.setCurrentIndex(0)
+            self.cancel.setFocus()  # what had the keyboard is hidden until the check has ended
         self._put(None)
         self._foot.hide()
         self.summary.hide()
@@ -320,12 +324,18 @@ class ProblemsPane(QWidget):
         self._fill_tree(problems)
         self.show_outdated()
         self.found.emit(problems)
+        had_focus = self.isAncestorOf(self.focusWidget())
+        again = self.again
         if problems:
-            self._stack.setCurrentWidget(self.tree)
             self._foot.show()
+            self._stack.setCurrentWidget(self.tree)
         else:
-            again = (self.tr("Check again"), self.check_again)
-            self._put(EmptyState("check-circle", self.tr("No problems found"), primary=again))
+            check = (self.tr("Check again"), self.check_again)
+            empty = EmptyState("check-circle", self.tr("No problems found"), primary=check)
+            self._put(empty)
+            again = empty.primary or again
+        if had_focus:
+            again.setFocus()
         fixes, self._fixes = self._fixes and bool(problems), False
         if fixes:
             QTimer.singleShot(0, self, self._ask_where)
@@ -421,8 +431,8 @@ class ProblemsPane(QWidget):
         assert self._spec is not None
         original = Path(self._spec.data.sources[0].path)
         # Who opened a table wants a table back; other kinds become JSON Lines.
-        as_csv = self.kind == "csv"
-        path = ask_for_copy(self, self.tr("Fix and save as"), original, "-repaired", as_csv=as_csv)
+        endings = (CSV, JSON_LINES) if self.kind == "csv" else (JSON_LINES,)
+        path = ask_for_copy(self, self.tr("Fix and save as"), original, "-repaired", endings)
         if path is not None:
             self.save_asked.emit(path, self.chosen_actions())
 

@@ -11,11 +11,13 @@ from PySide6.QtCore import QObject, Signal
 from tunesmith_core.errors import wrap
 from tunesmith_core.operations.kind import AbsolutePath, Kind
 from tunesmith_core.operations.kinds.data import SAVE_DATA, SaveDataSpec
-from tunesmith_core.operations.kinds.rows import SAVE_ROWS
+from tunesmith_core.operations.kinds.rows import SAVE_ROWS, SAVE_TABLE
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui.data.copy_name import JSON_LINES
 from tunesmith_gui.data.open_file import OpenFile
 from tunesmith_gui.data.rows import Changed, Rows
 from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.tr import listed
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.which_rows import ask_which_rows
 
@@ -89,19 +91,19 @@ class Saving(QObject):
             done(path)
             num_rows = answer["num_rows"]
             parts = (
-                self.tr("%Ln row(s) kept", "", num_rows - num_edited),
-                self.tr("%Ln edited by hand", "", num_edited),
-                self.tr("%Ln deleted by hand", "", num_deleted),
+                self.tr("%Ln row(s)", "", num_rows),
+                self.tr("%Ln of them edited", "", num_edited) if num_edited else "",
+                self.tr("%Ln deleted by hand", "", num_deleted) if num_deleted else "",
                 self.tr("%Ln left out", "", num_read - num_rows - num_deleted) if len(left_out) else "",
             )
-            self._file.tell_copy(path, "  ·  ".join(filter(None, parts)))
+            self._file.tell_copy(path, listed(parts))
 
         try:
             spec = rows.save_spec(path, left_out)
         except OSError as error:
             self.failed.emit(wrap(error))
             return
-        self._start(SAVE_ROWS, spec, go_on)
+        self._start(SAVE_ROWS if path.suffix.lower() == JSON_LINES else SAVE_TABLE, spec, go_on)
 
     def save_repaired(self, path: Path, spec: RunSpec, folder: str, actions: dict[str, str]) -> None:
         """Saves the rows that a spec names with what was chosen about each problem; the copy is offered then."""
@@ -128,16 +130,14 @@ class Saving(QObject):
 
         num_repaired, num_edited = answer["num_repaired_rows"], answer["num_edited_rows"]
         num_left_out, num_deleted = answer["num_left_out_rows"], answer["num_deleted_rows"]
-        num_kept = answer["num_read_rows"] - num_repaired - num_edited - num_left_out
-        parts = [
-            self.tr("%Ln row(s) kept", "", num_kept),
-            self.tr("%Ln repaired", "", num_repaired),
-            self.tr("%Ln left out", "", num_left_out - num_deleted),
-        ]
-        if rows.has_changes:
-            parts[1:1] = [self.tr("%Ln edited by hand", "", num_edited)]
-            parts.append(self.tr("%Ln deleted by hand", "", num_deleted))
-        self._file.tell_copy(path, "  ·  ".join(parts), open_it)
+        parts = (
+            self.tr("%Ln row(s)", "", answer["num_read_rows"] - num_left_out),
+            self.tr("%Ln of them edited", "", num_edited) if num_edited else "",
+            self.tr("%Ln of them repaired", "", num_repaired) if num_repaired else "",
+            self.tr("%Ln left out", "", num_left_out - num_deleted) if num_left_out > num_deleted else "",
+            self.tr("%Ln deleted by hand", "", num_deleted) if num_deleted else "",
+        )
+        self._file.tell_copy(path, listed(parts), open_it)
 
     def _start(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.column_question import ColumnQuestion, asks_for_columns
-from tunesmith_gui.widgets.data_words import facts_words, notes_words, reason_words
-from tunesmith_gui.widgets.error_banner import error_banner, error_words
+from tunesmith_gui.widgets.data_words import facts_words, notes_words, reason_words, unusable_words
+from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.page_header import PageHeader
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -139,7 +140,10 @@ class FileSummary(QWidget):
             return question
         folder = Path(data.path).parent
         if data.error is not None and data.skipping_helps:
-            return self._rows_banner(error_words(data.error, folder) if self._edited is None else self._edited)
+            words = core_text(data.error.message).replace(f"{folder}{os.sep}", "")
+            if self._edited is None:
+                return self._rows_banner(unusable_words(data), words)
+            return self._rows_banner(unusable_words(replace(data, num_unusable=0)), self._edited)
         if data.error is not None:
             maps = data.error.code == "dataset-column-missing" and data.sniffed is not None
             fix = (core_text(ACTIONS["choose-data"].label), self.other_asked.emit)
@@ -153,18 +157,24 @@ class FileSummary(QWidget):
             return Banner("warn", self.tr("Trained as plain text"), words, actions=(fix,), parent=self)
         return None
 
-    def _rows_banner(self, text: str) -> QWidget | None:
+    def _rows_banner(self, title: str, text: str) -> QWidget | None:
+        """Always a title and two lines, so that the rows below stay where they are."""
         show = (self.tr("Show the problems"), self.problems_asked.emit)
         fix = (self.tr("Fix and save as…"), self.fix_asked.emit)
         if self._is_unchecked:
-            words = self.tr("Your changes to the rows are not checked yet")
-            text = self.tr("Some rows of the file itself can't be used as they are.")
+            title = self.tr("Your changes to the rows are not checked yet")
+            lines = (
+                self.tr("Some rows of the file itself can't be used as they are."),
+                self.tr("Check again to see what is wrong with them now."),
+            )
             again = (self.tr("Check again"), self.check_asked.emit)
-            return Banner("warn", words, text, actions=(again, show, fix), parent=self)
+            return Banner("warn", title, "\n".join(lines), actions=(again, show, fix), parent=self)
         if not text:
-            return None
-        words = self.tr("Some rows can't be used as they are")
-        return Banner("warn", words, text, actions=(show, fix), parent=self)
+            title = self.tr("Every row can be used now")
+            words = self.tr("Your file stays as it is.\nSave a copy to train with your changes.")
+            return Banner("ok", title, words, actions=(fix,), parent=self)
+        advice = self.tr("“Fix and save as…” writes a copy that can be used. Or correct the row below.")
+        return Banner("warn", title, f"{text}\n{advice}", actions=(show, fix), parent=self)
 
     def show_edited(self, text: str | None, *, is_unchecked: bool = False) -> None:
         """Shows what is wrong with rows that a person has changed.
@@ -180,9 +190,12 @@ class FileSummary(QWidget):
                 self._put(self._message(data, source, has_chat_template))
 
     def _put(self, message: QWidget | None) -> None:
-        if self.message is not None:
-            self.message.hide()
-            self.message.deleteLater()
-        self.message = message
+        before, self.message = self.message, message
         if message is not None:
             self._column.addWidget(message)
+        if before is not None:
+            if before.isAncestorOf(self.focusWidget()):
+                # Where the person was, not at the first button of the window.
+                (message.buttons[0] if isinstance(message, Banner) else self.back).setFocus()
+            before.hide()
+            before.deleteLater()

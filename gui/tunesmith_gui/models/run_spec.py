@@ -26,7 +26,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class ChosenData:
-    """A data file for the Train page, and the model that it was looked at with.
+    """A data file for the Train page, or from there for the Data page, and the model that it was looked at with.
 
     Attributes:
         model: "" for none; the Train page takes it where it has none itself.

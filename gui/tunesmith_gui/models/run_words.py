@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tunesmith_core.run_queue import Place
 from tunesmith_core.runs import PAUSED_PHASE, QUEUED_PHASE, RunState, RunStatus
-from tunesmith_gui.tr import fill, translate
+from tunesmith_gui.tr import core_text, fill, translate
 
 
 class StateLook(NamedTuple):
@@ -58,7 +58,7 @@ def state_word(state: RunState, obstacle: str = "") -> str:
 
 
 def phase_word(phase: str) -> str:
-    """A phase in the language in force; an unknown one as it is."""
+    """A phase in the language in force; one that is told in words of the core, in those."""
     words = {
         QUEUED_PHASE: translate("RunState", "Waiting"),
         "starting": translate("Phase", "Starting the engine"),
@@ -70,7 +70,7 @@ def phase_word(phase: str) -> str:
         "saving": translate("Phase", "Saving"),
         PAUSED_PHASE: translate("RunState", "Paused"),
     }
-    return words.get(phase, phase)
+    return words.get(phase) or core_text(phase)
 
 
 def doing_words(status: RunStatus, place: Place | None = None) -> str:

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.datafmt.formats import RAW
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
@@ -18,8 +19,8 @@ from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.column_question import ColumnQuestion, asks_for_columns
-from tunesmith_gui.widgets.data_words import data_kinds, facts_words, notes_words
-from tunesmith_gui.widgets.error_banner import Action, error_banner
+from tunesmith_gui.widgets.data_words import data_kinds, facts_words, notes_words, unusable_words
+from tunesmith_gui.widgets.error_banner import Action, error_banner, error_details
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -33,6 +34,7 @@ class DataPicker(Card):
         path_chosen: a data file.
         path_added: one more.
         sample_asked, mapping_asked, preview_asked, skip_asked, chat_asked: the person pressed that button.
+        problems_asked: what is wrong with the rows is to be seen.
         columns_chosen: (format, dict of role -> column).
     """
 
@@ -43,6 +45,7 @@ class DataPicker(Card):
     preview_asked = Signal()
     skip_asked = Signal()
     chat_asked = Signal()
+    problems_asked = Signal()
     columns_chosen = Signal(str, object)
 
     def __init__(self, *, parent: QWidget | None = None) -> None:
@@ -123,8 +126,7 @@ class DataPicker(Card):
             question.chosen.connect(self.columns_chosen)
             question.others_asked.connect(self.mapping_asked)
         elif data is not None and data.error is not None:
-            fix = self._fix(data)
-            self._problem = error_banner(data.error, actions=(fix,), dismissable=False, parent=self)
+            self._problem = self._error(data, data.error)
         elif data is not None and spec.format == RAW and has_chat_template:
             words = self.tr("This model has a chat template. Trained without it, it may answer wrongly in a chat.")
             fix = (core_text(ACTIONS["train-as-chat"].label), self.chat_asked.emit)
@@ -136,11 +138,25 @@ class DataPicker(Card):
             for before, after in pairwise(stops):
                 QWidget.setTabOrder(before, after)
 
-    def _fix(self, data: DataFacts) -> Action:
+    def _error(self, data: DataFacts, error: TunesmithError) -> Banner:
+        """What is wrong with the file, or with some rows of one that can be read."""
+        if not data.skipping_helps:
+            return error_banner(error, actions=(self._fix(error),), dismissable=False, parent=self)
+        advice = self.tr("Skip such rows, or repair them on the Data page.")
+        skip = (core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit)
+        show = (self.tr("Show the problems"), self.problems_asked.emit)
+        return Banner(
+            "error",
+            unusable_words(data),
+            f"{core_text(error.message)}\n{advice}",
+            details=error_details(error),
+            actions=(skip, show),
+            parent=self,
+        )
+
+    def _fix(self, error: TunesmithError) -> Action:
         """The one step that helps against what is wrong with the file."""
-        if data.skipping_helps:
-            return core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit
-        if data.error is not None and data.error.code == "dataset-column-missing" and self.map.isEnabled():
+        if error.code == "dataset-column-missing" and self.map.isEnabled():
             self._looking.show_only([self.preview])
             return core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit
         return core_text(ACTIONS["choose-data"].label), self._browse

@@ -166,6 +166,8 @@ class DataPreviewDialog(QDialog):
         # "folder/file, line 3" says too much beside a few files.
         several = self._has_several_files
         place = Path(core_text(row["place"])).name if several else number_words(self._kind, row["line"])
+        if self._answer["num_rows"] > len(rows):
+            words = self.tr("Example %1 of the first %2  ·  %3  ·  %4 tokens, %5 trained")
         self.place.setText(fill(words, self._row + 1, len(rows), place, *counts))
         self.previous.setEnabled(self._row > 0)
         self.next.setEnabled(self._row < len(rows) - 1)

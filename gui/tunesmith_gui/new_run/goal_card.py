@@ -77,6 +77,8 @@ class GoalCard(Card):
         self.held_out.setText(core_text(note) if note else "")
         self.held_out.setVisible(note is not None)
         self._advised = held_out.advised_percent(self._form.spec, num_rows)
+        if self._advised is None and self.hold_out.hasFocus():
+            self.evaluation.setFocus()  # else Qt hands the keyboard to the side bar
         self.hold_out.setVisible(self._advised is not None)
         if self._advised is not None:
             self.hold_out.setText(core_text(held_out.action(self._advised)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -234,6 +235,7 @@ class NewRunPage(Page):
         self.data_picker.path_added.connect(actions.add_data)
         self.data_picker.sample_asked.connect(actions.use_sample)
         self.data_picker.skip_asked.connect(lambda: form.set_value("data.skip_bad_rows", True))
+        self.data_picker.problems_asked.connect(self._show_problems)
         self.data_picker.chat_asked.connect(actions.train_as_chat)
         self.data_picker.mapping_asked.connect(self._open_mapping)
         self.data_picker.columns_chosen.connect(self.actions_.map_columns)
@@ -447,6 +449,9 @@ class NewRunPage(Page):
             self.plan_card.show_plan(facts, has_data=bool(self.form.value(DATA).strip()))
         elif self.form.problems():
             self.plan_card.show_nothing(self.tr("The plan appears once every setting is valid."))
+        elif self.facts.data is not None and self.facts.data.skipping_helps:
+            words = self.tr("The plan appears once rows that can't be used are skipped or repaired.")
+            self.plan_card.show_nothing(words)
         elif self.form.surroundings.data_broken:
             self.plan_card.show_nothing(self.tr("The plan appears once the data can be read."))
         elif self.facts.model is not None and self.facts.model.is_hub_id:
@@ -504,6 +509,10 @@ class NewRunPage(Page):
         dialog.mapped.connect(self.actions_.map_columns)
         dialog.finished.connect(dialog.deleteLater)
         dialog.open()
+
+    def _show_problems(self) -> None:
+        source = copy.deepcopy(self.form.spec.data.sources[0])
+        self.navigate.emit("data", ChosenData(source, self.form.value("model.path")))
 
     def _open_preview(self) -> None:
         sniffed = self.facts.data.sniffed if self.facts.data else None

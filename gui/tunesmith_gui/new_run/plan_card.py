@@ -269,6 +269,8 @@ class PlanCard(Card):
 
     def _show_hold_out(self, percent: float | None) -> None:
         self._hold_out_percent = percent
+        if percent is None and self.hold_out.hasFocus():
+            self.check.setFocus()  # else Qt hands the keyboard to the side bar
         self.hold_out.setVisible(percent is not None)
         if percent is not None:
             self.hold_out.setText(core_text(held_out.action(percent)))

@@ -54,6 +54,7 @@ class DataFacts:
         error: the first problem in it.
         skipping_helps: whether the rest can be trained on when bad rows are left out.
         num_good_rows, num_bad_rows: of its first rows, where bad rows are left out.
+        num_unusable: rows that can't be used as they are, where the rest can and all were looked at; else 0.
         encoding: in which it was read.
         sheets: names of a workbook's sheets.
         sheet: the one that was read; "" for the first.
@@ -79,6 +80,7 @@ class DataFacts:
     beginning: str = ""
     state: str = ""
     notes: tuple[str, ...] = ()
+    num_unusable: int = 0
 
 
 def look_at_data(data: DataSpec) -> DataFacts:
@@ -149,10 +151,12 @@ def _read_head(data: DataSpec) -> DataFacts:
     except UserError as error:
         # Of a file that the engine reads nothing but its beginning is known.
         by_engine = sniffed is not None and sniffed.kind in datafmt.READ_BY_ENGINE
-        helps = sniffed is not None and not by_engine and _skipping_helps(source)
+        num_skipped = None if sniffed is None or by_engine else _num_skipped(source)
         beginning = "" if sniffed else _beginning(path, source.encoding)
+        helps = num_skipped is not None
         facts = DataFacts(given, sniffed, head, error, helps, 0, 0, source.encoding, sheets, source.sheet)
-        return replace(facts, beginning=beginning, notes=notes)
+        is_whole = sniffed is not None and (sniffed.num_rows_estimate or NUM_SNIFFED_ROWS) < NUM_SNIFFED_ROWS
+        return replace(facts, beginning=beginning, notes=notes, num_unusable=(num_skipped or 0) if is_whole else 0)
     except OSError as error:
         return DataFacts(given, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
     facts = DataFacts(given, sniffed, head, None, False, num_good, num_bad, source.encoding, sheets, source.sheet)
@@ -169,8 +173,8 @@ def _beginning(path: Path, encoding: str) -> str:
     return ""
 
 
-def _skipping_helps(source: SourceSpec) -> bool:
+def _num_skipped(source: SourceSpec) -> int | None:
+    """How many of the first rows would be left out for the rest to be used; None where that doesn't help."""
     with contextlib.suppress(UserError):
-        datafmt.check_head(source, skip_bad_rows=True)
-        return True
-    return False
+        return datafmt.check_head(source, skip_bad_rows=True)[1]
+    return None

@@ -59,6 +59,15 @@ def notes_words(data: DataFacts) -> str:
     return "\n".join(core_text(each).replace(folder, "") for each in data.notes)
 
 
+def unusable_words(data: DataFacts) -> str:
+    """That rows can't be used as they are, and how many where that is known."""
+    if data.num_unusable == 1:
+        return translate("DataWords", "1 row can't be used as it is")
+    if data.num_unusable:
+        return fill(translate("DataWords", "%1 rows can't be used as they are"), number(data.num_unusable))
+    return translate("DataWords", "Some rows can't be used as they are")
+
+
 def _unused(data: DataFacts, spec: SourceSpec) -> list[str]:
     """Columns that are not trained; none where it is not known which are."""
     if data.error is not None and data.error.code == "dataset-column-missing":

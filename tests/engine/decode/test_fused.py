@@ -49,10 +49,16 @@ def test_more_rows_than_are_answered_at_once_keep_their_order(
     monkeypatch.setattr("tunesmith_engine.decode.fused.MOST_ROWS", 3)
     monkeypatch.setattr("tunesmith_engine.decode.fused.PREFILL_TOKENS", 9)
     reported: dict[int, list[int]] = {}
+    ended: list[int] = []
     found = fused.generate(
-        prompts, Sampling(10), (), on_tokens=lambda row, tokens: reported.setdefault(row, []).extend(tokens)
+        prompts,
+        Sampling(10),
+        (),
+        on_tokens=lambda row, tokens: reported.setdefault(row, []).extend(tokens),
+        on_end=ended.append,
     )
     assert found == expected
+    assert sorted(ended) == list(range(7)), "each is told once when it is whole"
     assert reported == dict(enumerate(expected))
 
 

@@ -78,6 +78,23 @@ def test_a_split_with_nothing_to_hold_out_is_refused_and_leaves_no_file(tmp_path
     assert {each.name for each in tmp_path.iterdir()} == {"rows.jsonl", "operation"}
 
 
+@pytest.mark.parametrize(
+    ("chosen", "words", "option"),
+    [
+        ({"percent": 150.0}, "--percent must be above 0 and below 100, not 150.", "--percent 10"),
+        ({"percent": -5.0}, "--percent must be above 0 and below 100, not -5.", "--percent 10"),
+        ({"percent": 5.0, "count": -2}, "--count must be at least 1, not -2.", "--count 100"),
+    ],
+)
+def test_a_share_that_no_file_has_is_told_with_its_range(
+    tmp_path: Path, chosen: dict[str, Any], words: str, option: str
+) -> None:
+    path = write_lines(tmp_path / "rows.jsonl", [good(1), good(2)])
+    with pytest.raises(UserError) as wrong:
+        split(tmp_path, path, **chosen)
+    assert (wrong.value.message, wrong.value.hint) == (words, f"For example: {option}")
+
+
 def test_a_split_leaves_documents_whole(tmp_path: Path) -> None:
     folder = tmp_path / "documents"
     folder.mkdir()
@@ -109,6 +126,12 @@ def test_a_mixture_has_the_weights_caps_and_the_order_of_its_seed(tmp_path: Path
     assert [each["num_rows"] for each in answer["sources"]] == [10, 10]
     with pytest.raises(UserError, match=r"for each file. Files: 2. Numbers: 1."):
         mix(tmp_path, one, two, weights=[1.0])
+    with pytest.raises(UserError, match=r"at least 0 for each file. Files: 2. Numbers: 1 -3.") as wrong:
+        mix(tmp_path, one, two, weights=[1.0, -3.0])
+    assert wrong.value.hint == "For example: --weights 1 1"
+    with pytest.raises(UserError, match=r"The sum of --weights must be above 0") as wrong:
+        mix(tmp_path, one, two, weights=[0.0, 0.0])
+    assert wrong.value.hint == "For example: --weights 1 1"
 
 
 def convert(folder: Path, path: Path, target: str, as_messages: bool = False) -> dict[str, Any]:

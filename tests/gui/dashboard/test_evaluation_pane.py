@@ -14,7 +14,7 @@ from shiboken6 import delete
 from tests.gui.conftest import IdleTask
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.evaluations import save
+from tunesmith_core.evaluations import ANSWERING, save
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.operations.runner import Outcome
@@ -160,13 +160,13 @@ def test_a_run_is_measured_with_a_button(page: DashboardPage, tasks: list[Task])
     task = tasks[-1]
     assert (task.kind, task.spec.run, operations().live) == (EVALUATE, str(page.run.path), [task])
     assert card.evaluate.isHidden()
-    task.happened.emit(Event(1, 0.0, "phase", {"name": "answering", "done": 3, "total": 50}))
-    assert "Answering: 3 of 50" in texts(card)
+    task.happened.emit(Event(1, 0.0, "phase", {"name": ANSWERING[1], "done": 3, "total": 50}))
+    assert "Answers after training: 3 of 50" in texts(card)
     task.happened.emit(Event(2, 0.0, "phase", {"name": "model"}))
     task.happened.emit(Event(2, 0.0, "log", {}))
     task.answer(FOUND)
     shown = texts(card)
-    told = ("2.000", "1.000", "-1.000 (-1.500 … -0.500)", "0.004", "Measured at step 30")
+    told = ("2.000", "1.000", "-1.00 (-1.50 … -0.50)", "0.004", "Measured at step 30")
     assert all(words in shown for words in told)
     assert "Better than the base model: loss." in shown
     nothing = FOUND["losses"] | {"gain": {"low": -0.5, "mean": 0.1, "high": 0.7, "rows": 40}}

@@ -8,6 +8,7 @@ import pytest
 from PySide6.QtWidgets import QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
+from tunesmith_core.operations.kinds.data import WRITTEN
 from tunesmith_gui.data.copy_name import ask_for_copy
 from tunesmith_gui.data.home import sample_path
 from tunesmith_gui.widgets.confirm import ConfirmDialog
@@ -47,7 +48,7 @@ def test_a_copy_is_proposed_beside_the_file(
 def test_another_ending_is_changed_and_said(
     parent: QWidget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool
 ) -> None:
-    choose(monkeypatch, "mine.csv")
+    choose(monkeypatch, "mine.xlsx")
     (tmp_path / "mine.jsonl").touch()
     said: list[str] = []
 
@@ -56,14 +57,24 @@ def test_another_ending_is_changed_and_said(
         return int(agrees)
 
     monkeypatch.setattr(ConfirmDialog, "exec", execute)
-    path = ask_for_copy(parent, "Save as", tmp_path / "table.csv", "-edited")
+    path = ask_for_copy(parent, "Save as", tmp_path / "table.csv", "-edited", WRITTEN)
     assert path == (tmp_path / "mine.jsonl" if agrees else None)
-    assert "The copy contains JSON Lines, so it is saved as mine.jsonl." in said
+    assert "This copy can't be saved as .xlsx. It can end in .jsonl, .csv, .parquet." in said
     assert "A file with this name exists and will be replaced." in said
 
 
 def test_a_table_can_stay_one(parent: QWidget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mine.csv", "mine.jsonl"):
         asked = choose(monkeypatch, name)
-        assert ask_for_copy(parent, "Save as", tmp_path / "table.csv", "-new", as_csv=True) == tmp_path / name
+        assert ask_for_copy(parent, "Save as", tmp_path / "table.csv", "-new", (".csv", ".jsonl")) == tmp_path / name
         assert asked == [(tmp_path / "table-new.csv", "CSV, UTF-8 (*.csv);;JSON Lines (*.jsonl)")]
+
+
+def test_rows_can_become_a_table_by_the_name(
+    parent: QWidget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mine.csv", "mine.PARQUET", "mine.jsonl"):
+        asked = choose(monkeypatch, name)
+        assert ask_for_copy(parent, "Save as", tmp_path / "a.jsonl", "-new", WRITTEN) == tmp_path / name
+        kinds = "JSON Lines (*.jsonl);;CSV, UTF-8 (*.csv);;Parquet (*.parquet)"
+        assert asked == [(tmp_path / "a-new.jsonl", kinds)]

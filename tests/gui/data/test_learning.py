@@ -319,12 +319,12 @@ class TestProblems:
         self, checked: DataPage, asked: list[Scripted], result: Answer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked[0].succeeded.emit(result)
-        proposed: list[bool] = []
-        monkeypatch.setattr(problems, "ask_for_copy", lambda *_words, as_csv: proposed.append(as_csv))
+        proposed: list[tuple[str, ...]] = []
+        monkeypatch.setattr(problems, "ask_for_copy", lambda *words: proposed.append(words[-1]))
         checked.problems.save.click()
         checked.problems.kind = "jsonl"
         checked.problems.save.click()
-        assert proposed == [True, False]
+        assert proposed == [(".csv", ".jsonl"), (".jsonl",)]
 
     def test_fix_and_save_takes_choices_and_edits_along(
         self, checked: DataPage, asked: list[Scripted], tmp_path: Path, table: Path, result: Answer
@@ -403,7 +403,7 @@ class TestProblems:
         banner = page.summary.message
         assert isinstance(banner, Banner)
         copy = tmp_path / "fixed.jsonl"
-        monkeypatch.setattr(problems, "ask_for_copy", lambda *_words, as_csv: copy)
+        monkeypatch.setattr(problems, "ask_for_copy", lambda *_words: copy)
         banner.buttons[1].click()
         assert page.parts.value == "problems"
         asked[0].succeeded.emit(result)
@@ -447,7 +447,9 @@ class TestProblems:
         asked[-1].succeeded.emit(found)
         settle()
         assert not page.problems.outdated.isVisible()
-        assert banner() == ("Some rows can't be used as they are: Line 2: is empty.", buttons)
+        words, offered = banner()
+        assert words.startswith("Some rows can't be used as they are: Line 2: is empty.\n")
+        assert offered == buttons
         page.grid.go_to(1)
         assert "Is empty." in page.grid.pane.problems.words(), "of the row as it was edited"
         page.rows.delete([1])
@@ -455,11 +457,52 @@ class TestProblems:
         page.problems.check_again()
         asked[-1].succeeded.emit(RESULT | {"problems": [], "num_problem_rows": 0})
         settle()
-        assert page.summary.message is None, "nothing is wrong any more"
+        assert banner()[0].startswith("Every row can be used now: Your file stays as it is.")
+        assert banner()[1] == ["Fix and save as…"]
         page.rows.undo()
         page.rows.undo()
         assert page.problems.outdated.isVisible()
         assert banner() == (first, buttons), "the rows are those of the file"
+
+    def test_nothing_below_moves_and_the_keyboard_stays_when_rows_are_edited_and_checked(
+        self, qtbot: QtBot, opened: Open, asked: list[Scripted], tmp_path: Path, result: Answer
+    ) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "c", "completion": ""}\n')
+        page = opened(path)
+        page.resize(1280, 800)
+        with qtbot.waitActive(page.window()):
+            page.window().activateWindow()
+        heights: list[int] = []
+
+        def look() -> Banner:
+            settle()
+            assert isinstance(page.summary.message, Banner)
+            heights.append(page.summary.message.height())
+            return page.summary.message
+
+        look()
+        page.parts.set_value("problems")
+        wrong = {"path": str(path), "line": 2, "column": 1, "message": "is empty.", "row": {}, "keys": ["completion"]}
+        found = {**result, "problems": [{**result["problems"][0], "rows": [wrong], "count": 1}]}
+        asked[-1].succeeded.emit(found)
+        assert page.rows is not None
+        page.rows.edit(1, {"prompt": "c", "completion": " "})
+        again = look().buttons[0]
+        again.setFocus()
+        qtbot.keyClick(again, Qt.Key.Key_Space)
+        asked[-1].succeeded.emit(found)
+        banner = look()
+        assert page.focusWidget() is banner.buttons[0]
+        page.problems.again.setFocus()
+        qtbot.keyClick(page.problems.again, Qt.Key.Key_Space)
+        assert page.focusWidget() is page.problems.cancel
+        asked[-1].succeeded.emit(RESULT | {"problems": [], "num_problem_rows": 0})
+        assert look().accessibleName() == "Every row can be used now"
+        focused = page.focusWidget()
+        assert isinstance(focused, QPushButton)
+        assert focused.text() == "Check again"
+        assert len(set(heights)) == 1, heights
 
     def test_choices_are_equally_wide_and_stay_where_they_are(
         self, qtbot: QtBot, checked: DataPage, asked: list[Scripted], result: Answer

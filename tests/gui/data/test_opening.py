@@ -228,11 +228,25 @@ class TestRecognition:
         path = tmp_path / "a.jsonl"
         path.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "broken\n')
         page = opened(path)
-        assert message_of(page).accessibleName() == "Some rows can't be used as they are"
+        assert message_of(page).accessibleName() == "1 row can't be used as it is"
         said = message_of(page).accessibleDescription()
         assert said.startswith("a.jsonl, line 2"), "which folder it is in everybody knows who has opened it"
+        assert said.splitlines()[1].startswith("“Fix and save as…” writes a copy"), "the button is named"
         assert page.summary.train.isEnabled()
         assert len(page.rows) == 2  # type: ignore[arg-type]
+
+    def test_the_problems_of_data_on_the_train_page_are_shown(
+        self, qtbot: QtBot, page: DataPage, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "broken\n')
+        page.on_shown(ChosenData(SourceSpec(path=str(path)), ""))
+        qtbot.waitUntil(lambda: page.rows is not None and page.rows.is_complete, timeout=PATIENCE_MS)
+        assert page.parts.value == "problems"
+        page.parts.set_value("rows")
+        rows = page.rows
+        page.on_shown(ChosenData(SourceSpec(path=str(path)), ""))
+        assert (page.parts.value, page.rows) == ("problems", rows), "it is open"
 
     def test_a_row_of_a_table_that_cannot_be_read_says_why(self, opened: Open, tmp_path: Path) -> None:
         path = tmp_path / "a.csv"

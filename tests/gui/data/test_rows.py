@@ -302,7 +302,7 @@ class TestChanging:
         (banner,) = [each for each in page.findChildren(Banner) if each.isVisible()]
         words = [each.text() for each in banner.findChildren(SafeLabel)]
         assert "Saved as copy.jsonl" in words
-        assert f"{num_rows - 3} rows kept  ·  1 edited by hand  ·  2 deleted by hand" in words
+        assert f"{num_rows - 2} rows, 1 of them edited, 2 deleted by hand" in words
         assert not told
 
     def test_another_file_drops_changes_only_when_told(

@@ -191,7 +191,7 @@ def test_a_repaired_copy_is_opened_by_one_click(
     (banner,) = [each for each in changed.findChildren(Banner) if each.isVisible()]
     assert banner.buttons[0].text() == "Open the copy"
     words = [each.text() for each in banner.findChildren(SafeLabel)]
-    assert "3 rows kept  ·  1 edited by hand  ·  2 repaired  ·  2 left out  ·  1 deleted by hand" in words
+    assert "6 rows, 1 of them edited, 2 of them repaired, 2 left out, 1 deleted by hand" in words
     banner.buttons[0].click()
     assert asked == [], "the copy has the changes"
     qtbot.waitUntil(lambda: is_open(changed, copy), timeout=PATIENCE_MS)
@@ -224,3 +224,13 @@ def test_another_file_is_opened_without_a_question_once_a_copy_has_the_changes(
     changed.open(str(other))
     assert len(asked) == 2
     qtbot.waitUntil(lambda: is_open(changed, other), timeout=PATIENCE_MS)
+
+
+def test_the_ending_decides_what_is_saved(
+    changed: DataPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: list[str] = []
+    monkeypatch.setattr(Saving, "_start", lambda _saving, kind, _spec, _done: kinds.append(kind.name))
+    for name in ("a.jsonl", "a.CSV", "a.parquet"):
+        changed.saving.save_rows(tmp_path / name, lambda _path: None)
+    assert kinds == ["save-rows", "save-table", "save-table"]

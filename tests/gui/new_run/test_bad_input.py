@@ -101,7 +101,6 @@ class TestBadInput:
             (unreadable_data, "dataset-parse-error", "a 7-Zip archive"),
             (empty_data, "dataset-empty", "data.jsonl"),
             (empty_parquet, "dataset-empty", "has no rows"),
-            (row_without_column, "dataset-column-missing", "line 4"),
         ],
     )
     def test_is_refused_in_place_with_cause_and_next_step(
@@ -132,6 +131,23 @@ class TestBadInput:
         assert not page.start_bar.start.isEnabled()
         assert page.data_picker.combo.path == str(data_file)
         assert not paths.runs_dir().exists()
+
+    def test_one_bad_row_is_no_unreadable_file(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        row_without_column(model, data_file)
+        fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: "line 4" in shown_words(page), timeout=5000)
+        (banner,) = banners_of(page)
+        assert banner.accessibleName() == "1 row can't be used as it is"
+        assert "can't be read" not in shown_words(page)
+        said = "The plan appears once rows that can't be used are skipped or repaired."
+        qtbot.waitUntil(lambda: page.plan_card.summary == said, timeout=5000)
+        assert [each.text() for each in banner.buttons] == ["Skip bad rows", "Show the problems"]
+        with qtbot.waitSignal(page.navigate) as gone:
+            banner.buttons[1].click()
+        assert gone.args[0] == "data"
+        assert gone.args[1].source.path == str(data_file)
 
     def test_bad_rows_can_be_skipped(self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:
         row_without_column(model, data_file)

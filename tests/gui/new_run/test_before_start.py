@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -61,10 +62,15 @@ class TestProposal:
         button = getattr(page, place).hold_out
         qtbot.waitUntil(lambda: button.isVisibleTo(page), timeout=5000)
         assert button.text() == "Hold out 15%"
-        button.click()
+        with qtbot.waitActive(page.window()):
+            page.window().activateWindow()
+        button.setFocus()
+        qtbot.keyClick(button, Qt.Key.Key_Space)
         assert page.form.value("evaluation.percent") == 15.0
         qtbot.waitUntil(lambda: not page.plan_card.hold_out.isVisibleTo(page), timeout=5000)
         assert not page.goal_card.hold_out.isVisibleTo(page)
+        stays = page.goal_card.evaluation if place == "goal_card" else page.plan_card.check
+        assert page.focusWidget() is stays
 
 
 class TestWithoutData:

@@ -453,6 +453,10 @@ class TestLookingCloser:
         cursor.setPosition(12)
         assert cursor.charFormat().fontUnderline()
         assert "2 skipped" in dialog.counts.text()
+        assert dialog.place.text().startswith("Example 1 of the first 1  ·  ") == (ANSWER["num_rows"] > 1)
+        tasks[0].succeeded(ANSWER | {"num_rows": 29})
+        assert dialog.place.text().startswith("Example 1 of the first 1  ·  ")
+        tasks[0].succeeded(ANSWER)
         assert "line 4" in dialog.problems.text()
         assert unnamed(dialog) == []
         dialog.grab()

@@ -11,6 +11,9 @@ from tunesmith_core.operations.kinds.rows import EditedRows
 from tunesmith_core.operations.limits import Limits
 from tunesmith_core.spec import RunSpec
 
+WRITTEN = (".jsonl", ".csv", ".parquet")
+"""What the name of a file of rows that is written may end in."""
+
 
 class _OfRun:
     """A dataclass whose field `run` says which data is meant, as JSON values."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tunesmith_core.devices import answering_on
 from tunesmith_core.messages import Message
@@ -25,6 +26,7 @@ class EvaluateSpec:
         matches: a regular expression that good answers match; "" for no such check.
         harness: names of tasks of lm-evaluation-harness, separated by commas.
         harness_tasks: a folder with more of its tasks, "" for none.
+        read_as: how `data` is read where it is not as the first file of the run: fields of a SourceSpec.
     """
 
     run: RunFolder
@@ -34,6 +36,7 @@ class EvaluateSpec:
     matches: str = ""
     harness: str = ""
     harness_tasks: AbsolutePath = AbsolutePath("")
+    read_as: dict[str, Any] = field(default_factory=dict, hash=False)  # Any: values of a source
 
     @property
     def downloads(self) -> bool:

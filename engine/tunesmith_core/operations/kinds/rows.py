@@ -81,7 +81,7 @@ class EditedRows:
 
 @dataclass(frozen=True, slots=True)
 class SaveRowsSpec:
-    """Indexed rows, with changes, as a new JSONL file."""
+    """Indexed rows, with changes, as a new file: JSONL, or a table by the end of its name."""
 
     target: AbsolutePath
     edited: EditedRows
@@ -221,4 +221,11 @@ SAVE_ROWS = Kind(
     spec=SaveRowsSpec,
     function="tunesmith_core.operations.kinds.rows:save_rows",
     place=Place.SAME,
+)
+SAVE_TABLE = Kind(
+    name="save-table",
+    title="Saving a copy of the rows",
+    cut_short="The copy is not saved.",
+    spec=SaveRowsSpec,
+    function="tunesmith_engine.operations:save_table",
 )
