@@ -20,6 +20,7 @@ from tunesmith_core.settings import SettingsFile
 from tunesmith_gui import tr
 from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
+from tunesmith_gui.garbage import Garbage
 from tunesmith_gui.icons import app_icon
 from tunesmith_gui.services import hub_token
 from tunesmith_gui.services.desktop import raise_window
@@ -45,6 +46,7 @@ class App(QObject):
     def __init__(self, application: QApplication) -> None:
         super().__init__(application)
         self._application = application
+        self._garbage = Garbage(self)
         self.context = Context(Preferences(SettingsFile()))
         settings = self.context.preferences.values
         self._language = tr.resolve_language(settings.language)
@@ -82,6 +84,7 @@ class App(QObject):
         self.context.shutdown()
         operations().shutdown()
         QThreadPool.globalInstance().waitForDone(5000)
+        self._garbage.stop()
 
     def report_error(self, error: BaseException) -> None:
         """Logs an error nobody caught and tells the person in one line."""

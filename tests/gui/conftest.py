@@ -45,6 +45,8 @@ def no_leftovers(themed: None) -> Iterator[None]:
     """Fail a test that leaves a window, a thread or a running timer behind."""
     # Collecting looks at what this test made only: with PyTorch loaded, everything else takes seconds.
     gc.freeze()
+    # By itself Python collects in any thread, where no widget may end; `settle` does it in this one.
+    gc.disable()
     threads, windows = set(threading.enumerate()), set(QApplication.topLevelWidgets())
     yield
     deadline = time.monotonic() + PATIENCE_S
@@ -52,8 +54,10 @@ def no_leftovers(themed: None) -> Iterator[None]:
         settle()
         left = _leftovers(threads, windows)
         if not left:
+            gc.enable()
             return
         time.sleep(0.02)
+    gc.enable()
     pytest.fail(f"left behind: {left}")
 
 
