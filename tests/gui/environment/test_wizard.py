@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QTimer
+from PySide6.QtCore import QCoreApplication
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QDialog, QFileDialog, QPushButton
 from pytestqt.qtbot import QtBot
@@ -29,7 +29,6 @@ from tunesmith_gui.environment.wizard import SetupWizard
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.tr import duration
-from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 
 
@@ -89,22 +88,6 @@ def test_the_window_offers_it_once(quiet: Any, window: MainWindow) -> None:
     window.offer_setup()
     assert not wizard.isVisible()
     wizard.deleteLater()
-
-
-def test_a_window_is_not_closed_over_an_installation_without_a_question(quiet: Any, window: MainWindow) -> None:
-    states.fill(quiet.model)
-    states.work(quiet.model, Command.INSTALL)
-
-    def answer(yes: bool) -> None:
-        dialog = window.findChild(ConfirmDialog)
-        assert dialog is not None
-        (dialog.accept if yes else dialog.reject)()
-
-    QTimer.singleShot(0, lambda: answer(False))
-    assert not window.close()
-    settle()
-    QTimer.singleShot(0, lambda: answer(True))
-    assert window.close()
 
 
 def test_facts_choice_and_faults_of_the_computer(wizard: SetupWizard, quiet: Any) -> None:

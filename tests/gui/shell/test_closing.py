@@ -83,6 +83,18 @@ class TestClosing:
         assert "1 operation ends with the window" in said
         assert "What has been measured is lost. The next evaluation starts from the beginning." in said
 
+    @pytest.mark.parametrize(("words", "closes"), [("Stop and close", True), ("Cancel", False)])
+    def test_an_installation_is_asked_about(
+        self, window: MainWindow, live: list[OperationTask], words: str, closes: bool
+    ) -> None:
+        setup = SetupService(IdleTask)
+        setup.install()
+        assert setup._task is not None
+        live.append(setup._task)
+        said = press_in_dialog(window, words)
+        assert window.close() is closes
+        assert "It continues where it left off next time." in said
+
     @pytest.mark.parametrize("with_run", [True, False])
     def test_enter_ends_no_operation(
         self, window: MainWindow, live: list[OperationTask], with_run: bool
