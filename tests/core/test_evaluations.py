@@ -204,6 +204,10 @@ def test_how_a_file_of_rows_is_read_is_named_as_elsewhere(
     assert cli.main(["evaluate", run.id, "--data", str(tmp_path / "none.csv")]) == 2
     assert "No such file" in capsys.readouterr().err
     assert len(asked) == 1
+    plain = tmp_path / "plain.csv"
+    plain.write_text("Item;Price\nTea;1\n", encoding="utf-8")
+    assert cli.main(["evaluate", run.id, "--data", str(plain)]) == 2
+    assert asked[1].read_as == {}
 
 
 def test_a_pattern_that_can_not_be_read_is_refused_before_anything_is_loaded(

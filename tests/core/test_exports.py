@@ -148,6 +148,12 @@ def test_without_the_base_model_the_adapter_alone_has_a_size() -> None:
     assert exports.size_of(ExportSpec(FOLDER, format="adapter"), {}, 7) is not None
 
 
+def test_only_the_finished_adapter_needs_no_base_model() -> None:
+    assert not exports.needs_base("adapter", is_finished=True)
+    assert exports.needs_base("adapter", is_finished=False)
+    assert exports.needs_base("gguf", is_finished=True)
+
+
 def test_an_export_lies_beside_its_run_or_has_its_name(run: Run) -> None:
     label = ExportSpec(FOLDER, format="gguf").label
     assert exports.export_folder(run, 30, label) == run.path / "exports" / "step-000030-gguf-q8_0"

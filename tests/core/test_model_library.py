@@ -18,7 +18,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.hub_fits import usual_card
 from tunesmith_core.hub_repository import HubFile, HubModel
-from tunesmith_core.model_folder import base_folder
+from tunesmith_core.model_folder import base_folder, deleted_base, restore_base
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import create_run
 from tunesmith_core.spec import RunSpec
@@ -230,6 +230,31 @@ def test_a_deleted_base_model_is_told_with_the_way_back(downloaded: Path, by_id:
     assert f"tunesmith restore {deleted.id}" in caught.value.hint
     trash.restore(deleted)
     assert base_folder(text) == downloaded
+
+
+def test_a_run_brings_its_deleted_base_model_back(make_spec: Make, downloaded: Path) -> None:
+    spec = make_spec("a")
+    spec.model.path = str(downloaded)
+    used = create_run(spec)
+    assert deleted_base(used) is None
+    restore_base(used)
+    deleted = model_library.remove(model_library.find("org/name"))
+    assert deleted_base(used) == deleted
+    restore_base(used)
+    assert base_folder(str(downloaded)) == downloaded
+    assert deleted_base(used) is None
+
+
+def test_a_model_that_can_not_be_compared_counts_as_the_one_of_its_runs(
+    make_spec: Make, downloaded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(model_library, "BaseModel", unreadable)
+    used = create_run(make_spec("a"))
+    named = {used.id: str(downloaded)}
+    assert model_library.users(model_library.shelved(downloaded, "tunesmith"), named) == [used.id]
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])

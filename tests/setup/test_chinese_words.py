@@ -94,7 +94,7 @@ def test_looking_around(words: list[str], capsys: pytest.CaptureFixture[str]) ->
 def test_the_events_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     use_language("zh_CN")
     progress = terminal.Progress()
-    for phase in ("starting", "model", "data", "training", "evaluating", "answering", "saving"):
+    for phase in ("starting", "model", "data", "training", "evaluating", "saving"):
         progress.show(Event(1, 0.0, "phase", {"name": phase}))
     progress.show(Event(2, 0.0, "eval", {"step": 4, "loss": 1.0}))
     assert not re.search("[A-Za-z]", capsys.readouterr().out)

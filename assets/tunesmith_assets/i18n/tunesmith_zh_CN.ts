@@ -15539,10 +15539,6 @@ Save a copy to train with your changes.</source>
         <translation>正在评估</translation>
     </message>
     <message>
-        <source>Answering</source>
-        <translation>正在回答</translation>
-    </message>
-    <message>
         <source>Saving</source>
         <translation>正在保存</translation>
     </message>

@@ -66,7 +66,6 @@ def phase_word(phase: str) -> str:
         "data": translate("Phase", "Reading the data"),
         "training": translate("Phase", "Training"),
         "evaluating": translate("Phase", "Evaluating"),
-        "answering": translate("Phase", "Answering"),
         "saving": translate("Phase", "Saving"),
         PAUSED_PHASE: translate("RunState", "Paused"),
     }

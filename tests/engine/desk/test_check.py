@@ -568,7 +568,7 @@ def test_a_mistyped_column_is_one_error_and_no_problem_of_every_row(tmp_path: Pa
     targets = [AbsolutePath(str(tmp_path / name)) for name in ("a.jsonl", "b.jsonl")]
     for work in (
         lambda host: convert_data(host, ConvertDataSpec(spec, targets[0])),
-        lambda host: split_data(host, SplitDataSpec(spec, *targets)),
+        lambda host: split_data(host, SplitDataSpec(spec, *targets, percent=50.0)),
         lambda host: mix_data(host, MixDataSpec(spec, targets[0])),
     ):
         with host_in(tmp_path / "other") as host, pytest.raises(UserError, match=words):
