@@ -15,8 +15,8 @@ The window calls `on_shown(argument)` each time the page comes to the front and 
 window is minimised: a hidden page repaints nothing and polls nothing. `perform(action)` gives the page a keyboard
 action (ids in `shortcuts.actions()`) while it is in front; return True when it was handled.
 
-Services outlive a page, for another language builds the window anew: their signals go to methods, whose connections
-end with the page, and never to a lambda.
+A change of language builds a new window, so services live longer than pages. Connect their signals to methods, which Qt
+disconnects when the page is deleted, never to lambdas.
 
 Work over 5 ms (files, SQLite, imports of heavy modules) leaves the UI thread: `run_in_background(work, done, failed)`.
 """

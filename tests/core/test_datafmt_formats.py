@@ -147,7 +147,7 @@ def test_columns_that_some_rows_may_leave_out_are_not_asked_of_the_first() -> No
     rows = [{"Frage": "q", "Antwort": "a"}]
     named = {"instruction": "Frage", "output": "Antwort", "system": "System", "input": "Text"}
     assert resolve_layout(rows, "auto", named).columns == named
-    # A row that lacks it is a bad row, where others have it.
+    # If other rows have the column, a row without it is a bad row.
     named = {"prompt": "Frage", "completion": "B"}
     assert resolve_layout([*rows, {"Frage": "q", "B": "a"}], "auto", named).columns == named
 

@@ -152,6 +152,27 @@ def test_the_answer_alone_is_trained_in_a_pair_of_whole_chats() -> None:
     assert made.first_trained == 1
 
 
+def test_all_that_differs_is_trained_in_a_pair_of_whole_chats() -> None:
+    more = [{"role": "user", "content": "And then?"}, {"role": "assistant", "content": "Nobody."}]
+    other = {"role": "assistant", "content": OTHER}
+    row = {"prompt": ASKED, "chosen": [USER, BOT, *more], "rejected": [USER, other, *more]}
+    made = to_messages(row, datafmt.resolve_layout([row]), "")
+    assert isinstance(made, Chat)
+    assert (len(made.messages), made.first_trained) == (4, 1)
+    row = {"prompt": ASKED, "chosen": [USER, BOT], "rejected": OTHER}
+    made = to_messages(row, datafmt.resolve_layout([row]), "")
+    assert isinstance(made, Chat)
+    assert (len(made.messages), made.first_trained) == (2, 1)
+
+
+def test_tools_of_another_kind_are_left_out_and_said() -> None:
+    rows = [{"question": ASKED, "answer": SAID, "tools": "hammer, saw"}]
+    layout, turns = read(rows)
+    assert turns == PAIR
+    assert "Not used: tools." in str(recognition(layout, rows))
+    assert "tools" in datafmt.resolve_layout([{"question": ASKED, "answer": SAID, "tools": None}]).columns
+
+
 def test_what_stands_beside_a_question_is_said() -> None:
     rows = [{"question": ASKED, "context": ABOUT, "answer": SAID, "system": "Be brief."}]
     said = str(recognition(datafmt.resolve_layout(rows), rows))

@@ -156,15 +156,13 @@ def _preferred(reader: _RowReader) -> Chat | PromptCompletion:
         return _preferred_text(reader, rejected, is_asked=asked is not None)
     answer = reader.messages("chosen", chosen) if isinstance(chosen, list) else reader.turn("chosen", "assistant")
     reader.require_answer("chosen", answer)
-    if asked is None:
-        num_common = _common(chosen, rejected) if isinstance(rejected, list) else 0
-        answers = [place for place, message in enumerate(answer) if message["role"] == "assistant"]
-        return _chat(reader, answer, min(num_common, answers[-1]))
-    before = reader.messages("prompt", asked) if isinstance(asked, list) else reader.turn("prompt", "user")
-    if _begins_with(answer, before):
-        # The answers are whole chats, which hold the question, too.
-        return _chat(reader, answer, max(len(answer) - 1, 1))
-    return _chat(reader, [*before, *answer], len(before))
+    before = [] if asked is None else reader.turn("prompt", "user")
+    if before and not _begins_with(answer, before):
+        return _chat(reader, [*before, *answer], len(before))
+    # The answers are whole chats, which hold the question, too.
+    num_common = _common(chosen, rejected) if isinstance(rejected, list) else len(before)
+    answers = [place for place, message in enumerate(answer) if message["role"] == "assistant"]
+    return _chat(reader, answer, min(num_common, answers[-1]))
 
 
 def _begins_with(chat: Sequence[Message], before: Sequence[Message]) -> bool:

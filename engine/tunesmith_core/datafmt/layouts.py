@@ -195,9 +195,12 @@ def _of_values(layout: Layout, rows: list[Mapping[str, Any]], given: Mapping[str
     """Return a layout with what the values of the rows tell: where options are numbered, and which columns are none.
 
     Labels that are no truth values, but names of classes, are taken for none unless the person gave their column, and
-    so is a context that is no text.
+    so are a context that is no text and tools that are not described, such as a hammer.
     """
     dropped = set()
+    tools = [value for row in rows if (value := row.get(layout.columns.get("tools", "")))]
+    if tools and not any(map(_describes_tools, tools)):
+        dropped.add("tools")
     if (column := layout.columns.get("label")) and not _are(rows, column, _is_truth):
         dropped.add("label")
     if (column := layout.columns.get(CONTEXT_ROLES.get(layout.format, ""))) and not _are(rows, column, _is_any_text):
@@ -222,6 +225,11 @@ def _may_be_said(value: object, role: str) -> bool:
 
 def _are(rows: list[Mapping[str, Any]], column: str, test: Callable[[object], bool]) -> bool:
     return all(test(row.get(column)) for row in rows)
+
+
+def _describes_tools(value: object) -> bool:
+    """Return whether a value is a list, also as JSON text; one that is broken is a fault of its row."""
+    return isinstance(value, list | Unreadable) or str(value).lstrip().startswith(("[", "{"))
 
 
 def _is_truth(value: object) -> bool:

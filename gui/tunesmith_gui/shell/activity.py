@@ -218,7 +218,7 @@ class ActivityPanel(Popup):
 
     @property
     def told(self) -> tuple[str, str]:
-        """What goes on beside live runs in a few words, and the name in them; ("", "") for nothing.
+        """A few words about activity other than live runs, and the name in them; ("", "") for none.
 
         What works comes before what has ended, and that before what rests.
         """
