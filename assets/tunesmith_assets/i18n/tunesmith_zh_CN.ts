@@ -12917,8 +12917,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>“%1”</translation>
     </message>
     <message>
-        <source>Recognized because %1 holds lists of messages.</source>
-        <translation>识别依据：%1 列中是消息列表。</translation>
+        <source>Recognized because %1 holds chats.</source>
+        <translation>因为 %1 包含对话而识别。</translation>
     </message>
     <message>
         <source>Recognized by the names of the columns: %1.</source>

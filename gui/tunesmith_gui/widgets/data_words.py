@@ -125,7 +125,7 @@ def reason_words(data: DataFacts, spec: SourceSpec) -> str:
     names = [sniffed.mapping[role.name] for role in roles if role.name in sniffed.mapping]
     quoted = listed(fill(translate("DataWords", "“%1”"), name) for name in names)
     if sniffed.format in ("messages", "sharegpt"):
-        return fill(translate("DataWords", "Recognized because %1 holds lists of messages."), quoted)
+        return fill(translate("DataWords", "Recognized because %1 holds chats."), quoted)
     if sniffed.format == RAW or len(names) > 1:
         return fill(translate("DataWords", "Recognized by the names of the columns: %1."), quoted)
     return fill(translate("DataWords", "Recognized because %1 holds text and no other column a response."), quoted)

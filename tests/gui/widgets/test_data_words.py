@@ -16,4 +16,4 @@ def test_only_the_column_of_messages_is_said_to_hold_them(tmp_path: Path) -> Non
     path = tmp_path / "tools.jsonl"
     path.write_text(json.dumps({"tools": [{"type": "function"}], "messages": messages}) + "\n")
     words = reason_words(DataFacts(str(path), datafmt.sniff(path)), SourceSpec(path=str(path)))
-    assert words == "Recognized because “messages” holds lists of messages."
+    assert words == "Recognized because “messages” holds chats."
