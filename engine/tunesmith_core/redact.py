@@ -80,28 +80,33 @@ def redact(text: str) -> str:
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     home, user = _home(), _user()
-    if home:
-        text = home.sub("~", text)
+    if len(home) > MIN_USER_NAME_CHARS:  # a home such as "/" would turn every path into nonsense
+        text = _as_path(home).sub("~", text)
     text = _HOME_OF_ANYONE.sub(r"\1<user>", text)
-    return user.sub("<user>", text) if user else text
+    if len(user) < MIN_USER_NAME_CHARS or user.lower() in COMMON_USER_NAMES:
+        return text
+    return _as_name(user).sub("<user>", text)
 
 
-@cache
-def _home() -> re.Pattern[str] | None:
+def _home() -> str:
     try:
-        home = str(Path.home())
+        return str(Path.home())
     except RuntimeError:
-        return None
-    # A home such as "/" would turn every path into nonsense.
-    return re.compile(rf"{_BEGINS}{re.escape(home)}(?![\w-])") if len(home) > MIN_USER_NAME_CHARS else None
+        return ""
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
 
 
 @cache
-def _user() -> re.Pattern[str] | None:
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError):
-        return None
-    if len(name) < MIN_USER_NAME_CHARS or name.lower() in COMMON_USER_NAMES:
-        return None
-    return re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+def _as_path(home: str) -> re.Pattern[str]:
+    return re.compile(rf"{_BEGINS}{re.escape(home)}(?![\w-])")
+
+
+@cache
+def _as_name(user: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w-]){re.escape(user)}(?![\w-])")

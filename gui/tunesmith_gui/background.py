@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
+from itertools import count
 from typing import Any, Generic, TypeVar
 
-from PySide6.QtCore import QObject, QRunnable, QThreadPool, QTimer, Signal
+from PySide6.QtCore import QObject, QThreadPool, QTimer, Signal
 from shiboken6 import isValid
 
 from tunesmith_core.errors import TunesmithError, wrap
@@ -15,14 +17,13 @@ Result = TypeVar("Result")
 LOADING_AFTER_MS = 150
 """Looking at something takes long enough to say so."""
 
-_waiting: set[Job] = set()
-"""Jobs on their way. They belong to nobody else: a job must outlive an owner that is closed while the work goes on."""
 
+class Job(Generic[Result]):
+    """Work on its way to a worker thread and its answer on the way back; make one with `Job.start`.
 
-class Job(QObject):
-    """Carries one answer from a worker thread to the UI thread, where it lives; make one with `Job.start`."""
-
-    _ended = Signal(bool, object)
+    A worker thread never holds the last reference to it: whoever lets a window go last is the one who destroys it, and
+    what Qt destroys in a thread other than its own may take the program with it.
+    """
 
     @classmethod
     def start(
@@ -37,45 +38,63 @@ class Job(QObject):
         Any other exception than a TunesmithError arrives wrapped into one. When `owner` is gone by then, nobody is
         called.
         """
-        job = cls(owner, done, failed)
-        _waiting.add(job)
-        QThreadPool.globalInstance().start(_Work(job, work))
+        jobs().start(cls(owner, work, done, failed))
 
-    def __init__(self, owner: QObject, done: Callable[..., object], failed: Callable[[TunesmithError], object]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        owner: QObject,
+        work: Callable[[], Result],
+        done: Callable[[Result], object],
+        failed: Callable[[TunesmithError], object],
+    ) -> None:
         self._owner = owner
+        self._work = work
         self._done = done
         self._failed = failed
+        self._deliver: Callable[[], object] = lambda: None
+
+    def work(self) -> None:
+        """Does the work, on a worker thread, and keeps the answer."""
+        try:
+            self._deliver = partial(self._done, self._work())
+        except Exception as error:
+            self._deliver = partial(self._failed, wrap(error))
+
+    def deliver(self) -> None:
+        """Hands the answer to the owner, on the UI thread, unless the owner is gone."""
+        if isValid(self._owner):
+            self._deliver()
+
+
+class Jobs(QObject):
+    """The jobs on their way, by number: they outlive an owner that is closed while the work goes on."""
+
+    _ended = Signal(int)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: dict[int, Job[Any]] = {}  # Any: whatever a job results in
+        self._numbers = count()
         self._ended.connect(self._deliver)
 
-    def end(self, succeeded: bool, value: object) -> None:
-        """Hands over the result or the error, from the worker thread."""
-        self._ended.emit(succeeded, value)
+    def start(self, job: Job[Any]) -> None:
+        """Sends one to a worker thread."""
+        number = next(self._numbers)
+        self._jobs[number] = job
+        QThreadPool.globalInstance().start(partial(self._work, number))
 
-    def _deliver(self, succeeded: bool, value: object) -> None:
-        _waiting.discard(self)
-        if not isValid(self._owner):
-            return
-        if succeeded:
-            self._done(value)
-        else:
-            assert isinstance(value, TunesmithError)
-            self._failed(value)
+    def _work(self, number: int) -> None:
+        self._jobs[number].work()
+        self._ended.emit(number)
+
+    def _deliver(self, number: int) -> None:
+        self._jobs.pop(number).deliver()
 
 
-class _Work(QRunnable, Generic[Result]):
-    def __init__(self, job: Job, work: Callable[[], Result]) -> None:
-        super().__init__()
-        self._job = job
-        self._work = work
-
-    def run(self) -> None:
-        try:
-            value = self._work()
-        except Exception as error:
-            self._job.end(False, wrap(error))
-        else:
-            self._job.end(True, value)
+@cache
+def jobs() -> Jobs:
+    """The jobs of this window."""
+    return Jobs()
 
 
 class Latest(QObject):

@@ -39,17 +39,6 @@ SECRETS = [
 ]
 
 
-@pytest.fixture
-def person(monkeypatch: pytest.MonkeyPatch):
-    """Clear what redact remembers of this machine's person."""
-    for function in (redact._home, redact._user):
-        function.cache_clear()
-    yield monkeypatch
-    monkeypatch.undo()
-    for function in (redact._home, redact._user):
-        function.cache_clear()
-
-
 @pytest.mark.parametrize(("text", "secret"), SECRETS)
 def test_secrets_vanish_and_stay_vanished(text: str, secret: str) -> None:
     once = redact.redact(text)
@@ -62,9 +51,9 @@ def test_ordinary_lines_stay() -> None:
     assert redact.redact(text) == text
 
 
-def test_home_and_user_name_are_replaced(person: pytest.MonkeyPatch) -> None:
-    person.setattr(redact.Path, "home", lambda: PurePosixPath("/srv/people/wilhelmina"))
-    person.setattr(redact.getpass, "getuser", lambda: "wilhelmina")
+def test_home_and_user_name_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redact.Path, "home", lambda: PurePosixPath("/srv/people/wilhelmina"))
+    monkeypatch.setattr(redact.getpass, "getuser", lambda: "wilhelmina")
     assert redact.redact("/srv/people/wilhelmina/x: wilhelmina, not wilhelminas") == "~/x: <user>, not wilhelminas"
 
 
@@ -78,36 +67,42 @@ def test_home_and_user_name_are_replaced(person: pytest.MonkeyPatch) -> None:
         "/srv/people2",
     ],
 )
-def test_only_homes_are_masked_in_a_path(person: pytest.MonkeyPatch, path: str) -> None:
-    person.setattr(redact.Path, "home", lambda: PurePosixPath("/srv/people"))
+def test_only_homes_are_masked_in_a_path(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(redact.Path, "home", lambda: PurePosixPath("/srv/people"))
     assert redact.redact(f"{path}: is not a folder") == f"{path}: is not a folder"
 
 
-def test_names_and_homes_count_from_a_length_on(person: pytest.MonkeyPatch) -> None:
-    person.setattr(redact.Path, "home", lambda: PurePosixPath("/abc"))
-    person.setattr(redact.getpass, "getuser", lambda: "anna")
+def test_names_and_homes_count_from_a_length_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redact.Path, "home", lambda: PurePosixPath("/abc"))
+    monkeypatch.setattr(redact.getpass, "getuser", lambda: "anna")
     assert redact.redact("/abc/x anna") == "/abc/x <user>"
-    redact._home.cache_clear()
-    person.setattr(redact.Path, "home", lambda: PurePosixPath("/abcd"))
+    monkeypatch.setattr(redact.Path, "home", lambda: PurePosixPath("/abcd"))
     assert redact.redact("/abcd/x") == "~/x"
 
 
+def test_who_is_at_home_is_asked_again_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("wilhelmina", "theodore"):
+        monkeypatch.setattr(redact.Path, "home", lambda name=name: PurePosixPath(f"/srv/people/{name}"))
+        monkeypatch.setattr(redact.getpass, "getuser", lambda name=name: name)
+        assert redact.redact(f"/srv/people/{name}/x: {name}") == "~/x: <user>"
+
+
 @pytest.mark.parametrize("name", ["root", "bob"])
-def test_common_and_short_names_are_words(person: pytest.MonkeyPatch, name: str) -> None:
-    person.setenv("HOME", "/")
-    person.setattr(redact.getpass, "getuser", lambda: name)
+def test_common_and_short_names_are_words(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("HOME", "/")
+    monkeypatch.setattr(redact.getpass, "getuser", lambda: name)
     assert redact.redact(f"/x {name}") == f"/x {name}"
 
 
-def test_a_person_without_home_and_name(person: pytest.MonkeyPatch) -> None:
+def test_a_person_without_home_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object) -> str:
         raise RuntimeError
 
     def nobody() -> str:
         raise OSError
 
-    person.setattr(redact.Path, "home", unknown)
-    person.setattr(redact.getpass, "getuser", nobody)
+    monkeypatch.setattr(redact.Path, "home", unknown)
+    monkeypatch.setattr(redact.getpass, "getuser", nobody)
     assert redact.redact("/x") == "/x"
 
 

@@ -54,3 +54,25 @@ def test_nobody_is_called_when_the_owner_is_gone() -> None:
     QThreadPool.globalInstance().waitForDone(5000)
     settle()
     assert called == []
+
+
+def test_an_owner_ends_in_the_thread_that_made_it() -> None:
+    ended_in: list[threading.Thread] = []
+
+    class Owner(QObject):
+        def __del__(self) -> None:
+            ended_in.append(threading.current_thread())
+
+        def work(self) -> None:
+            pass
+
+        def done(self, _result: None) -> None:
+            pass
+
+    for _ in range(300):
+        owner = Owner()
+        Job.start(owner, owner.work, owner.done, owner.done)
+    del owner
+    settle()
+    assert len(ended_in) == 300
+    assert set(ended_in) == {threading.current_thread()}

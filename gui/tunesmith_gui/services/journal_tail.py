@@ -116,6 +116,8 @@ class JournalTail(QObject):
     def cancel(self, follow: Follow) -> None:
         """End following; nothing is called any more."""
         follow.cancelled = True
+        # The worker may be the last to hold it, and must not be the last to hold a window.
+        follow.receive = follow.failed = lambda _told: None
         follow.queue.clear()
         with self._lock:
             if follow in self._follows:
@@ -166,8 +168,9 @@ class JournalTail(QObject):
         at_end, value = follow.queue.popleft()
         follow.caught_up = follow.caught_up or at_end
         if isinstance(value, TunesmithError):
+            failed = follow.failed
             self.cancel(follow)
-            follow.failed(value)
+            failed(value)
             return
         try:
             follow.receive(value)

@@ -152,6 +152,8 @@ class OperationTask(QObject):
 
     def _end(self, outcome: Outcome) -> None:
         self._over = True
+        # It has nothing left to do but to let this object go, which must end in the thread of the window.
+        self._thread.join()
         operations().remove(self)
         if not isValid(self.owner):
             return
