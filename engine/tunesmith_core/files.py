@@ -274,7 +274,8 @@ def free_bytes(path: Path) -> int:
 def folder_bytes(folder: Path, *, linked: bool = False) -> int:
     """Return the size of all files below a folder: what people are told everywhere.
 
-    A file with several names counts once; files that vanish meanwhile count as nothing.
+    A file with several names counts once, except on Windows, where a folder does not tell which files those are; files
+    that vanish meanwhile count as nothing.
 
     Args:
         folder: where they are.
