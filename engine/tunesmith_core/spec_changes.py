@@ -40,6 +40,7 @@ OTHER_TOKENS = Message("From here on, rows become other tokens.")
 _OTHER_HELD_OUT = Message("Evaluation losses are measured on other rows, so earlier ones can't be compared with them.")
 _OTHER_ORDER = Message("The rows come in another order, so some may be seen twice in this epoch and others not at all.")
 _OTHER_SPLIT = Message("The rows come in another order, and rows that were trained can now be held out for evaluation.")
+_OTHER_LOSS = Message("The loss is another one from here on, so earlier losses can't be compared.")
 _OTHER_UPDATES = Message("The remaining updates are computed with the new value.")
 _OTHER_LENGTH = Message("The run ends at another step, and the learning rate follows the new length.")
 _OTHER_CURVE = Message("The learning rate follows another curve from here on.")
@@ -55,6 +56,11 @@ EFFECTS = {
     "data.overlong": Message("From here on, long rows are cut or skipped differently."),
     "data.skip_bad_rows": OTHER_ROWS,
     "data.special_tokens": OTHER_TOKENS,
+    "objective.dpo_loss": _OTHER_LOSS,
+    "objective.beta": _OTHER_LOSS,
+    "objective.label_smoothing": _OTHER_LOSS,
+    "objective.margin": _OTHER_LOSS,
+    "objective.sft_weight": _OTHER_LOSS,
     "adapter.dropout": Message("From here on, another share of adapter inputs is ignored at random."),
     "optimizer.learning_rate": _OTHER_UPDATES,
     "optimizer.weight_decay": _OTHER_UPDATES,

@@ -46,6 +46,8 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
                 Message('must be "{all_linear}" or a list of module names', all_linear=ALL_LINEAR),
             )
         )
+    if spec.objective.kind == "dpo" and spec.objective.dpo_loss == "exo_pair" and not spec.objective.label_smoothing:
+        problems.append(FieldProblem("objective.label_smoothing", "must be above 0 for the loss EXO"))
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
         problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
     return problems

@@ -14,6 +14,12 @@ from tunesmith_core.declared import declared
 ALL_LINEAR = "all-linear"
 MOST_SOURCES = 1000
 
+DPO_LOSSES = (
+    *("sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard"),
+    *("apo_zero", "apo_down", "discopop"),
+)
+"""TRL's names of losses that are functions of one pair's log-probabilities."""
+
 CHOICE_WORDS = {
     "utf-8": "UTF-8",
     "windows-1252": "Windows-1252 (Western European)",
@@ -47,6 +53,22 @@ CHOICE_WORDS = {
     "split": "Split",
     "skip": "Skip",
     "sft": "Supervised (SFT)",
+    "dpo": "Preferences (DPO)",
+    "simpo": "Preferences (SimPO)",
+    "orpo": "Preferences (ORPO)",
+    "cpo": "Preferences (CPO)",
+    "sigmoid": "Sigmoid",
+    "sigmoid_norm": "Sigmoid, per token",
+    "hinge": "Hinge",
+    "ipo": "IPO, per token",
+    "exo_pair": "EXO",
+    "nca_pair": "NCA",
+    "robust": "Robust",
+    "bco_pair": "BCO",
+    "sppo_hard": "SPPO",
+    "apo_zero": "APO-zero",
+    "apo_down": "APO-down",
+    "discopop": "DiscoPOP",
     "none": "None",
     "lora_only": "LoRA layers only",
     "nf4": "4-bit (NF4)",
@@ -220,8 +242,54 @@ class ObjectiveSpec:
     kind: str = declared(
         "sft",
         label="Objective",
-        meaning="What the model learns. SFT learns to write the answers in the data.",
+        meaning=(
+            "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
+            "pairs to prefer one answer over another."
+        ),
         choices=objectives.names(),
+    )
+    dpo_loss: str = declared(
+        "sigmoid",
+        label="DPO loss",
+        meaning=(
+            "How DPO compares the two answers. Sigmoid is the original. IPO and the losses per token suit answers of "
+            "very different lengths, robust suits labels that are often wrong."
+        ),
+        choices=DPO_LOSSES,
+    )
+    beta: float = declared(
+        0.0,
+        label="Beta",
+        meaning=(
+            "How strictly preferences are followed. In DPO, higher stays closer to the base model. 0 takes the usual "
+            "value: 0.1, for SimPO 2."
+        ),
+        minimum=0.0,
+        maximum=1000.0,
+    )
+    label_smoothing: float = declared(
+        0.0,
+        label="Label smoothing",
+        meaning="Share of pairs that you expect to be labeled the wrong way round. 0 trusts every pair.",
+        minimum=0.0,
+        maximum=0.49,
+    )
+    margin: float = declared(
+        0.5,
+        label="Margin",
+        meaning="By how much SimPO wants the better answer to be rated higher than the worse one.",
+        minimum=0.0,
+        maximum=1000.0,
+    )
+    sft_weight: float = declared(
+        0.0,
+        label="Weight of the SFT loss",
+        meaning=(
+            "How much learning to write the better answer counts beside preferring it. 0 takes the usual value: 1 for "
+            "CPO and ORPO, else nothing."
+        ),
+        minimum=0.0,
+        maximum=1000.0,
     )
 
 

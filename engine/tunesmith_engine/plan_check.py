@@ -41,7 +41,9 @@ def plan_check(spec: RunSpec, preparation: Preparation) -> dict[str, Any]:  # An
     assembly = Assembly(parts, path)
     longest = longest_rows(parts.data.train, size)
     started_s = time.monotonic()
-    assembly.update(longest, spec.optimizer.learning_rate)[0].item()
+    losses, _ = assembly.update(longest, spec.optimizer.learning_rate)
+    # Waits for the GPU.
+    losses.tolist()
     result = {
         "device": str(compute.device),
         "dtype": compute.dtype_name,

@@ -21,7 +21,7 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
-from tunesmith_engine.train.loss import num_trained_tokens
+from tunesmith_engine.train.loss import Totals, num_trained_tokens
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
@@ -109,8 +109,8 @@ def train_ours(case: Case) -> Curve:
     updater = Updater(trainable(model), spec.optimizer, CPU, case.dtype, path.arena)
     plan, curve = StepPlan(spec.schedule, NUM_ROWS), Curve()
     for number, step in enumerate(steps):
-        num_trained = num_trained_tokens(step)
-        losses = [path.add_gradients(portion, num_trained, updater) for portion in path.portions(step)]
+        totals = Totals.of(step)
+        losses = [path.add_gradients(portion, totals, updater) for portion in path.portions(step)]
         if number == 0:
             curve.first_gradient = _gradient(model)
         norm = updater.update(spec.optimizer.learning_rate * plan.learning_rate_factor(number))

@@ -29,7 +29,7 @@ PLACES = {
     "trial": "tunesmith_engine.train.loop:Loop.try_out",
     "gradients": "tunesmith_engine.train.fused_path:FusedPath.add_gradients",
     "update": "tunesmith_engine.train.optim:Updater.update",
-    "evaluation": "tunesmith_engine.train.fused_path:FusedPath.summed_loss",
+    "evaluation": "tunesmith_engine.train.fused_path:FusedPath.losses",
     "sample": "tunesmith_engine.train.loop:generate",
     "checkpoint": "tunesmith_engine.train.checkpoint:Checkpoints._write",
     "export": "tunesmith_engine.methods:Method.save",

@@ -20,7 +20,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_engine.train import conductor as conductor_module
 from tunesmith_engine.train.checkpoint import Snapshot
 from tunesmith_engine.train.conductor import Conductor, Progress
-from tunesmith_engine.train.evaluate import Written
+from tunesmith_engine.train.evaluate import HeldOut, Written
 from tunesmith_engine.train.metrics import StepReport
 
 BACK = ["clock", "alive"]
@@ -34,7 +34,7 @@ class World:
         told: what happened, in order.
         now_s: the clock.
         losses: of the steps, by their number; 2.0 where it is missing.
-        held_out: losses of the evaluations, in their order.
+        held_out_losses: of the evaluations, in their order.
         late: a step's numbers arrive after the next was submitted, as on a GPU.
     """
 
@@ -42,7 +42,7 @@ class World:
         self.told: list[Any] = []
         self.now_s = 1000.0
         self.losses: dict[int, float] = {}
-        self.held_out: Iterator[float] = iter(())
+        self.held_out_losses: Iterator[float] = iter(())
         self.answers: dict[str, str | Exception | None] = {}
         self.compared: dict[str, Any] | None = None
         self.late = True
@@ -108,10 +108,10 @@ class World:
     def restart_clock(self) -> None:
         self.told.append("clock")
 
-    def held_out_loss(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> tuple[float, int] | None:
+    def held_out(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> HeldOut | None:
         self.now_s += 1.234375
         self.told.append(f"measures {'the adapter' if with_adapter else 'the base model'} at {step}")
-        return None if should_stop() else (next(self.held_out, 3.0), 7)
+        return None if should_stop() else HeldOut(next(self.held_out_losses, 3.0), 7, {})
 
     @contextmanager
     def without_adapter(self) -> Iterator[None]:
@@ -282,7 +282,7 @@ def test_on_a_gpu_a_step_tells_its_peak_of_memory(make: Make, monkeypatch: pytes
 def test_patience_counts_evaluations_without_a_gain(make: Make, held_out: tuple[float, ...], steps: int) -> None:
     """The first loss is the base model's; as good as before is no gain."""
     world = make(6, evaluation={"every_steps": 1, "early_stopping": 2})
-    world.held_out = iter(map(float, held_out))
+    world.held_out_losses = iter(map(float, held_out))
     world.train(conductor := world.conductor())
     assert conductor.progress.step == steps
     ended = conductor.finish()
@@ -333,7 +333,7 @@ def test_an_evaluation_without_a_number_ends_the_run(make: Make) -> None:
         ([3.0, math.inf], [1, 2], "Step 2: the evaluation loss is NaN or infinite."),
     ):
         world = make(4, evaluation={"every_steps": 2}, saving={"every_steps": 100})
-        world.held_out = iter(held_out)
+        world.held_out_losses = iter(held_out)
         with pytest.raises(TunesmithError) as caught:
             world.train(world.conductor())
         assert (caught.value.code, caught.value.message) == ("nan-loss", words)

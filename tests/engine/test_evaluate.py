@@ -13,7 +13,8 @@ from tests.engine.fused.test_model import CPU, adapted, compute, num_trained, ro
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.methods.sft import METHOD
-from tunesmith_engine.train.evaluate import generate, held_out_loss
+from tunesmith_engine.train.evaluate import HeldOut, generate, held_out
+from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import PlainPath
 
 
@@ -27,14 +28,14 @@ def test_the_held_out_loss_is_the_mean_without_dropout_and_leaves_no_trace() -> 
         model.train(training)
         torch.manual_seed(3)
         before = torch.get_rng_state()
-        measured = held_out_loss(model, path, examples, CPU, True, lambda: False)
+        measured = held_out(model, path, examples, CPU, (), True, lambda: False)
         assert measured is not None
-        assert measured == (pytest.approx(expected, rel=1e-5), num_trained(examples))
+        assert (measured.loss, measured.num_tokens) == (pytest.approx(expected, rel=1e-5), num_trained(examples))
         assert model.training == training
         assert torch.equal(torch.get_rng_state(), before)
-    without = held_out_loss(model, path, examples, CPU, False, lambda: False)
+    without = held_out(model, path, examples, CPU, (), False, lambda: False)
     assert without is not None
-    assert without[0] != pytest.approx(expected, rel=1e-3)
+    assert without.loss != pytest.approx(expected, rel=1e-3)
 
 
 class Portions:
@@ -46,19 +47,19 @@ class Portions:
     def portions(self, examples: list[Example]) -> list[list[Example]]:
         return [[example] for example in examples]
 
-    def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+    def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         assert with_adapter
         self.seen.append(len(portion[0].input_ids))
-        return torch.tensor(3.0)
+        return torch.tensor([3.0 / totals.num_trained_tokens], dtype=torch.float64)
 
 
 def test_the_longest_rows_come_first_and_a_stop_is_met_between_portions() -> None:
     model, path = torch.nn.Linear(1, 1), Portions()
-    measured = held_out_loss(model, path, rows((2, 9, 5)), CPU, True, lambda: False)  # type: ignore[arg-type]
+    measured = held_out(model, path, rows((2, 9, 5)), CPU, (), True, lambda: False)  # type: ignore[arg-type]
     assert measured is not None
     assert path.seen == [9, 5, 2]
     path.seen.clear()
-    stopped = held_out_loss(model, path, rows((2, 9, 5)), CPU, True, lambda: len(path.seen) == 2)  # type: ignore[arg-type]
+    stopped = held_out(model, path, rows((2, 9, 5)), CPU, (), True, lambda: len(path.seen) == 2)  # type: ignore[arg-type]
     assert (stopped, path.seen, model.training) == (None, [9, 5], True)
 
 
@@ -66,8 +67,9 @@ def test_the_longest_rows_come_first_and_a_stop_is_met_between_portions() -> Non
 def test_few_tokens_have_a_loss_too(num_tokens: int) -> None:
     ids = np.arange(4, dtype=np.int32)
     labels = np.where(ids > 3 - num_tokens, ids, IGNORED_LABEL).astype(np.int32)
-    measured = held_out_loss(torch.nn.Linear(1, 1), Portions(), [Example(ids, labels)], CPU, True, lambda: False)  # type: ignore[arg-type]
-    assert measured == (3.0 / max(num_tokens, 1), num_tokens)
+    row = Example(ids, labels)
+    measured = held_out(torch.nn.Linear(1, 1), Portions(), [row], CPU, (), True, lambda: False)  # type: ignore[arg-type]
+    assert measured == HeldOut(3.0 / max(num_tokens, 1), num_tokens, {})
 
 
 class Speaker(torch.nn.Module):

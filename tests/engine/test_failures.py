@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -183,7 +184,7 @@ def test_our_own_mistake_keeps_its_traceback(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("never thought of that")
 
-    monkeypatch.setattr(assembly_module, "num_trained_tokens", fail)
+    monkeypatch.setattr(assembly_module.Totals, "of", fail)
     run = new_run(tiny_spec())
     assert train(run) == 1
     (error,) = events(run, "error")
@@ -248,13 +249,14 @@ def test_three_nan_steps_fail_and_keep_the_last_good_checkpoint(
 def test_an_evaluation_loss_that_is_no_number_ends_the_run(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, bad_steps: set[int]
 ) -> None:
-    measure = loop_module.Loop.held_out_loss
+    measure = loop_module.Loop.held_out
 
     def poisoned(self: object, step: int, with_adapter: bool, should_stop: object) -> object:
-        loss, num_tokens = measure(self, step, with_adapter, should_stop)  # type: ignore[arg-type, misc]
-        return (float("nan") if (step if with_adapter else 0) in bad_steps else loss), num_tokens
+        result = measure(self, step, with_adapter, should_stop)  # type: ignore[arg-type]
+        assert result is not None
+        return replace(result, loss=float("nan")) if (step if with_adapter else 0) in bad_steps else result
 
-    monkeypatch.setattr(loop_module.Loop, "held_out_loss", poisoned)
+    monkeypatch.setattr(loop_module.Loop, "held_out", poisoned)
     run = new_run(tiny_spec(evaluation={"percent": 20.0, "every_steps": 3}))
     assert train(run) == 4
     assert result_of(run)["code"] == "nan-loss"

@@ -27,6 +27,7 @@ from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train import fused_path as fused_path_module
 from tunesmith_engine.train import loop as loop_module
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
+from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.optim import Updater
 
 NewRun = Callable[[RunSpec], Run]
@@ -138,10 +139,10 @@ def test_rows_without_a_trained_token_add_nothing(tiny_spec: MakeSpec, tiny_mode
     updater = Updater(trainable(model), spec.optimizer, compute.device, compute.dtype, path.arena)
     ids = np.arange(1, 9, dtype=np.int32)
     untrained = Example(ids, np.full(8, IGNORED_LABEL, np.int32))
-    assert path.add_gradients([untrained], 1, updater).item() == 0.0
-    assert path.summed_loss([untrained], True).item() == 0.0
+    assert path.add_gradients([untrained], Totals(1, 1), updater).item() == 0.0
+    assert path.losses([untrained], Totals(1, 1), True).item() == 0.0
     assert not path.arena.gradients.any()
-    assert path.add_gradients([Example(ids, ids)], 7, updater).item() > 1.0
+    assert path.add_gradients([Example(ids, ids)], Totals(1, 7), updater).item() > 1.0
     assert path.arena.gradients.any()
 
 

@@ -20,6 +20,7 @@ from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train import fused_path, kernel_check, loss_paths
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths, open_fused
 from tunesmith_engine.train.kernel_check import check_kernels
+from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, PlainPath, open_path
 
 MakeSpec = Callable[..., RunSpec]
@@ -77,13 +78,13 @@ def test_a_plain_loss_is_its_share_and_the_base_model_is_there_without_the_adapt
     path = plain(model)
     forgotten: list[object] = []
     monkeypatch.setattr(RotarySwitches, "forget_lengths", lambda switches: forgotten.append(switches))
-    whole = path.summed_loss(examples, True)
+    whole = path.losses(examples, Totals(1, 1), True)
     assert not whole.requires_grad
     with model.disable_adapter():
-        base = path.summed_loss(examples, True)
-    assert path.summed_loss(examples, False).item() == base.item() != whole.item()
+        base = path.losses(examples, Totals(1, 1), True)
+    assert path.losses(examples, Totals(1, 1), False).item() == base.item() != whole.item()
     given: list[torch.Tensor] = []
-    share = path.add_gradients(examples, 8, SimpleNamespace(backward=given.append))  # type: ignore[arg-type]
+    share = path.add_gradients(examples, Totals(1, 8), SimpleNamespace(backward=given.append))  # type: ignore[arg-type]
     assert given[0].requires_grad
     assert (share.requires_grad, share.item()) == (False, pytest.approx(whole.item() / 8))
     assert len(forgotten) == 4, "each batch begins with the rotary tables of short texts"

@@ -16,7 +16,7 @@ from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.methods.sft import METHOD
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
-from tunesmith_engine.train.loss import num_trained_tokens
+from tunesmith_engine.train.loss import Totals, num_trained_tokens
 from tunesmith_engine.train.loss_paths import PlainPath
 from tunesmith_engine.train.memory_trial import longest_rows, try_longest
 from tunesmith_engine.train.oom import MemoryLadder
@@ -43,16 +43,16 @@ class SmallMemory:
         size = self.micro_batch_size
         return [examples[start : start + size] for start in range(0, len(examples), size)]
 
-    def add_gradients(self, portion: list[Example], num_trained: int, updater: Updater) -> torch.Tensor:
+    def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         num_tokens = sum(len(example.input_ids) for example in portion)
         self.tried.append(num_tokens)
-        self.num_trained.append(num_trained)
+        self.num_trained.append(totals.num_trained_tokens)
         if num_tokens > self.room_tokens:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return torch.zeros(())
+        return torch.zeros(1)
 
-    def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
-        return torch.zeros(())
+    def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
+        return torch.zeros(1, dtype=torch.float64)
 
     def weights_changed(self) -> None: ...
 

@@ -36,7 +36,7 @@ def submit(meter: StepMeter, step: int, loss: float = 2.5) -> list[StepReport]:
         lr=1e-4,
         num_tokens=100 * step,
         tokens_in_step=100,
-        loss=torch.tensor(loss, requires_grad=True),
+        losses=torch.tensor([loss], requires_grad=True),
         grad_norm=torch.tensor(0.5, dtype=torch.float64),
     )
 
@@ -47,7 +47,7 @@ def test_on_the_cpu_a_step_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) 
     meter = StepMeter(CPU)
     assert meter.flush() == []
     now_s = 12.5
-    assert submit(meter, 1) == [StepReport(1, 0.25, 1e-4, 100, 100, 2.5, 0.5, 2.5)]
+    assert submit(meter, 1) == [StepReport(1, 0.25, 1e-4, 100, 100, 2.5, 0.5, 2.5, {})]
     assert meter.flush() == []
     now_s = 13.0
     assert submit(meter, 2)[0].step_s == 0.5

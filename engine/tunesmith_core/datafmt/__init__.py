@@ -5,13 +5,14 @@ which one a file has, `conversion` turns its rows into conversations, `sniffing`
 library only; Parquet and workbooks are recognised here and read by the engine.
 """
 
-from tunesmith_core.datafmt.conversion import is_wanted, to_messages
+from tunesmith_core.datafmt.conversion import is_wanted, to_messages, to_preference
 from tunesmith_core.datafmt.formats import (
     ROLES,
     Chat,
     Conversation,
     Layout,
     Message,
+    Preference,
     PromptCompletion,
     Role,
     Text,
@@ -31,6 +32,7 @@ __all__ = [
     "Conversation",
     "Layout",
     "Message",
+    "Preference",
     "PromptCompletion",
     "Role",
     "Row",
@@ -46,4 +48,5 @@ __all__ = [
     "resolve_layout",
     "sniff",
     "to_messages",
+    "to_preference",
 ]

@@ -6,7 +6,7 @@ import datetime
 import decimal
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tunesmith_core import json_values
@@ -27,6 +27,7 @@ from tunesmith_core.datafmt.formats import (
     Layout,
     Message,
     Place,
+    Preference,
     PromptCompletion,
     Text,
     Tokens,
@@ -124,6 +125,28 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         messages = reader.messages(role, in_turn(message_list(reader.value(role))))
         reader.require_answer(role, messages)
     return _chat(reader, messages)
+
+
+def to_preference(row: Mapping[str, Any], layout: Layout, place: Place) -> Preference:
+    """Turn a row of preference pairs into both of its answers.
+
+    Raises:
+        UserError: as `to_messages`; `dataset-parse-error` also where both answers are the same.
+    """
+    columns = layout.columns
+    swapped = replace(layout, columns={**columns, "chosen": columns["rejected"], "rejected": columns["chosen"]})
+    reader = _RowReader(row, layout, place)
+    chosen, rejected = _preferred(reader), _preferred(_RowReader(row, swapped, place))
+    if chosen == rejected:
+        raise TunesmithError(
+            "dataset-parse-error",
+            '{place}: the answers in the columns "{chosen}" and "{rejected}" are the same, so there is nothing to '
+            "prefer.",
+            place=reader.placed(),
+            chosen=columns["chosen"],
+            rejected=columns["rejected"],
+        )
+    return Preference(chosen, rejected)
 
 
 def _chat(reader: _RowReader, messages: list[Message], first_trained: int = 0) -> Chat:

@@ -70,6 +70,14 @@ class Tokens:
     column: str
 
 
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Two answers to one question, each with it, of which people like the first one better."""
+
+    chosen: Chat | PromptCompletion
+    rejected: Chat | PromptCompletion
+
+
 Conversation = Chat | PromptCompletion | Text | Tokens
 
 

@@ -192,7 +192,7 @@ class Session:
         Returns:
             The reports of all steps; seconds of the steps after the warm-up, all together.
         """
-        lr, meter, start_s = self.spec.optimizer.learning_rate, StepMeter(self.compute.device), 0.0
+        lr, meter, start_s = self.spec.optimizer.learning_rate, StepMeter(self.compute.device, self._parts.metrics), 0.0
         reports: list[StepReport] = []
         for number, examples in enumerate(steps):
             if number == num_warmups:
@@ -200,7 +200,7 @@ class Session:
                 self._wait()
                 meter.restart_clock()
                 start_s = time.perf_counter()
-            loss, norm = ladder.fit(
+            losses, norm = ladder.fit(
                 lambda: assembly.update(examples, lr),  # noqa: B023 - called at once
                 f"Step {number + 1}",
                 assembly.updater.drop_gradients,
@@ -211,7 +211,7 @@ class Session:
                 lr=lr,
                 num_tokens=0,
                 tokens_in_step=_num_tokens(examples),
-                loss=loss,
+                losses=losses,
                 grad_norm=norm,
             )
         reports += meter.flush()

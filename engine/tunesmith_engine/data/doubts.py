@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.errors import UserError
 from tunesmith_core.messages import Message
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data.prepare import rendered_row
+from tunesmith_engine.data.prepare import answers_of, rendered_row
 from tunesmith_engine.data.read import Source
 from tunesmith_engine.data.render import Renderer
 
@@ -40,16 +41,17 @@ def doubts(
     refused: list[UserError] = []
     found, is_complete, num_files = [], True, len(spec.data.sources)
     for each in spec.data.sources:
-        source = Source(each, spec.data.skip_bad_rows, portions=renderer.portions)
+        in_pairs = spec.objective.kind in PREFERENCES
+        source = Source(each, spec.data.skip_bad_rows, portions=renderer.portions, in_pairs=in_pairs)
         rows = source.conversations()
         num_rows = 0
         for num_rows, (number, conversation) in enumerate(islice(rows, max(1, MOST_READ // num_files)), 1):
             if num_rows > MOST_RENDERED // num_files:
                 continue
-            rendered = rendered_row(source, renderer, number, conversation)
-            if isinstance(rendered, UserError):
-                source.bad_row(number, rendered)
-                refused.append(rendered)
+            parts = [rendered_row(source, renderer, number, part) for part in answers_of(conversation)]
+            if problem := next((part for part in parts if isinstance(part, UserError)), None):
+                source.bad_row(number, problem)
+                refused.append(problem)
         num_unreviewed = 0 if each.reviewed_only else source.num_unreviewed
         is_complete &= next(rows, None) is None
         found.append({"num_rows": num_rows, "num_unreviewed": num_unreviewed})

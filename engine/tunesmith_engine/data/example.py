@@ -18,12 +18,24 @@ class Example:
     Attributes:
         input_ids: int32 of shape [num_tokens].
         labels: int32 of shape [num_tokens]: the token where it counts for the loss, -100 elsewhere; not shifted.
+        rejected: the worse answer to the same question where a run learns from pairs.
     """
 
     input_ids: NDArray[np.int32]
     labels: NDArray[np.int32]
+    rejected: Example | None = None
+
+    @property
+    def sequences(self) -> tuple[Example, ...]:
+        """What passes through the model: the row itself, and of a pair the worse answer behind it."""
+        return (self,) if self.rejected is None else (self, self.rejected)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens that pass through the model."""
+        return sum(len(sequence.input_ids) for sequence in self.sequences)
 
     @property
     def num_trained_tokens(self) -> int:
-        """Number of tokens that count for the loss; nothing predicts the first token, so it never does."""
+        """Number of tokens to learn, of a pair those of the better answer; nothing predicts the first token."""
         return int(np.count_nonzero(self.labels[1:] != IGNORED_LABEL))

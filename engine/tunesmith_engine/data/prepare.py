@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tunesmith_core.actions import RAISE_CONTEXT
-from tunesmith_core.datafmt import Conversation
+from tunesmith_core.datafmt import Conversation, Preference
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -49,7 +52,7 @@ class DataStats:
         num_truncated_rows: cut to the context length.
         num_open_rows: of these, cut in the middle of what is learned, so that its end is not.
         num_tokens, num_trained_tokens: of the training examples.
-        longest_tokens: length of the longest example.
+        longest_tokens: length of the longest example, of a pair of its longer answer.
         row_format: how the rows of the first file were read.
     """
 
@@ -165,9 +168,9 @@ class PreparedData:
 
 def _digest(examples: list[Example]) -> str:
     digest = hashlib.sha256()
-    for example in examples:
-        digest.update(len(example.input_ids).to_bytes(8, "little"))
-        digest.update(example.input_ids.tobytes() + example.labels.tobytes())
+    for sequence in (sequence for example in examples for sequence in example.sequences):
+        digest.update(len(sequence.input_ids).to_bytes(8, "little"))
+        digest.update(sequence.input_ids.tobytes() + sequence.labels.tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -199,7 +202,8 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
     renderer = Renderer(tokenizer, spec.data, portions)
     cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
     sources = sources_of(spec, renderer.portions)
-    files = [_write_examples(spec, source, renderer, cuts, rows) for source in sources]
+    write = _write_pairs if spec.objective.kind in PREFERENCES else _write_examples
+    files = [write(spec, source, renderer, cuts, rows) for source in sources]
     notes: dict[str, str] = {}
     earlier = None
     if spec.evaluation.path:
@@ -244,7 +248,7 @@ def _stats(files: list[_FileRows], cuts: Cuts, rows: RowsWriter, train: list[int
         num_open_rows=cuts.num_open,
         num_tokens=sum(rows.num_tokens[row] for row in train),
         num_trained_tokens=sum(rows.num_trained_tokens[row] for row in train),
-        longest_tokens=max(rows.num_tokens),
+        longest_tokens=rows.longest_tokens,
         row_format=files[0].row_format,
     )
 
@@ -259,6 +263,40 @@ def few_trained(num_trained: int, num_tokens: int) -> dict[str, str]:
         num_tokens=num_tokens,
     )
     return {"few-trained-tokens": words}
+
+
+def _write_pairs(
+    spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
+) -> _FileRows:
+    """Write the rows of a file of preference pairs, each as its better answer with the worse one behind it."""
+    num_before, num_overlong, num_untrained = len(rows), 0, 0
+    groups: deque[int | None] = deque()
+
+    def texts() -> Iterator[Rendered]:
+        for place, (_, rendered) in enumerate(rendered_rows(source, renderer)):
+            if place % 2 == 0:
+                groups.append(source.group)
+            yield rendered
+
+    answers = rows.begun.examples(texts(), renderer)
+    # Both answers of a pair follow each other.
+    for chosen, rejected in zip(answers, answers, strict=True):
+        own = groups.popleft()
+        longest = max(len(each.example.input_ids) for each in (chosen, rejected))
+        if longest > cuts.limit and spec.data.overlong == "skip":
+            num_overlong += 1
+            continue
+        better, worse = cuts.cut(chosen.example), cuts.cut(rejected.example)
+        # What was cut before the place where the answers differ leaves nothing to prefer.
+        differ = not np.array_equal(better.input_ids, worse.input_ids)
+        if differ and better.num_trained_tokens and worse.num_trained_tokens:
+            rows.add(replace(better, rejected=worse), chosen.question, len(rows) if own is None else own)
+        else:
+            num_untrained += 1
+    file = _FileRows(len(rows) - num_before, source.row_format, source.num_skipped_rows, num_overlong, num_untrained)
+    if not file.num_rows:
+        _raise_nothing_left(source.path, file, cuts.limit)
+    return file
 
 
 def _write_examples(
@@ -315,17 +353,29 @@ def _raise_nothing_left(path: Path, file: _FileRows, limit: int) -> None:
 
 
 def rendered_rows(source: Source, renderer: Renderer) -> Iterator[tuple[int, Rendered]]:
-    """Yield (line or row number, rendered text) of every good row; rows that the template refuses are bad rows."""
+    """Yield (line or row number, rendered text) of every good row; rows that the template refuses are bad rows.
+
+    A pair gives two texts with one number, the better answer before the worse one.
+    """
     has_good = False
     for number, conversation in source.conversations():
-        rendered = rendered_row(source, renderer, number, conversation)
-        if isinstance(rendered, UserError):
-            source.bad_row(number, rendered)
+        found: list[Rendered] = []
+        for part in answers_of(conversation):
+            rendered = rendered_row(source, renderer, number, part)
+            if isinstance(rendered, UserError):
+                source.bad_row(number, rendered)
+                break
+            found.append(rendered)
         else:
             has_good = True
-            yield number, rendered
+            yield from ((number, each) for each in found)
     if not has_good and source.first_error:
         raise source.first_error
+
+
+def answers_of(conversation: Conversation | Preference) -> tuple[Conversation, ...]:
+    """Return a conversation, or both of a pair, the better one first."""
+    return (conversation.chosen, conversation.rejected) if isinstance(conversation, Preference) else (conversation,)
 
 
 def rendered_row(

@@ -11,6 +11,7 @@ import numpy as np
 
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -77,9 +78,9 @@ def preview(
             problems.append({"line": line, "message": error.message})
 
     portions = portions or Portions()
-    column = spec.evaluation.groups_by
+    column, in_pairs = spec.evaluation.groups_by, spec.objective.kind in PREFERENCES
     sources = [
-        Source(each, skip_bad_rows=True, on_problem=note, portions=portions, group_column=column)
+        Source(each, True, note, portions, column, in_pairs)
         for each in spec.data.sources
     ]
     show_tokens = tokenizer if tokens else None
@@ -170,7 +171,7 @@ def _looked_at(
     return {
         "rows": rows,
         "histogram": histogram(lengths),
-        "num_rows": len(lengths) - num_overlong,
+        "num_rows": (len(lengths) - num_overlong) // (2 if sources[0].in_pairs else 1),
         "num_skipped": sum(source.num_skipped_rows for source in sources) + num_overlong,
         "num_cut": cuts.num_cut,
         "num_untrained": num_untrained,

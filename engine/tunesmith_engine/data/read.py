@@ -17,13 +17,16 @@ from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, beginning
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.operations.limits import Portions
-from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
 from tunesmith_engine.data.given import DOCUMENTS, Given
 from tunesmith_engine.data.groups import group_of, stable_hash
 from tunesmith_engine.data.members import unpacked_into
 from tunesmith_engine.data.parquet_rows import parquet_rows
 
-PAIRS_TEXT = Message("The data holds preference pairs. The chosen answers are trained, the rejected ones are not.")
+PAIRS_TEXT = Message(
+    "The data holds preference pairs. The chosen answers are trained, the rejected ones are not. An objective such as "
+    "DPO learns from both."
+)
 
 MOST_NOTES = 3
 """Sentences of a kind that are said of files."""
@@ -48,6 +51,7 @@ class Source:
         on_problem: told each bad row that is left out.
         portions: told where the reader is.
         group_column: by which rows belong together, "" for none.
+        in_pairs: whether both answers of preference pairs are read, and nothing else is taken.
         group: that of the row that was read last, of a piece of a document that of the document; None for none.
         has_documents: whether a file was one, in pieces.
         num_skipped_rows: bad rows left out so far.
@@ -65,6 +69,7 @@ class Source:
     on_problem: Callable[[int, TunesmithError], None] | None = None
     portions: Portions = field(default_factory=Portions)
     group_column: str = ""
+    in_pairs: bool = False
     group: int | None = field(default=None, init=False)
     has_documents: bool = field(default=False, init=False)
     num_skipped_rows: int = field(default=0, init=False)
@@ -111,7 +116,7 @@ class Source:
         """Return "file, line 3" of the file that is being read, or "file, row 3" where rows are no lines."""
         return row_place(self._file or self.path, self._kind, number)
 
-    def conversations(self) -> Iterator[tuple[int, datafmt.Conversation]]:
+    def conversations(self) -> Iterator[tuple[int, datafmt.Conversation | datafmt.Preference]]:
         """Yield (line or row number from 1, conversation) of every good row.
 
         Each file of a folder or archive has a layout of its own.
@@ -131,7 +136,9 @@ class Source:
         if not self._has_good:
             raise TunesmithError("dataset-empty", "{path}: the label of every row is false.", path=self.path)
 
-    def _conversations(self, rows: Iterator[tuple[int, datafmt.Row]]) -> Iterator[tuple[int, datafmt.Conversation]]:
+    def _conversations(
+        self, rows: Iterator[tuple[int, datafmt.Row]]
+    ) -> Iterator[tuple[int, datafmt.Conversation | datafmt.Preference]]:
         head: list[tuple[int, datafmt.Row]] = []
         failure: UserError | None = None
         try:
@@ -143,8 +150,11 @@ class Source:
         layout = self.layout_of([row for _, row in head])
         if not self.row_format:
             self.row_format, self.reason = layout.format, datafmt.recognition(layout, (row for _, row in head))
-        if layout.format == PREFERENCE:
+        if self.in_pairs and layout.format != PREFERENCE:
+            raise self._without_pairs(layout)
+        if layout.format == PREFERENCE and not self.in_pairs:
             self._noted[-1]["dataset-preference-pairs"] = PAIRS_TEXT
+        convert = datafmt.to_preference if self.in_pairs else datafmt.to_messages
         for number, row in chain(head, _raised(failure) if failure else rows):
             self._announce(number)
             if not datafmt.is_wanted(row, layout):
@@ -155,7 +165,7 @@ class Source:
                 if self.spec.reviewed_only:
                     continue
             try:
-                conversation = datafmt.to_messages(row, layout, partial(self.place, number))
+                conversation = convert(row, layout, partial(self.place, number))
             except UserError as error:
                 self.bad_row(number, error)
             else:
@@ -164,6 +174,16 @@ class Source:
                     self.group = group_of(row, self.group_column, self.place(number))
                 yield number, conversation
                 self._announce(number)
+
+    def _without_pairs(self, layout: datafmt.Layout) -> TunesmithError:
+        return TunesmithError(
+            "dataset-column-missing",
+            "{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are "
+            "read as: {format}.",
+            hint="Say which columns hold the better and the worse answer, or choose SFT as the objective.",
+            path=self.shown_path,
+            format=Message(CHOICE_WORDS[layout.format]),
+        )
 
     def layout_of(self, rows: list[datafmt.Row]) -> datafmt.Layout:
         """Return how the rows of the file that is being read are laid out, by the first of them.

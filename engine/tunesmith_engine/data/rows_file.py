@@ -8,6 +8,7 @@ import json
 import time
 from array import array
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +20,7 @@ from tunesmith_engine.data.example import Example
 
 NAME = "rows.int32"
 LENGTHS = "lengths.int64"
+"""A negative length is that of a worse answer, which belongs to the row before it."""
 QUESTIONS = "questions.jsonl"
 
 MAX_QUESTION_CHARACTERS = 2000
@@ -40,6 +42,7 @@ class RowsWriter:
         begun: as given.
         num_tokens: of each row so far.
         num_trained_tokens: of each row so far.
+        longest_tokens: of what passes through the model in one piece.
         contents: a hash of the tokens of each row so far.
         groups: what each row so far belongs to; rows of a group are all trained or all held out.
     """
@@ -51,6 +54,8 @@ class RowsWriter:
         self._tell, self._told_s = tell, time.monotonic()
         self.num_tokens, self.num_trained_tokens, self.contents = array("q"), array("q"), array("q")
         self.groups = array("q")
+        self.longest_tokens = 0
+        self._lengths = array("q")
         self._lengths_path = folder / LENGTHS
         self._file = (folder / NAME).open("wb")
         self._questions = (folder / QUESTIONS).open("w", encoding="utf-8", errors="replace", newline="\n")
@@ -63,7 +68,7 @@ class RowsWriter:
     ) -> None:
         self._file.close()
         self._questions.close()
-        self._lengths_path.write_bytes(_little_endian(np.array(self.num_tokens, dtype=np.int64)))
+        self._lengths_path.write_bytes(_little_endian(np.array(self._lengths, dtype=np.int64)))
 
     def __len__(self) -> int:
         return len(self.num_tokens)
@@ -71,12 +76,17 @@ class RowsWriter:
     def add(self, example: Example, question: str = "", group: int = 0) -> None:
         """Write a row: its ids, then its labels; and what a person asks in it, "" for a text that asks nothing."""
         self.groups.append(group)
-        self.num_tokens.append(len(example.input_ids))
+        self.num_tokens.append(example.num_tokens)
         self.num_trained_tokens.append(example.num_trained_tokens)
-        tokens = _little_endian(example.input_ids)
-        self.contents.append(int.from_bytes(hashlib.blake2b(tokens, digest_size=8).digest(), "little", signed=True))
-        self._file.write(tokens)
-        self._file.write(_little_endian(example.labels))
+        content = hashlib.blake2b(digest_size=8)
+        for sequence in example.sequences:
+            length, tokens = len(sequence.input_ids), _little_endian(sequence.input_ids)
+            self._lengths.append(length if sequence is example else -length)
+            self.longest_tokens = max(self.longest_tokens, length)
+            content.update(tokens)
+            self._file.write(tokens)
+            self._file.write(_little_endian(sequence.labels))
+        self.contents.append(int.from_bytes(content.digest(), "little", signed=True))
         self._questions.write(json.dumps(question[:MAX_QUESTION_CHARACTERS]) + "\n")
         if len(self) % TELL_EVERY_ROWS == 0 and time.monotonic() - self._told_s >= TELL_EVERY_S:
             self._told_s = time.monotonic()
@@ -91,11 +101,16 @@ def read_rows(folder: Path) -> list[Example]:
     """Return the rows of a folder in the order in which they were written."""
     values = np.asarray(np.fromfile(folder / NAME, dtype="<i4"), np.int32)
     lengths = np.fromfile(folder / LENGTHS, dtype="<i8")
-    ends = np.cumsum(2 * lengths).tolist()
-    return [
-        Example(values[end - 2 * length : end - length], values[end - length : end])
-        for length, end in zip(lengths.tolist(), ends, strict=True)
-    ]
+    ends = np.cumsum(2 * np.abs(lengths)).tolist()
+    rows: list[Example] = []
+    for length, end in zip(lengths.tolist(), ends, strict=True):
+        middle = end - abs(length)
+        example = Example(values[middle - abs(length) : middle], values[middle:end])
+        if length < 0:
+            rows[-1] = replace(rows[-1], rejected=example)
+        else:
+            rows.append(example)
+    return rows
 
 
 def read_questions(folder: Path, numbers: Collection[int]) -> dict[int, str]:

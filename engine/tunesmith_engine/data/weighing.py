@@ -12,10 +12,11 @@ from itertools import compress
 
 import numpy as np
 
-from tunesmith_core.datafmt import Conversation
+from tunesmith_core.datafmt import Conversation, Preference
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.mixing import epoch_shares
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -49,18 +50,20 @@ class CappedSource(Source):
         skip_bad_rows: whether bad ones are left out.
         portions: told where the reader is.
         group_column: see Source.
+        in_pairs: see Source.
         draw: a text for which the choice is always the same.
     """
 
     def __init__(
-        self, spec: SourceSpec, skip_bad_rows: bool, portions: Portions, group_column: str, draw: str
+        self, spec: SourceSpec, skip_bad_rows: bool, portions: Portions, group_column: str, in_pairs: bool, draw: str
     ) -> None:
-        super().__init__(spec, skip_bad_rows, portions=portions, group_column=group_column)
+        super().__init__(spec, skip_bad_rows, portions=portions, group_column=group_column, in_pairs=in_pairs)
         self._draw = draw
 
-    def conversations(self) -> Iterator[tuple[int, Conversation]]:
+    def conversations(self) -> Iterator[tuple[int, Conversation | Preference]]:
         """Yield the chosen rows; see Source."""
-        num_rows = sum(1 for _ in Source(self.spec, True, portions=self.portions).conversations())
+        everything = Source(self.spec, True, portions=self.portions, in_pairs=self.in_pairs)
+        num_rows = sum(1 for _ in everything.conversations())
         num_used = self.spec.num_used(num_rows)
         is_chosen = np.zeros(num_rows, bool)
         is_chosen[random.Random(self._draw).sample(range(num_rows), num_used)] = True
@@ -78,10 +81,11 @@ class CappedSource(Source):
 def sources_of(spec: RunSpec, portions: Portions) -> list[Source]:
     """Return the data files of a run, ready to be read."""
     skips, column, seed = spec.data.skip_bad_rows, spec.evaluation.groups_by, spec.schedule.seed
+    in_pairs = spec.objective.kind in PREFERENCES
     return [
-        Source(source, skips, portions=portions, group_column=column)
+        Source(source, skips, portions=portions, group_column=column, in_pairs=in_pairs)
         if source.most_rows is None
-        else CappedSource(source, skips, portions, column, f"cap {seed} {number}")
+        else CappedSource(source, skips, portions, column, in_pairs, f"cap {seed} {number}")
         for number, source in enumerate(spec.all_sources())
     ]
 

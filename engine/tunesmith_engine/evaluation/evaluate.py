@@ -35,6 +35,7 @@ from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.model.trained_model import inference_compute, load_trained
 from tunesmith_engine.preparation import Preparation
 from tunesmith_engine.train.comparison import interval
+from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import PlainPath
 
 MOST_LOSS_ROWS = 256
@@ -174,14 +175,14 @@ class _Bench:
         """Measure losses row by row."""
         rows = examples[:: max(1, -(-len(examples) // MOST_LOSS_ROWS))]
         pad = padding_id(self.tokenizer, self.model.get_base_model().config)
-        method = method_of(self.spec.objective.kind)
-        path = PlainPath(self.model, self.compute, pad, 1, False, "", method)
+        # Of pairs, the better answers are looked at.
+        path = PlainPath(self.model, self.compute, pad, 1, False, "", method_of("sft"))
         losses: dict[bool, list[float]] = {False: [], True: []}
         with untouched_training(self.model, self.compute.device):
             for place, row in enumerate(rows):
                 self.host.phase(evaluations.COMPARING, place, len(rows), "rows")
                 for with_adapter, found in losses.items():
-                    found.append(float(path.summed_loss([row], with_adapter)))
+                    found.append(float(path.losses([row], Totals(1, 1), with_adapter)))
         weights = np.array([row.num_trained_tokens for row in rows], dtype=np.float64)
         before, after = (np.array(found) for found in losses.values())
         means = (float(before.sum() / weights.sum()), float(after.sum() / weights.sum()))

@@ -16,7 +16,7 @@ from tunesmith_engine.shapes import ModelShape
 
 
 class Head:
-    """Computes the loss of the trained rows and its gradient."""
+    """Computes the losses of the trained rows and their gradient."""
 
     def __init__(self, shape: ModelShape, projection: Projection, workspace: Workspace, chunk_rows: int) -> None:
         self._shape, self._projection, self._workspace = shape, projection, workspace
@@ -28,7 +28,7 @@ class Head:
         hidden = self._shape.hidden_size
         return [(rows, self._projection.num_outputs + extra), (rows, hidden + extra), (rows, hidden), (rows, hidden)]
 
-    def loss(
+    def losses(
         self,
         x: torch.Tensor,
         pending: torch.Tensor,
@@ -39,13 +39,14 @@ class Head:
         gradient: torch.Tensor | None,
         with_adapter: bool = True,
     ) -> torch.Tensor:
-        """Return the sum of the cross-entropies in nats, a float32 scalar on the device.
+        """Return each trained row's cross-entropy in nats, float32 [R] on the device.
 
         Args:
             x, pending: the pair that the last layer returned, [T, hidden].
             pending_scale: factor of `pending`.
             trained_rows, targets: as in PackedBatch.
-            gradient_scale: factor of the gradient, a float32 scalar on the device; None computes the loss alone.
+            gradient_scale: factor of the gradient, float32 on the device, one (0-dim) or one for each trained row
+                ([R]); None computes the losses alone.
             gradient: [T, hidden], overwritten by the gradient of x + pending; zeros where no row is trained.
             with_adapter: False leaves an adapter of the output projection out.
         """
@@ -64,9 +65,8 @@ class Head:
             )
             wide = logits[:, : self._projection.num_outputs]
             self._projection.forward(normed, wide, with_adapter)
-            cross_entropy(
-                wide, targets[chunk], losses[chunk], gradient_scale, self._shape.logit_scale, self._shape.softcap
-            )
+            factors = gradient_scale if gradient_scale is None or not gradient_scale.ndim else gradient_scale[chunk]
+            cross_entropy(wide, targets[chunk], losses[chunk], factors, self._shape.logit_scale, self._shape.softcap)
             if gradient is None:
                 continue
             self._projection.input_gradient(logits, to_total)
@@ -74,4 +74,4 @@ class Head:
             rms_norm.norm_backward(to_total, total, self._shape.final_norm, statistics, to_total)
             # Rows that only fill up a fixed number repeat the last row and add zero.
             gradient.index_add_(0, rows, to_total)
-        return losses.sum()
+        return losses

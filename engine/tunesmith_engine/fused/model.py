@@ -7,7 +7,7 @@ the very tensors that are updated here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from peft import PeftModel
@@ -27,6 +27,7 @@ from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels.embedding import embed
+from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import NotFusableError
 
@@ -267,34 +268,79 @@ class FusedModel:
 
     def loss(self, batch: PackedBatch, with_adapter: bool = True) -> torch.Tensor:
         """Return the sum of a micro-batch's cross-entropies in nats, a float32 scalar on the device."""
+        return self.losses(batch, with_adapter).sum()
+
+    def losses(self, batch: PackedBatch, with_adapter: bool = True) -> torch.Tensor:
+        """Return the cross-entropies of a micro-batch's trained tokens in nats, float32 [R] on the device."""
         base_model_only = contextlib.nullcontext() if with_adapter else self._model.disable_adapter()
         with torch.no_grad(), base_model_only:
             self._assembly.scratch.forget()
             now = self._pass(batch, with_adapter, False)
             x, pending = self._forward(now)
-            return self._parts.head.loss(
-                x, pending, self._last_scale, batch.trained_rows, batch.targets, None, None, with_adapter
-            )
+            return self._losses(x, pending, batch, None, None, with_adapter)
+
+    def objective_and_gradients(
+        self,
+        batch: PackedBatch,
+        answers: Answers,
+        objective: Callable[[torch.Tensor], torch.Tensor],
+        loss_scale: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Add the gradients of an objective that is a function of the log-probabilities of whole answers to the arena.
+
+        The slope of the objective by an answer's log-probability is the weight of that answer's tokens in the
+        cross-entropy, so the logits are computed twice: once for the log-probabilities, once for their gradient.
+
+        Args:
+            batch: at most `capacity_tokens` tokens.
+            answers: which trained token belongs to which document.
+            objective: gets the log-probabilities, float32 [documents]; returns the objective and further numbers.
+            loss_scale: factor of the gradients, a float32 scalar on the device (float16 needs one).
+
+        Returns:
+            What the objective returned.
+        """
+        with torch.no_grad():
+            self._assembly.scratch.forget()
+            now = self._pass(batch, True, True)
+            x, pending = self._forward(now)
+            sums = answers.sums(-self._losses(x, pending, batch, None, None))
+            with torch.enable_grad():
+                sums.requires_grad_()
+                values = objective(sums)
+                (slopes,) = torch.autograd.grad(values[0], sums)
+            weights = -answers.spread(slopes)
+            self._backward(x, pending, now, weights if loss_scale is None else weights * loss_scale)
+            return values.detach()
+
+    def _losses(
+        self,
+        x: torch.Tensor,
+        pending: torch.Tensor,
+        batch: PackedBatch,
+        gradient_scale: torch.Tensor | None,
+        gradient: torch.Tensor | None,
+        with_adapter: bool = True,
+    ) -> torch.Tensor:
+        rows, targets = batch.trained_rows, batch.targets
+        return self._parts.head.losses(
+            x, pending, self._last_scale, rows, targets, gradient_scale, gradient, with_adapter
+        )
 
     def _step(self, batch: PackedBatch, scale: torch.Tensor) -> torch.Tensor:
         """Go forward and backward; everything stays on the device."""
         self._assembly.scratch.forget()
         now = self._pass(batch, True, True)
-        x, pending = self._forward(now)
+        return self._backward(*self._forward(now), now, scale).sum()
+
+    def _backward(self, x: torch.Tensor, pending: torch.Tensor, now: Pass, scale: torch.Tensor) -> torch.Tensor:
+        """Go through head and layers backward; return the losses of the trained rows."""
         width = self._assembly.gradient_width
-        (gradient,) = self._parts.workspace.carve("gradient", (batch.num_tokens, width))
-        loss = self._parts.head.loss(
-            x,
-            pending,
-            self._last_scale,
-            batch.trained_rows,
-            batch.targets,
-            scale,
-            gradient[:, : self._assembly.shape.hidden_size],
-        )
+        (gradient,) = self._parts.workspace.carve("gradient", (now.batch.num_tokens, width))
+        losses = self._losses(x, pending, now.batch, scale, gradient[:, : self._assembly.shape.hidden_size])
         for layer in reversed(self._layers):
             layer.backward(gradient, now, first=layer.index == 0)
-        return loss
+        return losses
 
     def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
         shape = self._assembly.shape

@@ -35,7 +35,8 @@ def cross_entropy(
             / d logits when that is given, and left alone otherwise.
         targets: [n] int64; -100 is ignored: loss and gradient are 0. Any other number outside the vocabulary gives NaN.
         losses_out: [n] float32.
-        gradient_scale: 0-dim float32 on the device, or None for the losses alone.
+        gradient_scale: float32 on the device, one for all rows (0-dim) or one for each ([n]), as an objective weighs
+            its tokens; None for the losses alone.
         logit_scale: factor of the logits.
         softcap: bound of the scaled logits; None without.
     """
@@ -52,6 +53,7 @@ def cross_entropy(
         losses_out,
         losses_out if gradient_scale is None else gradient_scale,
         logits.stride(0),
+        gradient_scale.stride(0) if gradient_scale is not None and gradient_scale.ndim else 0,
         logit_scale,
         softcap or 1.0,
         1.0 / (softcap or 1.0),
@@ -107,13 +109,14 @@ def _quotient(numerator, denominator, EXACT: tl.constexpr):
     return tl.div_rn(numerator, denominator) if EXACT else numerator / denominator
 
 
-@jit
+@jit(do_not_specialize=["scale_stride"])
 def _cross_entropy(
     logits,
     targets,
     losses,
     gradient_scale,
     row_stride,
+    scale_stride,
     logit_scale,
     softcap,
     inverse_softcap,
@@ -154,7 +157,7 @@ def _cross_entropy(
             total = total * _exp(previous - shift, EXACT) + tl.sum(_exp(values - shift, EXACT), axis=0)
         tl.store(losses + row, tl.log(total) - (target_logit - largest))
         if WITH_GRADIENT:
-            factor = tl.load(gradient_scale).to(tl.float32) * logit_scale
+            factor = tl.load(gradient_scale + row * scale_stride).to(tl.float32) * logit_scale
             for start in range(0, VOCABULARY, BLOCK):
                 inside = start + columns < VOCABULARY
                 values = tl.load(logits + start + columns, mask=inside, other=0.0).to(tl.float32) * logit_scale
@@ -198,5 +201,5 @@ def _twin(
     slope.scatter_add_(1, target, torch.full_like(slope[:, :1], -1.0))
     if cap is not None:
         slope *= 1.0 - cap * cap
-    factor = (gradient_scale * logit_scale).where(exists, float("nan"))[:, None]
+    factor = (gradient_scale * logit_scale).where(exists, float("nan")).reshape(-1, 1)
     torch.mul(slope, factor, out=logits).masked_fill_(ignored[:, None], 0.0)

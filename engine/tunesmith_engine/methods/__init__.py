@@ -7,7 +7,6 @@ It loads PyTorch inside its functions only, for the process that prepares the da
 from __future__ import annotations
 
 import importlib
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from tunesmith_engine.data.rows_file import RowsWriter
     from tunesmith_engine.device import Compute
     from tunesmith_engine.train.assembly import Parts
-    from tunesmith_engine.train.loss import Batch
+    from tunesmith_engine.train.loss import Batch, Objective
 
 
-class Method(ABC):
+class Method:
     """What distinguishes one way to train from another; the conductor does what all have in common.
 
     Attributes:
@@ -49,7 +48,17 @@ class Method(ABC):
 
         return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4"), spec)
 
-    @abstractmethod
+    def objective(self, spec: RunSpec) -> Objective | None:
+        """Return what is minimised, where that is a function of the log-probabilities of whole answers.
+
+        None where it is the mean of `summed_loss` over the trained tokens.
+
+        Args:
+            spec: the run.
+        """
+        del spec
+        return None
+
     def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
         """Return the objective of a batch summed over its trained tokens, a float32 scalar on the device.
 
@@ -58,6 +67,7 @@ class Method(ABC):
             batch: rows, and the places whose next token is trained.
             some_positions: whether the model can compute logits at chosen places only.
         """
+        raise NotImplementedError
 
     def report(self, parts: Parts) -> dict[str, Any]:  # Any: JSON values
         """Return what the journal's "setup" event says about data and model."""

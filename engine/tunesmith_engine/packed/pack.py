@@ -22,7 +22,7 @@ INT32_LIMIT = 2**31
 
 
 def pack(examples: Sequence[Example], capacity_tokens: int) -> list[list[Example]]:
-    """Put the rows of a step into few micro-batches: best-fit decreasing (Johnson et al., 1974).
+    """Put the rows of a step into few micro-batches: best-fit decreasing (Johnson et al., 1974). A pair stays together.
 
     Args:
         examples: rows, each of at most capacity_tokens tokens.
@@ -38,8 +38,8 @@ def pack(examples: Sequence[Example], capacity_tokens: int) -> list[list[Example
     bins: list[list[Example]] = []
     # (free tokens, number of the bin), ascending: the first entry that is large enough is the best fit.
     open_bins: list[tuple[int, int]] = []
-    for example in sorted(examples, key=lambda example: -len(example.input_ids)):
-        length = len(example.input_ids)
+    for example in sorted(examples, key=lambda example: -example.num_tokens):
+        length = example.num_tokens
         if not 0 < length <= capacity_tokens:
             raise TunesmithError(
                 "bug",
@@ -67,7 +67,7 @@ def make_packed_batch(
     num_trained: int | None = None,
     max_length: int | None = None,
 ) -> PackedBatch:
-    """Build a micro-batch; the copy to a GPU does not wait.
+    """Build a micro-batch; the copy to a GPU does not wait. Both answers of a pair are documents, one behind the other.
 
     The last token of a row predicts nothing, so no row learns from the next one. A captured graph wants fixed sizes:
     missing tokens become documents of their own, none longer than the longest row; missing documents are empty; missing
@@ -82,7 +82,8 @@ def make_packed_batch(
     Raises:
         BugError: a fixed size is too small, or the bounds of the documents are not sound.
     """
-    lengths = [len(example.input_ids) for example in examples]
+    sequences = [sequence for example in examples for sequence in example.sequences]
+    lengths = [len(sequence.input_ids) for sequence in sequences]
     num_real, longest = sum(lengths), max_length or max(lengths)
     missing = (num_real if num_tokens is None else num_tokens) - num_real
     # No longer than a row: some models take another rotary table for longer texts.
@@ -92,8 +93,8 @@ def make_packed_batch(
     check_bounds(bounds, num_real + missing, longest)
     input_ids = np.zeros(num_real + missing, np.int64)
     next_labels = np.full(num_real + missing, IGNORED_LABEL, np.int64)
-    input_ids[:num_real] = np.concatenate([example.input_ids for example in examples])
-    next_labels[: num_real - 1] = np.concatenate([example.labels for example in examples])[1:]
+    input_ids[:num_real] = np.concatenate([sequence.input_ids for sequence in sequences])
+    next_labels[: num_real - 1] = np.concatenate([sequence.labels for sequence in sequences])[1:]
     next_labels[bounds[1:] - 1] = IGNORED_LABEL
     trained_rows = np.flatnonzero(next_labels != IGNORED_LABEL).astype(np.int64)
     targets = next_labels[trained_rows]
@@ -105,7 +106,7 @@ def make_packed_batch(
         _filled(trained_rows, num_trained, last_row, "trained places"),
         _filled(targets, num_trained, IGNORED_LABEL, "trained places"),
     )
-    ids, positions, device_bounds, rows, next_tokens = (_to_device(part, device) for part in parts)
+    ids, positions, device_bounds, rows, next_tokens = (to_device(part, device) for part in parts)
     return PackedBatch(ids, positions, Documents(device_bounds, tuple(lengths), longest), rows, next_tokens)
 
 
@@ -145,6 +146,7 @@ def _filled(values: NDArray[Any], size: int | None, filler: int, what: str) -> N
     return np.concatenate((values, np.full(missing, filler, values.dtype)))
 
 
-def _to_device(values: NDArray[Any], device: torch.device) -> torch.Tensor:
+def to_device(values: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Return values as a tensor; the copy to a GPU does not wait."""
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

@@ -229,10 +229,13 @@ def _cross_entropy(sizes: Sizes, inputs: Inputs) -> Results:
     losses, evaluated = (inputs.empty(num_rows, dtype=torch.float32) for _ in range(2))
     form = (sizes.logit_scale, sizes.softcap)
     cross_entropy(logits, targets, evaluated, None, *form)
+    weighted = logits.clone()
     # A gradient of about 1, which no format loses.
     scale = torch.tensor(float(num_rows), device=inputs.device)
     cross_entropy(logits, targets, losses, scale, *form)
-    return {"loss": losses, "loss alone": evaluated, "gradient": logits}
+    weights = scale * torch.tensor([1.0, 1.0, -1.0, 0.5, 0.0], device=inputs.device)
+    cross_entropy(weighted, targets, losses, weights, *form)
+    return {"loss": losses, "loss alone": evaluated, "gradient": logits, "weighted gradient": weighted}
 
 
 def _adamw(_sizes: Sizes, inputs: Inputs) -> Results:

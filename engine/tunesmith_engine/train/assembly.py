@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_
 from tunesmith_engine.model.load import check_predicts, check_row_lengths, check_token_ids, load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.preparation import Preparation
-from tunesmith_engine.train.loss import num_trained_tokens
+from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, open_path
 from tunesmith_engine.train.optim import Updater
 
@@ -42,6 +43,12 @@ class Parts:
     tokenizer: Any  # a transformers tokenizer; None where rows are tokens already
     data: PreparedData
     model: PeftModel
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of what is told of a step beside its loss."""
+        objective = self.method.objective(self.spec)
+        return objective.metrics if objective else ()
 
     def open_path(
         self, micro_batch_size: int, warn: Callable[[str, str], None], timing: Timing | None = None
@@ -94,7 +101,8 @@ def make_parts(
     data = preparation.data(should_stop)
     if data is None:
         return None
-    used = {int(example.input_ids.max()) for example in (*data.train, *data.eval)}
+    examples = (*data.train, *data.eval)
+    used = {int(sequence.input_ids.max()) for example in examples for sequence in example.sequences}
     check_token_ids(used, tokenizer, config, folder)
     if not enter("model"):
         return None
@@ -116,9 +124,10 @@ class Assembly:
     """
 
     def __init__(self, parts: Parts, path: LossPath) -> None:
-        self.model, self.path, self._device = parts.model, path, parts.compute.device
+        self.model, self.path = parts.model, path
         self.parameters = trainable(parts.model)
-        self.updater = Updater(self.parameters, parts.spec.optimizer, self._device, parts.compute.dtype, path.arena)
+        device, dtype = parts.compute.device, parts.compute.dtype
+        self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena)
 
     def update(
         self,
@@ -126,18 +135,18 @@ class Assembly:
         learning_rate: float,
         at_rest: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Do one update and return its loss and gradient norm, both on the device.
+        """Do one update and return its loss with the metrics of its objective, and the gradient norm, on the device.
 
         Args:
             examples: rows of the step.
             learning_rate: of the step.
             at_rest: makes the context of the gradients, in which nothing that is saved changes.
         """
-        num_trained = max(1, num_trained_tokens(examples))
+        totals = Totals.of(examples)
         with at_rest():
-            loss = torch.zeros((), device=self._device)
-            for portion in self.path.portions(examples):
-                loss += self.path.add_gradients(portion, num_trained, self.updater)
+            shares = [
+                self.path.add_gradients(portion, totals, self.updater) for portion in self.path.portions(examples)
+            ]
         grad_norm = self.updater.update(learning_rate)
         self.path.weights_changed()
-        return loss, grad_norm
+        return reduce(torch.add, shares), grad_norm

@@ -14,6 +14,7 @@ from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.asked import Asked, question_in
 from tunesmith_engine.model.inference import untouched_training
+from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath
 
 MOST_ROWS = 128
@@ -24,7 +25,9 @@ Floats = NDArray[np.float64]
 def compare(
     model: PeftModel, path: LossPath, examples: Sequence[Example], device: torch.device, is_over: Callable[[], bool]
 ) -> dict[str, Any] | None:  # Any: JSON values
-    """Return 95 % intervals of differences of the loss per trained token; None where too few rows were measured.
+    """Return 95 % intervals of differences of the loss per trained token, of pairs per pair.
+
+    None where too few rows were measured.
 
     Args:
         model: with its adapter.
@@ -47,7 +50,8 @@ def compare(
     with untouched_training(model, device):
 
         def loss(row: Example, with_adapter: bool = True) -> float:
-            return float(path.summed_loss([row], with_adapter))
+            totals = Totals(1, row.num_trained_tokens) if row.rejected else Totals(1, 1)
+            return float(path.losses([row], totals, with_adapter)[0])
 
         for place, row in enumerate(rows):
             if is_over():
@@ -55,8 +59,8 @@ def compare(
             if not row.num_trained_tokens:
                 continue
             after = loss(row)
-            gains.append((loss(row, False) - after, row.num_trained_tokens))
-            pair = _swapped(asked, place, longest)
+            gains.append((loss(row, False) - after, 1 if row.rejected else row.num_trained_tokens))
+            pair = None if row.rejected else _swapped(asked, place, longest)
             if pair:
                 own, other = pair
                 has_one_answer = own.num_trained_tokens == row.num_trained_tokens

@@ -29,7 +29,7 @@ from tunesmith_engine.patience import Unsaved, write_out
 from tunesmith_engine.train.asking import Asking
 from tunesmith_engine.train.assembly import Parts
 from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
-from tunesmith_engine.train.evaluate import Written
+from tunesmith_engine.train.evaluate import HeldOut, Written
 from tunesmith_engine.train.metrics import StepReport
 from tunesmith_engine.train.saving import Saving
 from tunesmith_engine.train.schedule import StepPlan
@@ -78,8 +78,8 @@ class Trainee(Protocol):
     def restart_clock(self) -> None:
         """Leave the time since the last step out of the next one's."""
 
-    def held_out_loss(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> tuple[float, int] | None:
-        """Return the mean loss of the held-out rows and their trained tokens, or None when stopped on the way."""
+    def held_out(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> HeldOut | None:
+        """Return how well the held-out rows are predicted, or None when stopped on the way."""
 
     def comparison(self, step: int, is_over: Callable[[], bool]) -> dict[str, Any] | None:  # Any: JSON values
         """Return how much better than the base model each held-out row is predicted; None where that can't be told."""
@@ -192,6 +192,7 @@ class Conductor:
             "tokens": report.num_tokens,
             "tokens_per_s": round(report.tokens_in_step / max(report.step_s, 1e-9), 1),
             "step_s": round(report.step_s, 4),
+            **report.metrics,
         }
         device = self._parts.compute.device
         if device.type == "cuda":
@@ -268,17 +269,17 @@ class Conductor:
         self._flush()
         started_s = time.monotonic()
         self._host.phase("evaluating", step, self._total_steps, "steps")
-        result = self._trainee.held_out_loss(self.progress.step, with_adapter, self._interrupted)
+        result = self._trainee.held_out(self.progress.step, with_adapter, self._interrupted)
         self._host.phase("training", self.progress.step, self._total_steps, "steps")
         self._back_to_training()
         if result is None:
             return None
-        loss, num_tokens = result
         seconds = round(time.monotonic() - started_s, 3)
-        self._host.event("eval", step=step, loss=loss, num_tokens=num_tokens, seconds=seconds)
-        if not math.isfinite(loss):
+        numbers = {"loss": result.loss, "num_tokens": result.num_tokens, **result.metrics}
+        self._host.event("eval", step=step, seconds=seconds, **numbers)
+        if not math.isfinite(result.loss):
             self._fail_at_evaluation(step)
-        return loss
+        return result.loss
 
     def _fail_at_evaluation(self, step: int) -> NoReturn:
         if not step:

@@ -1,8 +1,8 @@
-"""Held-out loss and sample texts. Neither changes what training does next."""
+"""Held-out losses and sample texts. Neither changes what training does next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,29 +13,46 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import Example
 from tunesmith_engine.decode import Decoder, end_tokens
 from tunesmith_engine.model.inference import untouched_training
-from tunesmith_engine.train.loss import num_trained_tokens
+from tunesmith_engine.train.loss import Totals, num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath
 
 
-def held_out_loss(
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """How well held-out rows are predicted.
+
+    Attributes:
+        loss: the mean of the objective: of SFT per trained token in nats, of pairs per pair.
+        num_tokens: trained tokens.
+        metrics: of the objective, by their names.
+    """
+
+    loss: float
+    num_tokens: int
+    metrics: dict[str, float]
+
+
+def held_out(
     model: PeftModel,
     path: LossPath,
     examples: list[Example],
     device: torch.device,
+    metrics: Sequence[str],
     with_adapter: bool,
     should_stop: Callable[[], bool],
-) -> tuple[float, int] | None:
-    """Return the mean loss per trained token in nats and the number of tokens, or None when stopped on the way."""
+) -> HeldOut | None:
+    """Return how well rows are predicted, or None when stopped on the way."""
     # Longest first: little padding, and a lack of memory shows at once.
-    ordered = sorted(examples, key=lambda example: -len(example.input_ids))
-    total = torch.zeros((), device=device, dtype=torch.float64)
+    ordered = sorted(examples, key=lambda example: -example.num_tokens)
+    totals = Totals.of(examples)
+    sums = torch.zeros(1 + len(metrics), device=device, dtype=torch.float64)
     with untouched_training(model, device):
         for portion in path.portions(ordered):
             if should_stop():
                 return None
-            total += path.summed_loss(portion, with_adapter)
-    num_tokens = num_trained_tokens(examples)
-    return total.item() / max(1, num_tokens), num_tokens
+            sums += path.losses(portion, totals, with_adapter)
+    loss, *others = sums.tolist()
+    return HeldOut(loss, num_trained_tokens(examples), dict(zip(metrics, others, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

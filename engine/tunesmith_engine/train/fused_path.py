@@ -22,9 +22,12 @@ from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.methods import Method
 from tunesmith_engine.model.row_lengths import RotarySwitches
+from tunesmith_engine.packed.answers import Answers
+from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.packed.pack import make_packed_batch, pack
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.kernel_check import check_kernels
+from tunesmith_engine.train.loss import Objective, Totals
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
@@ -40,7 +43,7 @@ class RowLengths:
     """What the buffers of a run must hold.
 
     Attributes:
-        longest: tokens of its longest row, held-out ones included.
+        longest: tokens of its longest row, held-out ones included; a pair counts as a row.
         most_per_step: tokens of its longest step.
         steps_vary: most steps have far fewer tokens than the longest.
     """
@@ -52,9 +55,9 @@ class RowLengths:
     @classmethod
     def of(cls, data: PreparedData, plan: StepPlan) -> RowLengths:
         """Return the lengths of a run, which are the same after a resume."""
-        lengths = [len(example.input_ids) for example in data.train]
+        lengths = [example.num_tokens for example in data.train]
         steps = [sum(lengths[row] for row in plan.rows(step)) for step in range(min(plan.total_steps, COUNTED_STEPS))]
-        return cls.of_steps(max([*lengths, *(len(example.input_ids) for example in data.eval)]), steps)
+        return cls.of_steps(max([*lengths, *(example.num_tokens for example in data.eval)]), steps)
 
     @classmethod
     def of_steps(cls, longest: int, steps: Sequence[int]) -> RowLengths:
@@ -101,13 +104,14 @@ class FusedPath:
         memory_bytes: int | None = None,
         optimizer_bytes_per_weight: float = 8.0,
         fp8: bool = False,
+        objective: Objective | None = None,
     ) -> None:
         """Attach the fused model, as `FusedModel.attach` says, with room for the micro-batches of a run.
 
         Raises:
             NotFusableError: the model has parts that the fused model can't run.
         """
-        self._lengths = lengths
+        self._lengths, self._objective = lengths, objective
         self._model, self._compute = model, compute
         self._decoder: Decoder | None = None
         self._device = compute.device
@@ -144,14 +148,36 @@ class FusedPath:
         """Pack rows into few micro-batches."""
         return pack(examples, self._fused.plan.capacity_tokens)
 
-    def add_gradients(self, portion: list[Example], num_trained: int, updater: Updater) -> torch.Tensor:
+    def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """Add a micro-batch's gradients to the arena."""
-        batch = make_packed_batch(portion, self._device, **self._fused.fixed_sizes(portion))
-        return self._fused.loss_and_gradients(batch, num_trained, updater.loss_scale())
+        if self._objective is None:
+            batch = make_packed_batch(portion, self._device, **self._fused.fixed_sizes(portion))
+            loss = self._fused.loss_and_gradients(batch, totals.num_trained_tokens, updater.loss_scale())
+            return loss.reshape(1)
+        batch, answers = make_packed_batch(portion, self._device), Answers.of(portion, self._device)
+        objective = self._objective_of(self._objective, batch, answers, totals)
+        return self._fused.objective_and_gradients(batch, answers, objective, updater.loss_scale())
 
-    def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+    def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """Return the loss of a micro-batch."""
-        return self._fused.loss(make_packed_batch(portion, self._device), with_adapter)
+        batch = make_packed_batch(portion, self._device)
+        losses = self._fused.losses(batch, with_adapter)
+        if self._objective is None:
+            return (losses.sum().double() / totals.num_trained_tokens).reshape(1)
+        answers = Answers.of(portion, self._device)
+        with torch.no_grad():
+            return self._objective_of(self._objective, batch, answers, totals)(answers.sums(-losses)).double()
+
+    def _objective_of(
+        self, objective: Objective, batch: PackedBatch, answers: Answers, totals: Totals
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return the objective as a function of the answers' log-probabilities alone."""
+        reference = answers.sums(-self._fused.losses(batch, False)) if objective.has_reference else None
+
+        def shares(sums: torch.Tensor) -> torch.Tensor:
+            return objective(sums, reference, answers.num_tokens, totals.num_rows, totals.num_trained_tokens)
+
+        return shares
 
     def weights_changed(self) -> None:
         """Let the fused model copy the new weights to where its products read them."""
@@ -216,6 +242,7 @@ def open_fused(
         timing.memory_bytes if timing else None,
         optimizer_bytes(spec),
         spec.hardware.fp8_weights,
+        method.objective(spec),
     )
     path.kernels = [*checked.running, *checked.twins]
     # On a CPU nothing but the twins is expected.
@@ -236,7 +263,8 @@ def _check_possible(compute: Compute, method: Method) -> None:
 def _check_tables(model: PeftModel, data: PreparedData) -> None:
     """Raise NotFusableError where rows behind each other would share a rotary table that one of them alone has."""
     rotary = RotarySwitches(model)
-    if len({rotary.table_of(len(example.input_ids)) for example in [*data.train, *data.eval]}) > 1:
+    sequences = (sequence for example in [*data.train, *data.eval] for sequence in example.sequences)
+    if len({rotary.table_of(len(sequence.input_ids)) for sequence in sequences}) > 1:
         raise NotFusableError(
             "The model's rotary table depends on the length of an example, and these examples need several tables."
         )

@@ -24,7 +24,7 @@ from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
 from tunesmith_engine.train.comparison import compare
 from tunesmith_engine.train.conductor import Conductor, Progress
-from tunesmith_engine.train.evaluate import Written, generate, held_out_loss
+from tunesmith_engine.train.evaluate import HeldOut, Written, generate, held_out
 from tunesmith_engine.train.memory_trial import try_longest
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
@@ -57,7 +57,7 @@ class Loop:
         self.path = self.ladder.path = path
         self.assembly = Assembly(parts, path)
         self.tried_bytes: int | None = None
-        self._meter = StepMeter(parts.compute.device)
+        self._meter = StepMeter(parts.compute.device, parts.metrics)
         self._rest = at_rest
         self._random_at_rest: dict[str, torch.Tensor] | None = None
 
@@ -97,8 +97,8 @@ class Loop:
         step = progress.step
         examples = [self.parts.data.train[row] for row in self.plan.rows(step)]
         lr = self.parts.spec.optimizer.learning_rate * self.plan.learning_rate_factor(step)
-        loss, grad_norm = self._fit(lambda: self.assembly.update(examples, lr, self._at_rest), step)
-        num_tokens = sum(len(example.input_ids) for example in examples)
+        losses, grad_norm = self._fit(lambda: self.assembly.update(examples, lr, self._at_rest), step)
+        num_tokens = sum(example.num_tokens for example in examples)
         progress.step += 1
         progress.num_tokens += num_tokens
         return self._meter.submit(
@@ -107,7 +107,7 @@ class Loop:
             lr=lr,
             num_tokens=progress.num_tokens,
             tokens_in_step=num_tokens,
-            loss=loss,
+            losses=losses,
             grad_norm=grad_norm,
         )
 
@@ -125,13 +125,13 @@ class Loop:
         """Leave the time since the last step out of the next one's."""
         self._meter.restart_clock()
 
-    def held_out_loss(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> tuple[float, int] | None:
-        """Return the mean loss of the held-out rows and their trained tokens, or None when stopped on the way."""
+    def held_out(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> HeldOut | None:
+        """Return the mean loss of the held-out rows, or None when stopped on the way."""
         model, rows, device = self.parts.model, self.parts.data.eval, self.parts.compute.device
 
-        def measure() -> tuple[float, int] | None:
+        def measure() -> HeldOut | None:
             with self._at_rest():
-                return held_out_loss(model, self.path, rows, device, with_adapter, should_stop)
+                return held_out(model, self.path, rows, device, self.parts.metrics, with_adapter, should_stop)
 
         return self._fit(measure, step)
 

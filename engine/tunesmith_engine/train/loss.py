@@ -3,14 +3,58 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from peft import PeftModel
 
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.collate import collate
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of all rows over which a loss is a mean, such as those of a step.
+
+    Attributes:
+        num_rows: rows, pairs where a run learns from these; at least 1.
+        num_trained_tokens: tokens to learn, see `Example.num_trained_tokens`; at least 1.
+    """
+
+    num_rows: int
+    num_trained_tokens: int
+
+    @classmethod
+    def of(cls, examples: Sequence[Example]) -> Totals:
+        """Return those of some rows."""
+        return cls(max(1, len(examples)), max(1, num_trained_tokens(examples)))
+
+
+class Objective(Protocol):
+    """What is minimised, as a function of the log-probabilities of whole answers.
+
+    Attributes:
+        metrics: names of what is told of a step beside the loss.
+        has_reference: whether it is a function of the base model's log-probabilities, too.
+    """
+
+    @property
+    def metrics(self) -> tuple[str, ...]: ...
+
+    @property
+    def has_reference(self) -> bool: ...
+
+    def __call__(
+        self,
+        sums: torch.Tensor,
+        reference: torch.Tensor | None,
+        num_tokens: torch.Tensor,
+        num_pairs_of_step: int,
+        num_chosen_tokens_of_step: int,
+    ) -> torch.Tensor:
+        """See `PreferenceObjective`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +74,7 @@ class Batch:
     lengths: tuple[int, ...]
 
 
-def make_batch(examples: list[Example], pad_token_id: int, device: torch.device) -> Batch:
+def make_batch(examples: Sequence[Example], pad_token_id: int, device: torch.device) -> Batch:
     """Build a batch; the copy to a GPU does not wait."""
     tensors = collate(examples, pad_token_id)
     next_labels = tensors["labels"][:, 1:]
@@ -41,7 +85,7 @@ def make_batch(examples: list[Example], pad_token_id: int, device: torch.device)
     return Batch(*parts, tuple(len(example.input_ids) for example in examples))
 
 
-def num_trained_tokens(examples: list[Example]) -> int:
+def num_trained_tokens(examples: Sequence[Example]) -> int:
     """Return how many tokens of the examples count for the loss."""
     return sum(example.num_trained_tokens for example in examples)
 
@@ -63,6 +107,15 @@ def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Ten
     else:
         logits = model(input_ids=batch.input_ids, use_cache=False).logits[:, batch.positions]
     return logits.float()
+
+
+def answer_sums(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+    """Return the log-probability of each row's trained tokens in nats, float32 [rows]."""
+    logits = logits_of(model, batch, some_positions)
+    losses = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="none"
+    )
+    return -losses.view(batch.targets.shape).sum(dim=1)
 
 
 def balances_experts(model: PeftModel) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from peft import PeftModel
@@ -25,12 +25,15 @@ from tunesmith_engine.model.causality import check_looks_back_only, feels_paddin
 from tunesmith_engine.model.lora import use_activation_checkpointing
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.shapes import NotFusableError
-from tunesmith_engine.train.loss import make_batch, takes_positions
+from tunesmith_engine.train.loss import Objective, Totals, answer_sums, make_batch, takes_positions
 from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
     from tunesmith_engine.fused.arena import AdapterArena
     from tunesmith_engine.train.fused_path import Timing
+
+
+Item = TypeVar("Item")
 
 
 class LossPath(Protocol):
@@ -57,17 +60,20 @@ class LossPath(Protocol):
     def portions(self, examples: list[Example]) -> list[list[Example]]:
         """Divide rows into micro-batches; the same rows in the same order give the same answer."""
 
-    def add_gradients(self, portion: list[Example], num_trained: int, updater: Updater) -> torch.Tensor:
+    def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """Add a micro-batch's gradients to what is there and return its share of the step's loss, on the device.
 
         Args:
             portion: rows of one micro-batch.
-            num_trained: trained tokens of the whole step.
+            totals: of the whole step.
             updater: knows the scale of the loss.
+
+        Returns:
+            The share in the loss, and in each metric of the objective, float32 [1 + metrics].
         """
 
-    def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
-        """Return the objective summed over the trained tokens, on the device, without gradients."""
+    def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
+        """Return the same as `add_gradients` in float64, without gradients."""
 
     def weights_changed(self) -> None:
         """Take note of an update of the trained weights."""
@@ -113,6 +119,7 @@ class PlainPath:
         activation_checkpointing: bool,
         reason: str,
         method: Method,
+        objective: Objective | None = None,
         equal_lengths: bool = False,
     ) -> None:
         self.report: list[str] = [Message(PLAIN.template, reason=reason)]
@@ -122,7 +129,7 @@ class PlainPath:
             )
         self._equal_lengths = equal_lengths
         self._rotary = RotarySwitches(model)
-        self._method = method
+        self._method, self._objective = method, objective
         self._model = model
         self._compute = compute
         self._pad_token_id = pad_token_id
@@ -137,28 +144,64 @@ class PlainPath:
     def portions(self, examples: list[Example]) -> list[list[Example]]:
         """Divide rows in their order into micro-batches of the same number, apart where their lengths say so."""
         size = self._micro_batch_size
-        alike: dict[tuple[int, ...], list[Example]] = {}
-        for example in examples:
-            length = len(example.input_ids)
-            alike.setdefault((length,) if self._equal_lengths else self._rotary.table_of(length), []).append(example)
-        return [rows[start : start + size] for rows in alike.values() for start in range(0, len(rows), size)]
+        # The answers of a pair come apart later, where they must.
+        alike = self._alike(examples, lambda example: len(example.input_ids)) if self._objective is None else [examples]
+        return [rows[start : start + size] for rows in alike for start in range(0, len(rows), size)]
 
-    def add_gradients(self, portion: list[Example], num_trained: int, updater: Updater) -> torch.Tensor:
+    def _alike(self, items: list[Item], length_of: Callable[[Item], int]) -> list[list[Item]]:
+        """Put those together that can be padded to one length."""
+        alike: dict[tuple[int, ...], list[Item]] = {}
+        for item in items:
+            length = length_of(item)
+            alike.setdefault((length,) if self._equal_lengths else self._rotary.table_of(length), []).append(item)
+        return list(alike.values())
+
+    def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """See LossPath."""
-        share = self._loss(portion) / num_trained
-        updater.backward(share)
-        return share.detach()
+        if self._objective is None:
+            shares = (self._summed_loss(portion) / totals.num_trained_tokens).reshape(1)
+        else:
+            shares = self._objective_shares(self._objective, portion, totals)
+        updater.backward(shares[0])
+        return shares.detach()
 
-    def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+    def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """See LossPath."""
-        with torch.no_grad(), contextlib.nullcontext() if with_adapter else self._model.disable_adapter():
-            return self._loss(portion)
+        with torch.no_grad(), self._adapter(with_adapter):
+            if self._objective is not None:
+                return self._objective_shares(self._objective, portion, totals).double()
+            return (self._summed_loss(portion).double() / totals.num_trained_tokens).reshape(1)
 
-    def _loss(self, portion: list[Example]) -> torch.Tensor:
+    def _adapter(self, is_on: bool) -> AbstractContextManager[None]:
+        return contextlib.nullcontext() if is_on else self._model.disable_adapter()
+
+    def _summed_loss(self, portion: list[Example]) -> torch.Tensor:
         batch = make_batch(portion, self._pad_token_id, self._compute.device)
         self._rotary.forget_lengths()
         with self._compute.autocast():
             return self._method.summed_loss(self._model, batch, self._some_positions)
+
+    def _objective_shares(self, objective: Objective, portion: list[Example], totals: Totals) -> torch.Tensor:
+        sequences = [sequence for example in portion for sequence in example.sequences]
+        counts = [float(sequence.num_trained_tokens) for sequence in sequences]
+        reference = None
+        if objective.has_reference:
+            with torch.no_grad(), self._adapter(False):
+                reference = self._answer_sums(sequences)
+        sums, num_tokens = self._answer_sums(sequences), torch.tensor(counts, device=self._compute.device)
+        return objective(sums, reference, num_tokens, totals.num_rows, totals.num_trained_tokens)
+
+    def _answer_sums(self, sequences: list[Example]) -> torch.Tensor:
+        """Return the log-probability of each sequence in nats; what can't be padded to one length goes apart."""
+        apart = self._alike(list(enumerate(sequences)), lambda placed: len(placed[1].input_ids))
+        places = [place for rows in apart for place, _ in rows]
+        parts = []
+        for rows in apart:
+            batch = make_batch([row for _, row in rows], self._pad_token_id, self._compute.device)
+            self._rotary.forget_lengths()
+            with self._compute.autocast():
+                parts.append(answer_sums(self._model, batch, self._some_positions))
+        return torch.cat(parts)[torch.tensor(places, device=self._compute.device).argsort()]
 
     def weights_changed(self) -> None:
         """See LossPath; autograd reads the weights themselves."""
@@ -226,5 +269,6 @@ def open_path(
         spec.hardware.activation_checkpointing,
         reason,
         method,
+        method.objective(spec),
         equal_lengths,
     )

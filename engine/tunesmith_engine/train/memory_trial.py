@@ -8,7 +8,7 @@ import torch
 
 from tunesmith_core.messages import Message
 from tunesmith_engine.data import Example
-from tunesmith_engine.train.loss import num_trained_tokens
+from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath
 from tunesmith_engine.train.oom import MemoryLadder
 from tunesmith_engine.train.optim import Updater
@@ -41,9 +41,9 @@ def try_longest(
 
     def go_through() -> None:
         portions = path.portions(longest_rows(rows, num_rows))
-        largest = max(portions, key=lambda portion: sum(len(example.input_ids) for example in portion))
+        largest = max(portions, key=lambda portion: sum(example.num_tokens for example in portion))
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            path.add_gradients(largest, max(1, num_trained_tokens(largest)), updater)
+            path.add_gradients(largest, Totals.of(largest), updater)
         updater.drop_gradients()
 
     if device.type == "cuda":
@@ -54,4 +54,4 @@ def try_longest(
 
 def longest_rows(rows: Sequence[Example], num_rows: int) -> list[Example]:
     """Return the longest rows, longest first."""
-    return sorted(rows, key=lambda example: -len(example.input_ids))[:num_rows]
+    return sorted(rows, key=lambda example: -example.num_tokens)[:num_rows]

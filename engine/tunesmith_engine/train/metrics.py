@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What is known about a finished step; `num_tokens` is cumulative, `tokens` its own."""
+    """What is known about a finished step; `num_tokens` is cumulative, `tokens_in_step` its own."""
 
     step: int
     epoch: float
@@ -21,6 +22,7 @@ class StepReport:
     loss: float
     grad_norm: float
     step_s: float
+    metrics: dict[str, float] = field(default_factory=dict)
 
     @property
     def finite(self) -> bool:
@@ -40,10 +42,15 @@ class _Pending:
 
 
 class StepMeter:
-    """Gathers loss and gradient norm of each step; on a GPU they arrive after the following step was submitted."""
+    """Gathers the numbers of each step; on a GPU they arrive after the following step was submitted.
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    Args:
+        device: of the run.
+        metrics: names of the numbers behind the loss.
+    """
+
+    def __init__(self, device: torch.device, metrics: Sequence[str] = ()) -> None:
+        self._device, self._metrics = device, metrics
         self._pending: _Pending | None = None
         self._last_s: float
         self._last_mark: torch.cuda.Event | None
@@ -57,11 +64,17 @@ class StepMeter:
         lr: float,
         num_tokens: int,
         tokens_in_step: int,
-        loss: torch.Tensor,
+        losses: torch.Tensor,
         grad_norm: torch.Tensor,
     ) -> list[StepReport]:
-        """Take over a step's numbers and return the reports that are complete by now, oldest first."""
-        values, arrived = torch.stack((loss.detach().float(), grad_norm.detach().float())), None
+        """Take over a step's numbers and return the reports that are complete by now, oldest first.
+
+        Args:
+            step, epoch, lr, num_tokens, tokens_in_step: see StepReport.
+            losses: the loss and each of the metrics, [1 + metrics].
+            grad_norm: before clipping, 0-dim.
+        """
+        values, arrived = torch.cat((losses.detach().float(), grad_norm.detach().float().reshape(1))), None
         if self._device.type == "cuda":
             values = values.to("cpu", non_blocking=True)
             arrived = _mark_on_device()
@@ -75,7 +88,7 @@ class StepMeter:
         if pending is None:
             return []
         step_s = self._lap(pending.arrived)
-        loss, grad_norm = pending.values.tolist()
+        loss, *metrics, grad_norm = pending.values.tolist()
         return [
             StepReport(
                 pending.step,
@@ -86,6 +99,7 @@ class StepMeter:
                 loss,
                 grad_norm,
                 step_s,
+                dict(zip(self._metrics, metrics, strict=True)),
             )
         ]
 

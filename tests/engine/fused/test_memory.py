@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.engine.fused.test_model import adapted, compute, num_trained, rows
+from tests.engine.fused.test_model import adapted, compute, rows
 from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.data import Example
 from tunesmith_engine.fused.assembly import Assembly
@@ -17,6 +17,7 @@ from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import WHOLE
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
+from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.oom import MemoryLadder
 from tunesmith_engine.train.optim import Updater
 
@@ -144,7 +145,7 @@ def trained(examples: list[Example], memory_bytes: int | None) -> tuple[torch.Te
     updater = Updater(trainable(model), OptimizerSpec(), compute().device, compute().dtype, path.arena)
     loss = torch.zeros(())
     for portion in path.portions(examples):
-        loss += path.add_gradients(portion, num_trained(examples), updater)
+        loss += path.add_gradients(portion, Totals.of(examples), updater)[0]
     return loss, path.arena.gradients.clone(), path
 
 

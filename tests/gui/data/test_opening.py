@@ -128,7 +128,7 @@ class TestRecognition:
     @pytest.mark.parametrize(
         ("name", "content", "reason"),
         [
-            ("a.jsonl", '{"messages": [{"role": "user", "content": "a"}]}', "lists"),
+            ("a.jsonl", '{"messages": [{"role": "user", "content": "a"}]}', "holds chats"),
             ("a.txt", "One text.\n\nAnother one.\n", "A text file"),
             ("a.csv", "text\none text here\nanother text\n", "holds text"),
         ],

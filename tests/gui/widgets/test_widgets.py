@@ -272,7 +272,9 @@ def test_a_toast_covers_no_control_where_there_is_room_and_goes_with_a_click(qtb
 
 
 def test_buttons_of_a_banner_stand_below_words_that_they_would_squeeze(qtbot: QtBot) -> None:
-    words = "训练后的模型更好：评估损失从 2.31 降到 1.13，保留数据的回答也更接近预期。" * 3
+    sentence = "训练后的模型更好：评估损失从 2.31 降到 1.13，保留数据的回答也更接近预期。"
+    # More than three lines at their whole width, whatever font the computer has for Chinese.
+    words = sentence * (4 * 1100 // QApplication.fontMetrics().horizontalAdvance(sentence) + 1)
     actions = tuple((f"按钮名称 {number}", lambda: None) for number in range(6))
     long, short = Banner("ok", "已完成", words, actions=actions), Banner("ok", "已完成", "很好。", actions=actions)
     for banner in (long, short):

@@ -1,0 +1,126 @@
+"""Preference objectives on the fused and the plain path: loss, metrics and gradients are those of autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tests.engine.fused.test_model import CPU, adapted, compute
+from tests.engine.numerics import REDUCTION, judge, mutants_fail
+from tests.engine.preference.pairs import by_autograd, one_by_one, padded, pairs
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_training import OptimizerSpec
+from tunesmith_engine.data import Example
+from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.methods import method_of
+from tunesmith_engine.packed.answers import Answers
+from tunesmith_engine.packed.pack import make_packed_batch
+from tunesmith_engine.preference.objective import METRICS, PreferenceObjective
+from tunesmith_engine.train.fused_path import FusedPath, RowLengths
+from tunesmith_engine.train.loss import Totals
+from tunesmith_engine.train.loss_paths import LossPath, PlainPath
+from tunesmith_engine.train.optim import Updater
+
+KINDS = ["dpo", "simpo", "orpo", "cpo"]
+ROWS = pairs([(3, 5, 9), (4, 8, 2), (1, 3, 3)])
+"""Two of them fit into a micro-batch of 40 tokens, and the third goes alone."""
+
+
+def _objective(kind: str, **settings: object) -> PreferenceObjective:
+    spec = RunSpec()
+    spec.objective.kind = kind
+    for name, value in settings.items():
+        setattr(spec.objective, name, value)
+    objective = method_of(kind).objective(spec)
+    assert isinstance(objective, PreferenceObjective)
+    return objective
+
+
+def _fused_path(objective: PreferenceObjective, model: object) -> LossPath:
+    return FusedPath(model, compute(), RowLengths(26, 60), 1, objective=objective)  # type: ignore[arg-type]
+
+
+def _plain_path(objective: PreferenceObjective, model: object) -> LossPath:
+    return PlainPath(model, compute(), 0, 2, False, "A test.", method_of("dpo"), objective)  # type: ignore[arg-type]
+
+
+def _side_by_side(gradients: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return all gradients as one vector in which every parameter weighs alike, large or small."""
+    return torch.cat([(gradients[name] / exact[name].square().mean().sqrt()).flatten() for name in exact])
+
+
+@pytest.mark.parametrize("open_path", [_fused_path, _plain_path])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "cohere"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_in_portions_is_the_objective_of_all_its_pairs(
+    kind: str, name: str, open_path: Callable[[PreferenceObjective, object], LossPath]
+) -> None:
+    objective = _objective(kind, sft_weight=0.5)
+    model = adapted(name).eval()
+    exact_values, exact = by_autograd(model, ROWS, objective, torch.float64)
+    usual = [by_autograd(model, ROWS, objective, torch.float32, way) for way in (one_by_one, padded)]
+    path = open_path(objective, model)
+    parameters = {key: weight for key, weight in model.named_parameters() if weight.requires_grad}
+    updater = Updater(parameters, OptimizerSpec(), CPU, torch.float32, path.arena)
+    portions = path.portions(ROWS)
+    assert len(portions) == 2
+    # A gradient is a sum of sums through three layers, forward and backward: four times what one sum may have.
+    totals = Totals.of(ROWS)
+    values = sum(path.losses(portion, totals, True) for portion in portions)
+    shares = sum(path.add_gradients(portion, totals, updater) for portion in portions)
+    assert isinstance(values, torch.Tensor)
+    assert isinstance(shares, torch.Tensor)
+    assert len(values) == 1 + len(METRICS)
+    for what in (values, shares):
+        usual_values = tuple(values.double() for values, _ in usual)
+        judge("loss and metrics", what.double(), usual_values, exact_values, torch.float32, 4 * REDUCTION)
+    assert parameters.keys() == exact.keys()
+    found = {key: weight.grad for key, weight in parameters.items() if weight.grad is not None}
+    ours, oracle = _side_by_side(found, exact), _side_by_side(exact, exact)
+    theirs = tuple(_side_by_side(gradients, exact) for _, gradients in usual)
+    judge("gradients", ours, theirs, oracle, torch.float32, 4 * REDUCTION)
+    mutants_fail(lambda mutant: judge("gradients", mutant, theirs, oracle, torch.float32, 4 * REDUCTION), ours)
+
+
+def test_without_the_adapter_the_reference_is_the_model_itself() -> None:
+    for open_path in (_fused_path, _plain_path):
+        path = open_path(_objective("dpo"), adapted("llama").eval())
+        loss, *metrics = path.losses(ROWS[:1], Totals.of(ROWS[:1]), False).tolist()
+        told = dict(zip(METRICS, metrics, strict=True))
+        assert loss == pytest.approx(0.693147, abs=1e-4)
+        assert told["reward_margin"] == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mlp", "smart", "full", "offload"])
+def test_no_way_to_keep_activations_changes_a_bit(policy: str) -> None:
+    """The logits are computed twice, with the layers' activations kept between."""
+
+    def gradients(policy: str) -> torch.Tensor:
+        twin = FusedModel.attach(adapted("llama"), compute(), 64, policy)
+        batch, answers = make_packed_batch(ROWS, CPU), Answers.of(ROWS, CPU)
+        objective = _objective("simpo")
+        twin.objective_and_gradients(batch, answers, lambda sums: objective(sums, None, answers.num_tokens, 3, 16))
+        return twin.arena.gradients.clone()
+
+    assert torch.equal(gradients(policy), gradients("none"))
+
+
+def test_sums_and_weights_find_their_documents() -> None:
+    answers = Answers.of(ROWS, CPU)
+    counts = [5, 9, 8, 2, 3, 3]
+    assert answers.num_tokens.tolist() == counts
+    values = torch.arange(float(sum(counts)))
+    assert answers.sums(values).tolist() == [part.sum().item() for part in values.split(counts)]
+    spread = answers.spread(torch.arange(6.0))
+    assert spread.tolist() == [float(place) for place, count in enumerate(counts) for _ in range(count)]
+
+
+def test_both_answers_of_a_pair_are_documents_of_their_own() -> None:
+    batch = make_packed_batch(ROWS[:1], CPU)
+    assert batch.documents.lengths == (8, 12)
+    assert batch.positions.tolist() == [*range(8), *range(12)]
+    worse = ROWS[0].rejected
+    assert isinstance(worse, Example)
+    assert batch.targets.tolist() == [*ROWS[0].labels[3:], *worse.labels[3:]]

@@ -1,0 +1,183 @@
+"""TRL's trainers as oracles of whole preference runs: same data, order and settings, the same losses and metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.conftest import events, train
+from tests.engine.prepared import prepare
+from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data import Example
+from tunesmith_engine.data.collate import collate
+from tunesmith_engine.device import choose_compute
+from tunesmith_engine.model.folder import load_tokenizer
+from tunesmith_engine.model.load import load_model
+from tunesmith_engine.model.lora import attach_adapter
+from tunesmith_engine.train.schedule import StepPlan
+
+NUM_STEPS, NUM_ROWS, BATCH_SIZE = 30, 12, 3
+SAME_NAMES = {
+    "rewards/chosen": "reward_chosen",
+    "rewards/rejected": "reward_rejected",
+    "rewards/margins": "reward_margin",
+    "rewards/accuracies": "reward_accuracy",
+    "logps/chosen": "logp_chosen",
+    "logps/rejected": "logp_rejected",
+}
+
+
+def write_pairs(path: Path, num_rows: int = NUM_ROWS) -> None:
+    """Write pairs of which the better answer ends with a smile."""
+    words = "red green blue sea sky fish bird tree".split()
+    rows = []
+    for number in range(num_rows):
+        answer = " ".join(words[(number + place) % 8] for place in range(2 + number % 4))
+        asked = f"Say {words[number % 8]}."
+        rows.append({"prompt": asked, "chosen": f"{answer} :)", "rejected": answer[: 4 + number]})
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+
+
+class _GivenOrder(torch.utils.data.Sampler[int]):
+    def __init__(self, plan: StepPlan) -> None:
+        self._rows = [row for step in range(NUM_STEPS) for row in plan.rows(step)]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def _both(rows: list[Example]) -> tuple[list[Example], list[Example]]:
+    return rows, [row.rejected for row in rows if row.rejected]
+
+
+def _for_dpo(rows: list[Example]) -> dict[str, torch.Tensor]:
+    """Return a batch as TRL's DPO has it: all better answers before all worse ones."""
+    better, worse = _both(rows)
+    batch = collate([*better, *worse], 0)
+    labels = batch.pop("labels")
+    return batch | {"completion_mask": (labels != -100).long()}
+
+
+def _for_cpo(rows: list[Example]) -> dict[str, torch.Tensor]:
+    """Return a batch as TRL's CPO and ORPO have it."""
+    return {
+        f"{name}_{key}": values
+        for name, answers in zip(("chosen", "rejected"), _both(rows), strict=True)
+        for key, values in collate(answers, 0).items()
+    }
+
+
+def _trainer(kind: str, spec: RunSpec, out: Path) -> tuple[type[Any], Any, Callable[[list[Example]], Any]]:
+    """Return TRL's trainer, its settings, and what makes its batches."""
+    from trl import DPOConfig, DPOTrainer
+    from trl.experimental.cpo import CPOConfig, CPOTrainer
+    from trl.experimental.orpo import ORPOConfig, ORPOTrainer
+
+    usual: dict[str, Any] = {
+        "output_dir": str(out),
+        "max_steps": NUM_STEPS,
+        "per_device_train_batch_size": BATCH_SIZE,
+        "learning_rate": spec.optimizer.learning_rate,
+        "lr_scheduler_type": spec.schedule.scheduler,
+        "warmup_steps": spec.schedule.warmup_steps,
+        "weight_decay": spec.optimizer.weight_decay,
+        "max_grad_norm": spec.optimizer.max_grad_norm,
+        "adam_beta2": spec.optimizer.beta2,
+        "logging_steps": 1,
+        "report_to": [],
+        "save_strategy": "no",
+        "use_cpu": True,
+        "bf16": False,
+        "activation_checkpointing": False,
+        "seed": spec.schedule.seed,
+        "remove_unused_columns": False,
+        "disable_tqdm": True,
+        "optim": "adamw_torch",
+    }
+    if kind == "cpo":
+        return CPOTrainer, CPOConfig(**usual, loss_type="sigmoid", beta=0.1, cpo_alpha=1.0, max_length=128), _for_cpo
+    if kind == "simpo":
+        config = CPOConfig(**usual, loss_type="simpo", beta=2.0, simpo_gamma=0.5, cpo_alpha=0.0, max_length=128)
+        return CPOTrainer, config, _for_cpo
+    if kind == "orpo":
+        return ORPOTrainer, ORPOConfig(**usual, beta=0.1, max_length=128), _for_cpo
+    return DPOTrainer, DPOConfig(**usual, loss_type=[spec.objective.dpo_loss], beta=0.1), _for_dpo
+
+
+def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]]:
+    """Train by TRL from the same start and return its log of the steps."""
+    from datasets import Dataset
+
+    tokenizer = load_tokenizer(folder)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    examples = prepare(spec, tokenizer).train
+    model = attach_adapter(load_model(folder, choose_compute(spec), False), spec)
+    plan = StepPlan(spec.schedule, len(examples))
+    trainer_class, config, batch_of = _trainer(kind, spec, out)
+
+    class Oracle(trainer_class):  # type: ignore[misc]
+        def _get_train_sampler(self, *_: object) -> _GivenOrder:
+            return _GivenOrder(plan)
+
+    # The rows of the trainer only have to be there: its batches are made of ours.
+    rows = Dataset.from_list([{"prompt": f"{n}", "chosen": "a b", "rejected": "b a", "number": n} for n in range(99)])
+    trainer = Oracle(
+        model=model,
+        args=config,
+        train_dataset=rows.select(range(len(examples))),
+        data_collator=lambda picked: batch_of([examples[row["number"]] for row in picked]),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("kind", "loss"),
+    [("dpo", "sigmoid"), ("dpo", "ipo"), ("dpo", "robust"), ("simpo", ""), ("orpo", ""), ("cpo", "")],
+)
+def test_thirty_steps_are_those_of_trl(
+    kind: str,
+    loss: str,
+    tiny_spec: Callable[..., RunSpec],
+    new_run: Callable[[RunSpec], Run],
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = tmp_path / "pairs.jsonl"
+    write_pairs(data)
+    spec = tiny_spec(
+        # TRL's ORPO learns to write the question, too; ours does where everything is trained.
+        data={"path": str(data), "train_on": "all" if kind == "orpo" else "assistant"},
+        optimizer={"learning_rate": 5e-3, "weight_decay": 0.1, "max_grad_norm": 1.0},
+        schedule={"max_steps": NUM_STEPS, "micro_batch_size": BATCH_SIZE, "gradient_accumulation_steps": 1, "seed": 5},
+    )
+    spec.objective.kind, spec.objective.dpo_loss = kind, loss or "sigmoid"
+    run = new_run(spec)
+    assert train(run) == 0
+    theirs = _oracle_log(kind, spec, tiny_model, tmp_path / "oracle")
+    capsys.readouterr()
+    ours = [event.data for event in events(run, "step")]
+    assert len(ours) == len(theirs) == NUM_STEPS
+    assert [step["loss"] for step in ours] == pytest.approx([step["loss"] for step in theirs], rel=2e-4, abs=2e-5)
+    # A norm before clipping is more sensitive than a loss to what rounding did in the steps before.
+    norms = [step["grad_norm"] for step in theirs]
+    assert [step["grad_norm"] for step in ours] == pytest.approx(norms, rel=5e-3, abs=1e-4)
+    for their_name, name in SAME_NAMES.items():
+        expected = [step[their_name] for step in theirs]
+        size = 1e-4 * max(1.0, *map(abs, expected))
+        assert [step[name] for step in ours] == pytest.approx(expected, rel=1e-3, abs=size), name
+    epoch = NUM_ROWS // BATCH_SIZE
+    first, last = (sum(step["loss"] for step in steps) for steps in (ours[:epoch], ours[-epoch:]))
+    assert last < 0.98 * first, "it learns"
