@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 METHODS = Path(__file__).parent.parent / "tunesmith_engine" / "methods"
 
 PREFERENCES = frozenset({"cpo", "dpo", "orpo", "simpo"})
 """Objectives that learn from pairs: of two answers to a question, which one people like better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an objective comes from.
+
+    Attributes:
+        title: its name, the same in every language.
+        paper: who described it where.
+        beta, sft_weight: the paper's values, which 0 in a spec stands for.
+    """
+
+    title: str
+    paper: str
+    beta: float
+    sft_weight: float = 0.0
+
+
+ORIGINS = {
+    "dpo": Origin("Direct preference optimization (DPO)", "Rafailov et al. 2023, arXiv:2305.18290", 0.1),
+    "simpo": Origin("Simple preference optimization (SimPO)", "Meng et al. 2024, arXiv:2405.14734", 2.0),
+    "orpo": Origin("Odds ratio preference optimization (ORPO)", "Hong et al. 2024, arXiv:2403.07691", 0.1, 1.0),
+    "cpo": Origin("Contrastive preference optimization (CPO)", "Xu et al. 2024, arXiv:2401.08417", 0.1, 1.0),
+}
+"""Of the objectives that learn from pairs. ORPO's paper calls beta lambda."""
 
 USED_BY = {
     "dpo_loss": frozenset({"dpo"}),
@@ -17,6 +43,11 @@ USED_BY = {
     "sft_weight": PREFERENCES,
 }
 """Which objectives a setting of the section "objective" is for; every other setting is for all."""
+
+
+def sequences_per_row(kind: str) -> int:
+    """Return how many sequences of a row pass through the model: of a pair both answers."""
+    return 2 if kind in PREFERENCES else 1
 
 
 def names() -> tuple[str, ...]:

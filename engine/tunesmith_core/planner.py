@@ -19,6 +19,7 @@ from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
+from tunesmith_core.objectives import sequences_per_row
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -116,7 +117,8 @@ def plan(
         hardware: the device that it will use.
         card: the model's card, read from its folder when None.
         num_rows: training rows, if known.
-        longest_tokens: length of the longest example, if known; else the context length is taken.
+        longest_tokens: length of the longest example, of pairs with one of its answers, if known; else the context
+            length is taken.
         step_s: measured time of an update on this device, if known.
         other_s: measured time beside updates, if known: loading, evaluations, answers, saving.
         learns_nothing: whether no row has a token to learn within the context length.
@@ -167,6 +169,12 @@ def _seconds(steps: int | None, step_s: float | None, other_s: float) -> tuple[i
 
 def _num_tokens(spec: RunSpec, longest_tokens: int | None) -> int:
     return min(spec.data.context_length, longest_tokens or spec.data.context_length)
+
+
+def _batch_tokens(spec: RunSpec, longest_tokens: int | None) -> int:
+    """Return the tokens of a micro-batch. The answers of a reference model take less memory, and before those."""
+    sequences = spec.schedule.micro_batch_size * sequences_per_row(spec.objective.kind)
+    return sequences * _num_tokens(spec, longest_tokens)
 
 
 def _total_steps(spec: RunSpec, num_rows: int | None) -> int | None:
@@ -247,7 +255,7 @@ def _fused_parts(
     spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, level: str
 ) -> dict[str, int]:
     size = number_bytes(spec, hardware)
-    tokens = spec.schedule.micro_batch_size * _num_tokens(spec, longest_tokens)
+    tokens = _batch_tokens(spec, longest_tokens)
     return {
         # Where not everything can be kept, the first thing to leave the device is the embedding.
         "weights": fused_memory.weight_bytes(spec, card, size, embedding_on_host=level != "none"),
@@ -260,7 +268,7 @@ def _fused_parts(
 
 def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
     size = number_bytes(spec, hardware)
-    tokens = spec.schedule.micro_batch_size * _num_tokens(spec, longest_tokens)
+    tokens = _batch_tokens(spec, longest_tokens)
     activations = tokens * activation_bytes_per_token(spec, card, size)
     logits = tokens * card.vocab_size * (size + 12)
     if spec.adapter.dora:

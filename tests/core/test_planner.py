@@ -12,6 +12,7 @@ import pytest
 from tests.core.test_model_cards import write_model
 from tunesmith_core import fused_memory, planner
 from tunesmith_core.model_cards import ModelCard
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.planner import Hardware, plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
@@ -198,6 +199,24 @@ def test_no_micro_batch_has_more_rows_than_there_are() -> None:
     planned = plan(many, gpu(24), card=CARD, num_rows=23)
     assert planned == plan(make({"schedule.micro_batch_size": 23}), gpu(24), card=CARD, num_rows=23)
     assert planned.parts["logits"] < plan(many, gpu(24), card=CARD).parts["logits"]
+
+
+@pytest.mark.parametrize("kind", sorted(PREFERENCES))
+@pytest.mark.parametrize("kernels", [False, True])
+def test_a_pair_takes_the_memory_of_two_rows(kernels: bool, kind: str) -> None:
+    """The answers of a pair pass together; the reference's pass before, without a backward pass, keeps nothing."""
+    make_spec = fused if kernels else make
+    pairs = make_spec({"schedule.micro_batch_size": 3, "objective.kind": kind})
+    rows = make_spec({"schedule.micro_batch_size": 6})
+    planned, as_rows = (plan(spec, gpu(80), card=CARD, longest_tokens=500) for spec in (pairs, rows))
+    assert planned.parts == as_rows.parts
+    # A pair can't be divided.
+    two = plan(make_spec({"schedule.micro_batch_size": 1}), gpu(80), card=CARD, longest_tokens=1000)
+    assert planned.least_bytes == (two if kernels else as_rows).least_bytes
+    # A step of pairs has as many rows as any other.
+    assert plan(pairs, gpu(80), card=CARD, num_rows=3000).total_steps == plan(
+        make_spec({"schedule.micro_batch_size": 3}), gpu(80), card=CARD, num_rows=3000
+    ).total_steps
 
 
 def test_no_free_memory_exceeds() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
-from tunesmith_core.objectives import PREFERENCES
+from tunesmith_core.objectives import PREFERENCES, sequences_per_row
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -167,14 +167,15 @@ def _looked_at(
                     rows[-1]["tokens"] = _shown_tokens(tokenizer, tokenised, example)
     notes = renderer.notes | notes_of(sources) | cuts.notes() | _overlong_notes(num_overlong, len(lengths), cuts.limit)
     notes |= few_trained(num_trained_tokens, num_tokens)
+    answers = sequences_per_row(spec.objective.kind)
     notes |= planned_notes(spec, head.numbers if head.is_complete else None)
     return {
         "rows": rows,
         "histogram": histogram(lengths),
-        "num_rows": (len(lengths) - num_overlong) // (2 if sources[0].in_pairs else 1),
+        "num_rows": (len(lengths) - num_overlong) // answers,
         "num_skipped": sum(source.num_skipped_rows for source in sources) + num_overlong,
         "num_cut": cuts.num_cut,
-        "num_untrained": num_untrained,
+        "num_untrained": num_untrained // answers,
         "num_tokens": num_tokens,
         "num_trained_tokens": num_trained_tokens,
         "num_lost_tokens": sum(lengths) - num_tokens,

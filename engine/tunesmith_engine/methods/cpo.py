@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tunesmith_core.objectives import ORIGINS
 from tunesmith_engine.methods import Method
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
     from tunesmith_engine.train.loss import Objective
 
-USUAL_BETA, USUAL_SFT_WEIGHT = 0.1, 1.0
-"""Of Xu et al. 2024 (arXiv:2401.08417), and of TRL."""
+ORIGIN = ORIGINS["cpo"]
 
 
 class ContrastivePreferenceOptimization(Method):
@@ -27,10 +27,10 @@ class ContrastivePreferenceOptimization(Method):
         settings = spec.objective
         return PreferenceObjective(
             losses.sigmoid,
-            losses.Strength(settings.beta or USUAL_BETA, settings.label_smoothing),
+            losses.Strength(settings.beta or ORIGIN.beta, settings.label_smoothing),
             has_reference=False,
             per_token=False,
-            sft_weight=settings.sft_weight or USUAL_SFT_WEIGHT,
+            sft_weight=settings.sft_weight or ORIGIN.sft_weight,
         )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tunesmith_core.objectives import ORIGINS
 from tunesmith_engine.methods import Method
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
     from tunesmith_engine.train.loss import Objective
 
-USUAL_BETA = 0.1
-"""Of Rafailov et al. 2023 (arXiv:2305.18290), and of TRL."""
+ORIGIN = ORIGINS["dpo"]
 
 
 class DirectPreferenceOptimization(Method):
@@ -27,10 +27,10 @@ class DirectPreferenceOptimization(Method):
         settings = spec.objective
         return PreferenceObjective(
             losses.DPO_LOSSES[settings.dpo_loss],
-            losses.Strength(settings.beta or USUAL_BETA, settings.label_smoothing),
+            losses.Strength(settings.beta or ORIGIN.beta, settings.label_smoothing),
             has_reference=True,
             per_token=False,
-            sft_weight=settings.sft_weight,
+            sft_weight=settings.sft_weight or ORIGIN.sft_weight,
         )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tunesmith_core.objectives import ORIGINS
 from tunesmith_engine.methods import Method
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
     from tunesmith_engine.train.loss import Objective
 
-USUAL_BETA, USUAL_SFT_WEIGHT = 0.1, 1.0
-"""Of Hong et al. 2024 (arXiv:2403.07691), whose lambda is called beta here as in TRL."""
+ORIGIN = ORIGINS["orpo"]
 
 
 class OddsRatioPreferenceOptimization(Method):
@@ -27,10 +27,10 @@ class OddsRatioPreferenceOptimization(Method):
         settings = spec.objective
         return PreferenceObjective(
             losses.odds_ratio,
-            losses.Strength(settings.beta or USUAL_BETA),
+            losses.Strength(settings.beta or ORIGIN.beta),
             has_reference=False,
             per_token=True,
-            sft_weight=settings.sft_weight or USUAL_SFT_WEIGHT,
+            sft_weight=settings.sft_weight or ORIGIN.sft_weight,
         )
 
 

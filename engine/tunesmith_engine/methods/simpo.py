@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tunesmith_core.objectives import ORIGINS
 from tunesmith_engine.methods import Method
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
     from tunesmith_engine.train.loss import Objective
 
-USUAL_BETA = 2.0
-"""Of Meng et al. 2024 (arXiv:2405.14734), who tried 2 to 2.5."""
+ORIGIN = ORIGINS["simpo"]
 
 
 class SimplePreferenceOptimization(Method):
@@ -27,10 +27,10 @@ class SimplePreferenceOptimization(Method):
         settings = spec.objective
         return PreferenceObjective(
             losses.simpo,
-            losses.Strength(settings.beta or USUAL_BETA, settings.label_smoothing, settings.margin),
+            losses.Strength(settings.beta or ORIGIN.beta, settings.label_smoothing, settings.margin),
             has_reference=False,
             per_token=True,
-            sft_weight=settings.sft_weight,
+            sft_weight=settings.sft_weight or ORIGIN.sft_weight,
         )
 
 
