@@ -12,6 +12,7 @@ from tunesmith_core.answered import Answered, RightAnswers, right_answers
 from tunesmith_core.evaluations import FEWEST_ROWS, differences
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.next_steps import NextStep
+from tunesmith_core.preferences import Numbers, Preferences
 
 RISEN = 0.02
 """Share of the lowest loss that a later one must lie above it: less is the noise of one evaluation."""
@@ -90,11 +91,12 @@ class Measured:
     """What a run has measured.
 
     Attributes:
-        held_out: losses in nats per trained token, by step; that of step 0 is the base model's.
+        held_out: losses by step, in nats per trained token or per pair; that of step 0 is the base model's.
         training: losses of the steps.
         setup: fields of the last event `setup`.
         comparison: fields of the last event `comparison`.
         answers: to questions of held-out rows.
+        pairs: of runs that learn from pairs, how well these are told apart, by step.
     """
 
     held_out: Mapping[int, float]
@@ -102,6 +104,7 @@ class Measured:
     setup: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
     comparison: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
     answers: Sequence[Answered] = ()
+    pairs: Mapping[int, Numbers] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
@@ -137,6 +140,11 @@ class Measured:
     def dependence(self) -> Interval | None:
         """By how much an answer is likelier under its own question than under another one."""
         return Interval.of(self.comparison.get("dependence"))
+
+    @property
+    def preferences(self) -> Preferences | None:
+        """How well held-out pairs are told apart, None for other rows."""
+        return Preferences.of(self.pairs)
 
     @property
     def right(self) -> RightAnswers | None:
@@ -279,12 +287,14 @@ def _by_losses(measured: Measured) -> Verdict:
     before, best, last = losses[0], losses[best_step], losses[max(losses)]
     values = {"before": f"{before:.3f}", "best": f"{best:.3f}", "after": f"{last:.3f}", "step": best_step}
     found = _Finding(measured, best_step, values)
-    if last > best * (1 + RISEN):
+    # The loss of pairs may come near 0, where a share of it is next to nothing.
+    scale = abs(before) if measured.preferences else best
+    if last > best + RISEN * scale:
         return found.overfitted() if best_step else found.worse()
     share = (before - last) / before if before > 0 else 0.0
     if share <= NOTHING:
         return found.nothing()
-    rules = (found.independent, found.by_chance, found.by_heart, found.still_wrong)
+    rules = (found.independent, found.by_chance, found.by_heart, found.not_preferred, found.still_wrong)
     return next(filter(None, (rule() for rule in rules)), None) or found.improved(share > LITTLE)
 
 
@@ -297,7 +307,10 @@ class _Finding:
     values: dict[str, object]
 
     def _verdict(self, outcome: Outcome, sentence: Message, advice: Message, *steps: NextStep) -> Verdict:
-        evidence = []
+        evidence: list[Message] = []
+        if pairs := self.measured.preferences:
+            told = (pairs.told_apart, pairs.margin, pairs.displacement)
+            evidence += [each for each in told if each and each not in sentence]
         if improvement := self.measured.improvement:
             evidence.append(
                 Message(
@@ -317,10 +330,13 @@ class _Finding:
         return Verdict(outcome, sentence, advice, self.best_step, joined(evidence) if evidence else "", steps)
 
     def worse(self) -> Verdict:
+        advice = Message("Lower the learning rate, and look at the rows: answers may not belong to their questions.")
+        if self.measured.preferences:
+            advice = Message("Lower the learning rate, and look at the pairs: better and worse may be swapped.")
         return self._verdict(
             Outcome.WORSE,
             Message("The model got worse: the held-out loss rose from {before} to {after}.", **self.values),
-            Message("Lower the learning rate, and look at the rows: answers may not belong to their questions."),
+            advice,
             NextStep("lower-rate"),
             NextStep("look-at-rows"),
         )
@@ -380,9 +396,25 @@ class _Finding:
         advice = Message("Train for more steps, and hold out more rows to measure it.")
         return self._verdict(Outcome.NOTHING, sentence, advice, NextStep("more-steps"), NextStep("hold-out"))
 
+    def not_preferred(self) -> Verdict | None:
+        """A loss with a share of the SFT loss falls by learning to write the better answers alone."""
+        pairs = self.measured.preferences
+        if pairs is None or pairs.are_learned:
+            return None
+        fallen = Message(
+            "The preferences were not learned, although the held-out loss fell from {before} to {after}.", **self.values
+        )
+        advice = Message(
+            "Look at the pairs: better and worse may be swapped. If they are right, train for more steps or at a "
+            "higher learning rate."
+        )
+        steps = (NextStep("look-at-rows"), NextStep("more-steps"), NextStep("higher-rate"))
+        return self._verdict(Outcome.NOTHING, joined([fallen, pairs.told_apart]), advice, *steps)
+
     def still_wrong(self) -> Verdict | None:
         right = self.measured.right
-        if right is None or right.now or right.asked < LEAST_ASKED:
+        # Of two answers the better one need not be the only right one.
+        if self.measured.preferences or right is None or right.now or right.asked < LEAST_ASKED:
             return None
         sentence = Message(
             "No answer is right yet: the held-out loss fell from {before} to {after}, but none of {asked} held-out "
@@ -424,10 +456,12 @@ class _Finding:
         return self._verdict(Outcome.OVERFITTED, sentence, advice, NextStep("fewer-epochs"), NextStep("look-at-rows"))
 
     def improved(self, is_much: bool) -> Verdict:
+        pairs = self.measured.preferences
         if is_much:
+            by_loss = Message("Improved a lot: the held-out loss fell from {before} to {after}.", **self.values)
             return self._verdict(
                 Outcome.MUCH,
-                Message("Improved a lot: the held-out loss fell from {before} to {after}.", **self.values),
+                joined([Message("Improved a lot."), pairs.told_apart]) if pairs else by_loss,
                 Message("Ask it something that is not among the rows before you rely on it."),
             )
         if self._still_falls():
@@ -435,4 +469,6 @@ class _Finding:
         else:
             advice = Message("More epochs or more rows may improve it further.")
         sentence = Message("Improved a little: the held-out loss fell from {before} to {after}.", **self.values)
+        if pairs:
+            sentence = joined([Message("Improved a little."), pairs.told_apart])
         return self._verdict(Outcome.LITTLE, sentence, advice, NextStep("more-steps"))

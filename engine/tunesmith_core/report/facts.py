@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunesmith_core.answered import Answered, forget_answers, take_answers
+from tunesmith_core.preferences import METRICS
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunStatus
 from tunesmith_core.verdict import Measured, Verdict, judge
@@ -19,7 +20,8 @@ class Facts:
     """What a journal says about a run.
 
     Attributes:
-        training, held_out: losses in nats per token.
+        training, held_out: losses in nats per token, or per pair.
+        pairs: of runs that learn from pairs, how well held-out ones are told apart, by step.
         answers: to questions of held-out rows, in the order in which they were first asked.
         comparison: fields of the last event `comparison`.
         samples: for each prompt what the model wrote; nothing is expected of it.
@@ -30,6 +32,7 @@ class Facts:
     status: RunStatus = field(default_factory=RunStatus)
     training: Series = field(default_factory=dict)
     held_out: Series = field(default_factory=dict)
+    pairs: dict[int, dict[str, float]] = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
     samples: dict[str, Answered] = field(default_factory=dict)
@@ -51,6 +54,7 @@ class Facts:
                 _put(self.training, data)
             case "eval":
                 _put(self.held_out, data)
+                self._take_pairs(data)
             case "answers":
                 take_answers(self.answers, event)
             case "comparison":
@@ -64,10 +68,16 @@ class Facts:
             case "warning" if data.get("message"):
                 self.warnings.setdefault(data["message"])
 
+    def _take_pairs(self, data: dict[str, Any]) -> None:  # Any: JSON values
+        found = {name: float(data[name]) for name in METRICS if isinstance(data.get(name), float | int)}
+        if found and _is_step(data.get("step")):
+            self.pairs[data["step"]] = found
+
     def _forget_after(self, step: int) -> None:
         """Drop what came after the checkpoint that the run continues from: this model never saw it."""
         self.training = {each: loss for each, loss in self.training.items() if each <= step}
         self.held_out = {each: loss for each, loss in self.held_out.items() if each <= step}
+        self.pairs = {each: found for each, found in self.pairs.items() if each <= step}
         self.comparison = {}
         self.answers = forget_answers(self.answers, step)
         self.samples = {each.prompt: each for each in forget_answers(list(self.samples.values()), step)}
@@ -85,7 +95,7 @@ def _put(series: Series, data: dict[str, Any]) -> None:  # Any: JSON values
 
 def verdict_on(facts: Facts) -> Verdict:
     """Return what came of a run by what it has measured."""
-    return judge(Measured(facts.held_out, facts.training, facts.setup, facts.comparison, facts.answers))
+    return judge(Measured(facts.held_out, facts.training, facts.setup, facts.comparison, facts.answers, facts.pairs))
 
 
 def read(run: Run) -> Facts:

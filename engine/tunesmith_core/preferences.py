@@ -1,0 +1,101 @@
+"""How well held-out preference pairs are told apart, before training and after it, and the sentences about that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tunesmith_core.messages import Message
+
+METRICS = ("reward_chosen", "reward_rejected", "reward_margin", "reward_accuracy", "logp_chosen", "logp_rejected")
+"""What runs that learn from pairs tell of each step and evaluation, as TRL does: means over pairs."""
+
+UNTRAINED_REWARD = 1e-3
+"""A model that is compared with itself rates every answer 0, up to rounding."""
+
+DISPLACED, LEAST_FALL = 0.5, 0.5
+"""By this share of itself, and by so many nats, the log-probability of the better answers falls before a person is
+told. In sums and in means over tokens alike the share is a perplexity to the power of 1.5."""
+
+Numbers = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """The METRICS of held-out pairs, those of the base model and those at the end."""
+
+    before: Numbers
+    after: Numbers
+
+    @staticmethod
+    def of(series: Mapping[int, Numbers]) -> Preferences | None:
+        """Return those of the first and last evaluation; None where the base model's or any number is missing."""
+        found = [series.get(0, {}), series[max(series)] if series else {}]
+        return Preferences(*found) if all(name in each for each in found for name in METRICS) else None
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether rewards are relative to the base model, which then has none itself."""
+        return max(abs(self.before[name]) for name in METRICS[:2]) < UNTRAINED_REWARD
+
+    @property
+    def are_learned(self) -> bool:
+        """Whether more pairs are told apart than before, or the same ones by more."""
+        if self.is_relative:
+            return self.after["reward_accuracy"] > 0.5
+        return any(self.after[name] > self.before[name] for name in ("reward_accuracy", "reward_margin"))
+
+    @property
+    def told_apart(self) -> Message:
+        """In how many pairs the better answer is preferred."""
+        before, after = (share(each["reward_accuracy"]) for each in (self.before, self.after))
+        if self.is_relative:
+            return Message(
+                "In {after} of the held-out pairs the model leans more toward the better answer than the base model "
+                "does.",
+                after=after,
+            )
+        return Message(
+            "On held-out pairs the model now prefers the better answer in {after} (before: {before}).",
+            before=before,
+            after=after,
+        )
+
+    @property
+    def margin(self) -> Message:
+        """By how much the better answers are preferred."""
+        before, after = (f"{each['reward_margin']:.2f}" for each in (self.before, self.after))
+        if self.is_relative:
+            return Message(
+                "The reward margin, by how much it rates the better answer above the worse one, is {after}.",
+                after=after,
+            )
+        return Message(
+            "The reward margin, by how much it rates the better answer above the worse one, went from {before} to "
+            "{after}.",
+            before=before,
+            after=after,
+        )
+
+    @property
+    def displacement(self) -> Message | None:
+        """What to know where the better answers became much less likely, as preferring them does not rule out.
+
+        Razin et al. 2024, "Unintentional Unalignment: Likelihood Displacement in Direct Preference Optimization"
+        (arXiv:2410.08847): what both answers lose goes to others, which may mean the opposite.
+        """
+        before, after = (each["logp_chosen"] for each in (self.before, self.after))
+        if before - after <= max(DISPLACED * abs(before), LEAST_FALL):
+            return None
+        return Message(
+            "Caution: the better answers became much less likely, too. Their log-probability fell from {before} to "
+            "{after}, so the model may write something that is neither answer. A lower learning rate or a weight of "
+            "the SFT loss counteracts that.",
+            before=f"{before:.1f}",
+            after=f"{after:.1f}",
+        )
+
+
+def share(accuracy: float) -> str:
+    """Return a share of pairs as text."""
+    return f"{accuracy:.0%}"
