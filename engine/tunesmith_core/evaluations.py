@@ -26,6 +26,7 @@ METRICS = {
     "json_valid": Message("valid JSON"),
     "json_equal": Message("right JSON"),
     "choice": Message("right choice"),
+    "preferred": Message("better answer preferred"),
     GENERAL: Message("general questions"),
 }
 """What the figures are called; those of tasks of lm-evaluation-harness have names of their own."""
@@ -46,6 +47,11 @@ LOSS_HELP = Message(
     "likely, on average."
 )
 
+PAIR_LOSS_HELP = Message(
+    "The loss is the mean over pairs. The lower it is, the more clearly the better answers are preferred. With DPO's "
+    "original loss it begins at 0.693, where neither answer is preferred."
+)
+
 GENERAL_HELP = Message(
     "General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers "
     "are right than before, and chance alone hardly gives as much (p below 0.05), training made the model forget."
@@ -57,6 +63,11 @@ NONE_RIGHT = Message("{names}: no answer is right after training, however far th
 UNSURE = Message(
     "{names}: the interval leaves out 0, but chance alone gives as much more often than once in 20 times (p). More "
     "rows would tell."
+)
+
+PREFERRED_HELP = Message(
+    "The data holds preference pairs: in so many, training made the better answer likelier compared with the worse one. "
+    "50% is chance."
 )
 
 COMPARING = Message("Comparing the loss before and after")

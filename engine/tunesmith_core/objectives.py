@@ -26,6 +26,9 @@ class Origin:
     beta: float
     sft_weight: float = 0.0
 
+    def __str__(self) -> str:
+        return f"{self.title}, {self.paper}"
+
 
 ORIGINS = {
     "dpo": Origin("Direct preference optimization (DPO)", "Rafailov et al. 2023, arXiv:2305.18290", 0.1),

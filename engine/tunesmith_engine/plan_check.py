@@ -48,7 +48,7 @@ def plan_check(spec: RunSpec, preparation: Preparation) -> dict[str, Any]:  # An
         "device": str(compute.device),
         "dtype": compute.dtype_name,
         "micro_batch_size": size,
-        "longest_tokens": len(longest[0].input_ids),
+        "longest_tokens": max(len(sequence.input_ids) for row in longest for sequence in row.sequences),
         "step_s": round(time.monotonic() - started_s, 4),
         "kernels": path.report,
         "notes": list(parts.data.notes.values()),

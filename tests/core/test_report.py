@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core import cli, environments, kernel_words, settings
+from tests.core.test_evaluations import FOUND
+from tunesmith_core import cli, environments, evaluations, kernel_words, settings
 from tunesmith_core.base_model import FileNote
 from tunesmith_core.checkpoint_manifest import Manifest
 from tunesmith_core.messages import Message
+from tunesmith_core.preferences import METRICS
 from tunesmith_core.protocol import Event, JournalWriter
 from tunesmith_core.report import page, pdf
 from tunesmith_core.report.curves import MAX_POINTS, curves
@@ -280,6 +282,76 @@ def test_the_settings_tell_which_tokens_and_rows_are_learned(
         assert words in text
     spec.evaluation.path = spec.data.sources[0].path
     assert "Held-out share" not in report_of(create_run(spec), capsys)
+
+
+@pytest.fixture
+def pairs_run(make_spec: Make) -> Run:
+    """A finished DPO run whose pairs are told apart in 50, then in 94 of 100 pairs."""
+    spec = make_spec("pairs")
+    spec.objective.kind = "dpo"
+    run = create_run(spec)
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("setup", total_steps=20, num_train_rows=95, num_eval_rows=50)
+        for step, loss, *values in (
+            (0, 0.693, 0.0, 0.0, 0.0, 0.0, -50.0, -50.0),
+            (10, 0.4, 0.1, -0.9, 1.0, 0.8, -49.0, -59.0),
+            (15, 0.35),
+            (20, 0.3, 0.2, -1.3, 1.5, 0.94, -120.0, -163.0),
+        ):
+            journal.write("eval", step=step, loss=loss, **dict(zip(METRICS, values, strict=False)))
+        journal.write("result", status="finished", step=20)
+    return run
+
+
+def test_a_run_of_pairs_tells_its_method_and_how_many_are_told_apart(
+    pairs_run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = report_of(pairs_run, capsys)
+    for words in (
+        "In 94% of the held-out pairs the model leans more toward the better answer than the base model does.",
+        "Their log-probability fell from -50.0 to -120.0",
+        "<th>Method</th><td>Direct preference optimization (DPO), Rafailov et al. 2023, arXiv:2305.18290</td>",
+        "<th>Beta</th><td>0.1</td>",
+        "<th>DPO loss</th><td>Sigmoid</td>",
+        "<th>Better answer preferred</th><th>Reward margin</th>",
+        "<td>0</td><td>0.693</td><td>–</td><td>–</td>",
+        "<td>15</td><td>0.350</td><td>–</td><td>–</td>",
+        "<td>20</td><td>0.300</td><td>94%</td><td>1.50</td>",
+        "The loss is the mean over pairs.",
+    ):
+        assert words in text
+    for words in ("nats per token", "Perplexity", "<th>Margin</th>"):
+        assert words not in text
+    evaluations.save(pairs_run, FOUND)
+    assert "nats per token" in report_of(pairs_run, capsys), "that evaluation has it of the better answers"
+
+
+def test_a_run_of_pairs_without_a_reference_tells_what_the_base_model_prefers(
+    make_spec: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = make_spec("pairs")
+    spec.objective.kind, spec.objective.beta = "simpo", 2.5
+    run = create_run(spec)
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("eval", step=0, loss=1.2, **dict(zip(METRICS, (-3.0, -3.1, 0.1, 0.5, -1.5, -1.55), strict=True)))
+    text = report_of(run, capsys)
+    for words in (
+        "<td>0</td><td>1.200</td><td>50%</td><td>0.10</td>",
+        "<th>Beta</th><td>2.5</td>",
+        "<th>Margin</th><td>0.5</td>",
+        "arXiv:2405.14734",
+    ):
+        assert words in text
+    assert "DPO loss" not in text
+
+
+def test_what_a_resume_undid_of_pairs_is_forgotten(pairs_run: Run) -> None:
+    assert sorted(read(pairs_run).pairs) == [0, 10, 20]
+    with closing(JournalWriter(pairs_run.journal_path)) as journal:
+        journal.write("hello", resumed_from_step=10)
+        journal.write("eval", step=None, reward_margin=1.0)
+        journal.write("eval", step=12, reward_margin="high")
+    assert sorted(read(pairs_run).pairs) == [0, 10]
 
 
 def test_answers_that_a_resume_undid_are_forgotten(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

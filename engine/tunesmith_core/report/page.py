@@ -15,12 +15,14 @@ from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
+from tunesmith_core.objectives import ORIGINS, PREFERENCES
 from tunesmith_core.plain_text import visible
+from tunesmith_core.preferences import METRICS, Preferences, share
 from tunesmith_core.redact import redact
 from tunesmith_core.report.curves import curves
 from tunesmith_core.report.facts import Facts, read, verdict_on
 from tunesmith_core.runs import ADAPTER_FILES, Run, display_name
-from tunesmith_core.spec import RunSpec, told_settings
+from tunesmith_core.spec import RunSpec, in_force, told_settings
 from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_core.verdict import Verdict
 
@@ -68,8 +70,8 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
         (
             f"<h1>{_text(name)}</h1><p class=soft>{_text(made)}</p>",
             f"<p class=verdict>{'<br>'.join(map(_text, verdict.told))}</p>",
-            _section(Message("Loss"), _loss(facts)),
-            _section(Message("Evaluation"), _evaluation(evaluations.newest(run))),
+            _section(Message("Loss"), _loss(spec, facts)),
+            _section(Message("Evaluation"), _evaluation(spec, evaluations.newest(run))),
             _section(Message("Blind votes"), _votes(run)),
             _section(Message("Answers before and after"), _answers(facts)),
             _section(Message("Samples"), _samples(facts)),
@@ -115,19 +117,36 @@ def _value_text(value: object) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _loss(facts: Facts) -> str:
-    shown = curves(facts.training, facts.held_out) + _losses(facts)
-    return f"<p class=soft>{_text(evaluations.LOSS_HELP)}</p>{shown}" if shown else ""
+def _loss(spec: RunSpec, facts: Facts) -> str:
+    of_pairs = spec.objective.kind in PREFERENCES
+    shown = curves(facts.training, facts.held_out) + (_pair_losses(facts) if of_pairs else _losses(facts))
+    words = evaluations.PAIR_LOSS_HELP if of_pairs else evaluations.LOSS_HELP
+    return f"<p class=soft>{_text(words)}</p>{shown}" if shown else ""
 
 
 def _losses(facts: Facts) -> str:
     labels = (Message("step"), Message("held-out loss"), Message("perplexity"))
+    losses = sorted(facts.held_out.items())
+    return _figures(labels, ((str(step), evaluations.shown("loss", loss), _perplexity(loss)) for step, loss in losses))
+
+
+def _pair_losses(facts: Facts) -> str:
+    labels = (Message("step"), Message("held-out loss"), Message("better answer preferred"), Message("reward margin"))
+    found = Preferences.of(facts.pairs)
+    # A model that is compared with itself prefers nothing.
+    unsaid = found is not None and found.is_relative
+    rows = []
+    for step, loss in sorted(facts.held_out.items()):
+        each = facts.pairs.get(step, {}) if step or not unsaid else {}
+        told = (share(each["reward_accuracy"]), f"{each['reward_margin']:.2f}") if each.keys() == set(METRICS) else ()
+        rows.append((str(step), evaluations.shown("loss", loss), *(told or ("–", "–"))))
+    return _figures(labels, rows)
+
+
+def _figures(labels: Iterable[Message], rows: Iterable[Iterable[str]]) -> str:
     head = "".join(f"<th>{_label(label)}</th>" for label in labels)
-    rows = "".join(
-        f"<tr><td>{step}</td><td>{evaluations.shown('loss', loss)}</td><td>{_perplexity(loss)}</td></tr>"
-        for step, loss in sorted(facts.held_out.items())
-    )
-    return f"<table><tr>{head}</tr>{rows}</table>" if rows else ""
+    body = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>" if body else ""
 
 
 def _perplexity(loss: float) -> str:
@@ -135,7 +154,7 @@ def _perplexity(loss: float) -> str:
     return f"{math.exp(loss):.2f}" if loss < 20 else "> 10^8"
 
 
-def _evaluation(found: evaluations.Values) -> str:
+def _evaluation(spec: RunSpec, found: evaluations.Values) -> str:
     """The figures of the newest evaluation, and why they were chosen."""
     if not found:
         return ""
@@ -149,8 +168,9 @@ def _evaluation(found: evaluations.Values) -> str:
         f"<p class=soft>{_text(Message('{name}: {reason}', name=_metric(each['name']), reason=each['reason']))}</p>"
         for each in found["metrics"]
     )
-    # What the loss is stands beside its curve.
-    notes = "".join(f"<p class=soft>{_text(note)}</p>" for note in evaluations.notes(found)[1:])
+    # What the loss is stands beside its curve, but where that one is of pairs.
+    first = 0 if spec.objective.kind in PREFERENCES else 1
+    notes = "".join(f"<p class=soft>{_text(note)}</p>" for note in evaluations.notes(found)[first:])
     step = f"<p class=soft>{_label(Message('step {step}', step=found['step']))}</p>"
     return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{notes}{reasons}"
 
@@ -215,6 +235,7 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
     seconds = status.lasted_s(status.last_event_at or 0.0)
     created = run.created_at
     return [
+        (Message("method"), ORIGINS.get(spec.objective.kind)),
         (Message("base model"), spec.model.path),
         (Message("data"), joined((source.path for source in spec.data.sources), LISTED)),
         (Message("training rows"), setup.get("num_train_rows")),
@@ -257,7 +278,7 @@ def _sources(setup: dict[str, Any]) -> list[tuple[str, object]]:  # Any: JSON va
 
 def _settings(spec: RunSpec) -> list[tuple[str, object]]:
     return [
-        (setting.declaration.label, _shown(setting.get(spec), setting.declaration))
+        (setting.declaration.label, _shown(setting.get(in_force(spec)), setting.declaration))
         for setting in told_settings(spec)
     ]
 

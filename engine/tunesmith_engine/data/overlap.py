@@ -31,8 +31,8 @@ MOST_ROWS, MOST_TOKENS = 500, 5_000_000
 
 
 def num_distinct(examples: Sequence[Example]) -> int:
-    """Return how many of the rows differ from each other."""
-    return len({example.input_ids.tobytes() for example in examples})
+    """Return how many of the rows differ from each other; pairs of one better answer may differ in the worse one."""
+    return len({tuple(each.input_ids.tobytes() for each in example.sequences) for example in examples})
 
 
 def num_leaked(train: Sequence[Example], held_out: Sequence[Example]) -> int:

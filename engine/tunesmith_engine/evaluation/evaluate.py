@@ -34,7 +34,7 @@ from tunesmith_engine.model.folder import model_folder, padding_id
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.model.trained_model import inference_compute, load_trained
 from tunesmith_engine.preparation import Preparation
-from tunesmith_engine.train.comparison import interval
+from tunesmith_engine.train.comparison import Floats, interval
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import PlainPath
 
@@ -82,7 +82,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     model = load_trained(trained, folder, compute)
     bench = _Bench(host, model, tokenizer, compute, asked_spec)
     tasks = harness.measured(host, spec, model, trained.tokenizer(folder)) if spec.harness else []
-    losses = bench.losses(data.eval)
+    losses, preferred = bench.losses(data.eval)
     before, after = bench.answers(questions)
     found = {
         "step": trained.step,
@@ -91,6 +91,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
         "losses": losses,
         "metrics": [
             *_matched(host, spec.matches, reason, before, after),
+            *preferred,
             *_compared(expected, before, after),
             *tasks,
         ],
@@ -161,6 +162,37 @@ def _matched(host: Host, words: str, reason: str, before: Sequence[str], after: 
     return [{"name": "matches", "reason": reason, **difference(found[: len(before)], found[len(before) :])}]
 
 
+def _loss_figures(rows: Sequence[Example], before: Floats, after: Floats) -> Values:
+    """Return what is told of the rows' losses, each summed over trained tokens, [rows]."""
+    weights = np.array([row.num_trained_tokens for row in rows], dtype=np.float64)
+    means = (float(before.sum() / weights.sum()), float(after.sum() / weights.sum()))
+    return {
+        "rows": len(rows),
+        "before": means[0],
+        "after": means[1],
+        "perplexity_before": float(np.exp(min(means[0], 700.0))),
+        "perplexity_after": float(np.exp(min(means[1], 700.0))),
+        "gain": interval(before - after, weights),
+        "p": difference(-before / weights, -after / weights)["p"],
+    }
+
+
+def _preferred(gains: Floats) -> Values:
+    """Return in how many pairs the better answer gained more than the worse one: DPO's accuracy of rewards.
+
+    The base model beside itself prefers neither, which counts as half a pair; p is then that of the sign test.
+
+    Args:
+        gains: of log-probabilities over the base model in nats, each better answer before its worse one, [2 * pairs].
+    """
+    better, worse = gains.reshape(-1, 2).T
+    return {
+        "name": "preferred",
+        "reason": evaluations.PREFERRED_HELP,
+        **difference(np.full(len(better), 0.5), 0.5 + 0.5 * np.sign(better - worse)),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class _Bench:
     """A loaded model and what it is measured with."""
@@ -171,30 +203,22 @@ class _Bench:
     compute: Compute
     spec: RunSpec
 
-    def losses(self, examples: Sequence[Example]) -> Values:
-        """Measure losses row by row."""
+    def losses(self, examples: Sequence[Example]) -> tuple[Values, list[Values]]:
+        """Measure losses row by row: of pairs those of the better answers, and in how many these are preferred."""
         rows = examples[:: max(1, -(-len(examples) // MOST_LOSS_ROWS))]
+        sequences = [sequence for row in rows for sequence in row.sequences]
         pad = padding_id(self.tokenizer, self.model.get_base_model().config)
-        # Of pairs, the better answers are looked at.
         path = PlainPath(self.model, self.compute, pad, 1, False, "", method_of("sft"))
         losses: dict[bool, list[float]] = {False: [], True: []}
         with untouched_training(self.model, self.compute.device):
-            for place, row in enumerate(rows):
-                self.host.phase(evaluations.COMPARING, place, len(rows), "rows")
+            for place, sequence in enumerate(sequences):
+                self.host.phase(evaluations.COMPARING, place, len(sequences), "rows")
                 for with_adapter, found in losses.items():
-                    found.append(float(path.losses([row], Totals(1, 1), with_adapter)))
-        weights = np.array([row.num_trained_tokens for row in rows], dtype=np.float64)
+                    found.append(float(path.losses([sequence], Totals(1, 1), with_adapter)))
         before, after = (np.array(found) for found in losses.values())
-        means = (float(before.sum() / weights.sum()), float(after.sum() / weights.sum()))
-        return {
-            "rows": len(rows),
-            "before": means[0],
-            "after": means[1],
-            "perplexity_before": float(np.exp(min(means[0], 700.0))),
-            "perplexity_after": float(np.exp(min(means[1], 700.0))),
-            "gain": interval(before - after, weights),
-            "p": difference(-before / weights, -after / weights)["p"],
-        }
+        if len(sequences) == len(rows):
+            return _loss_figures(rows, before, after), []
+        return _loss_figures(rows, before[::2], after[::2]), [_preferred(before - after)]
 
     def answers(self, questions: Sequence[Asked]) -> tuple[list[str], list[str]]:
         """Answer questions without the adapter and with it."""

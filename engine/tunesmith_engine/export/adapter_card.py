@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tunesmith_core.declared import Declaration
-from tunesmith_core.evaluations import LOSS_HELP, shown
+from tunesmith_core.evaluations import LOSS_HELP, PAIR_LOSS_HELP, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.spec import RunSpec, told_settings
+from tunesmith_core.objectives import ORIGINS, PREFERENCES
+from tunesmith_core.preferences import Preferences
+from tunesmith_core.spec import RunSpec, in_force, told_settings
 
 
 def base_model_license(folder: Path) -> str:
@@ -40,6 +42,7 @@ def adapter_card(
     step: int,
     eval_loss_before: float | None,
     eval_loss_after: float | None,
+    preferences: Preferences | None,
 ) -> str:
     """Return the card as Markdown with the front matter that model sites read."""
     names = ", ".join(Path(source.path).name for source in spec.data.sources)
@@ -58,8 +61,8 @@ A {kind} adapter, trained with Tunesmith for {step} steps.
 - License of the base model: {base_model_license(model_folder)}; it holds for the adapter too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
-
-{losses_line(eval_loss_before, eval_loss_after)}
+{method_line(spec)}
+{losses_line(spec, eval_loss_before, eval_loss_after)}{pairs_line(preferences)}
 {system_prompt_part(system_prompt)}## Use
 
 ```python
@@ -95,17 +98,35 @@ The training rows begin with this system prompt. Without it the model is asked o
 """
 
 
-def losses_line(before: float | None, after: float | None) -> str:
-    """Return the line of a card about the loss on held-out rows, in nats per token; None where it was not measured."""
+def method_line(spec: RunSpec) -> str:
+    """Return the line of a card about the method and its paper, "" for supervised training."""
+    origin = ORIGINS.get(spec.objective.kind)
+    if origin is None:
+        return ""
+    loss = f", loss: {spec.objective.dpo_loss}" if spec.objective.kind == "dpo" else ""
+    return f"- Method: {origin}; beta: {in_force(spec).objective.beta:g}{loss}\n"
+
+
+def pairs_line(preferences: Preferences | None) -> str:
+    """Return the line of a card about held-out pairs; None where none were measured."""
+    if preferences is None:
+        return ""
+    found = filter(None, (preferences.told_apart, preferences.margin, preferences.displacement))
+    return f"\n{' '.join(found)}\n"
+
+
+def losses_line(spec: RunSpec, before: float | None, after: float | None) -> str:
+    """Return the line of a card about the loss on held-out rows; None where it was not measured."""
     if before is None or after is None:
         return "No held-out loss was measured.\n"
-    return f"Held-out loss: {shown('loss', before)} before, {shown('loss', after)} after. {LOSS_HELP.template}\n"
+    meaning = PAIR_LOSS_HELP if spec.objective.kind in PREFERENCES else LOSS_HELP
+    return f"Held-out loss: {shown('loss', before)} before, {shown('loss', after)} after. {meaning.template}\n"
 
 
 def settings_table(spec: RunSpec) -> str:
     """Return the settings of a run that a card shows, as a table of Markdown."""
     rows = "\n".join(
-        f"| {setting.declaration.label} | {_shown(setting.get(spec), setting.declaration)} |"
+        f"| {setting.declaration.label} | {_shown(setting.get(in_force(spec)), setting.declaration)} |"
         for setting in told_settings(spec)
     )
     return f"| setting | value |\n|---|---|\n{rows}"

@@ -188,4 +188,5 @@ def _adapter_card(trained: Trained, folder: Path) -> str:
         step=trained.step,
         eval_loss_before=None,
         eval_loss_after=None,
+        preferences=None,
     )

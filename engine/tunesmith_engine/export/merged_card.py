@@ -12,6 +12,7 @@ from tunesmith_engine.export.adapter_card import (
     base_model_license,
     base_model_name,
     losses_line,
+    method_line,
     settings_table,
     system_prompt_part,
 )
@@ -91,8 +92,8 @@ The base model with an adapter merged into its weights, trained with Tunesmith f
 - License of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
-
-{losses_line(status.first_eval_loss, status.eval_loss if is_last else None)}
+{method_line(spec)}
+{losses_line(spec, status.first_eval_loss, status.eval_loss if is_last else None)}
 {told}
 {system_prompt_part(system_prompt_of(trained.run))}## Use
 

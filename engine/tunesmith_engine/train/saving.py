@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core import files
+from tunesmith_core.preferences import Preferences
+from tunesmith_core.report.facts import read
 from tunesmith_core.runs import FIRST_SAVED_STEP
 from tunesmith_engine.export.adapter_card import adapter_card
 from tunesmith_engine.host import Host
@@ -72,6 +74,7 @@ class Saving:
             step=progress.step,
             eval_loss_before=progress.eval_loss_before,
             eval_loss_after=progress.eval_loss,
+            preferences=Preferences.of(read(run).pairs),
         )
         notes = outlast(
             self._host,
