@@ -28,6 +28,7 @@ from tunesmith_core import (
     cli_votes,
     environments,
     files,
+    objectives,
     paths,
     settings,
     terminal,
@@ -80,6 +81,8 @@ def make_parser() -> Parser:
             json=True,
             epilog="The smallest SPEC.json: "
             '{"version": 2, "model": {"path": "FOLDER"}, "data": {"sources": [{"path": "FILE"}]}}\n'
+            'To learn from preference pairs, add "objective": {"kind": "dpo"}. '
+            f"Objectives: {', '.join(objectives.names())}.\n"
             "Whatever a spec leaves out has its default. The Train page of the window saves whole specs.",
         )
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")

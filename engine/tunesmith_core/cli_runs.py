@@ -15,6 +15,7 @@ from typing import Any
 from tunesmith_core import cli_sources, files, hub, launch, paths, terminal, trash
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
 from tunesmith_core.messages import Message, said
+from tunesmith_core.preferences import in_brief
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.report import facts, page, pdf
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name, open_run
@@ -197,6 +198,8 @@ def evaluate(run: Run) -> int:
             "loss {loss} at step {step}", loss=terminal.number(answer.data.get("loss")), step=answer.data.get("step")
         )
     )
+    if preferred := in_brief(answer.data):
+        terminal.say(preferred)
     return EXIT_DONE
 
 
@@ -293,6 +296,7 @@ def show(arguments: Namespace) -> int:
         *([(Message("skipped rows"), said(_skipped_rows(status)))] if status.num_skipped_rows else []),
         (Message("loss"), terminal.number(status.loss)),
         (Message("evaluation loss"), terminal.number(status.eval_loss)),
+        *([(Message("held-out pairs"), said(preferred))] if (preferred := in_brief(status.preferences)) else []),
         (Message("last checkpoint"), said(Message("step {step}", step=saved) if saved else Message("none"))),
         (Message("folder"), str(run.path)),
         *(

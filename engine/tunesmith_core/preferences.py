@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tunesmith_core.messages import Message
 
@@ -36,7 +37,7 @@ class Preferences:
     @property
     def is_relative(self) -> bool:
         """Whether rewards are relative to the base model, which then has none itself."""
-        return max(abs(self.before[name]) for name in METRICS[:2]) < UNTRAINED_REWARD
+        return _are_untrained(self.before)
 
     @property
     def are_learned(self) -> bool:
@@ -94,6 +95,26 @@ class Preferences:
             before=f"{before:.1f}",
             after=f"{after:.1f}",
         )
+
+
+def of_event(data: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON values
+    """Return those of the METRICS that an event "step" or "eval" tells."""
+    return {name: float(data[name]) for name in METRICS if isinstance(data.get(name), float | int)}
+
+
+def in_brief(numbers: Numbers) -> Message | None:
+    """Return how well pairs are told apart; None without numbers, and of a model that is compared with itself."""
+    if not set(METRICS) <= numbers.keys() or _are_untrained(numbers):
+        return None
+    return Message(
+        "better answer preferred {share}  margin {margin}",
+        share=share(numbers["reward_accuracy"]),
+        margin=f"{numbers['reward_margin']:.2f}",
+    )
+
+
+def _are_untrained(numbers: Numbers) -> bool:
+    return max(abs(numbers[name]) for name in METRICS[:2]) < UNTRAINED_REWARD
 
 
 def share(accuracy: float) -> str:

@@ -27,6 +27,7 @@ from tunesmith_core.json_values import is_count, is_time
 from tunesmith_core.locks import is_locked
 from tunesmith_core.messages import LISTED, Message, joined
 from tunesmith_core.operations.folder import Operation
+from tunesmith_core.preferences import of_event
 from tunesmith_core.process_identity import ProcessIdentity
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.spec import RunSpec
@@ -107,8 +108,9 @@ QUEUED_PHASE = "queued"
 class RunStatus:
     """What the journal says about a run, for lists and headers.
 
-    Times are seconds since 1970; losses are in nats per token. `obstacle` is the code of what a paused run waits for,
+    Times are seconds since 1970; losses are in nats per token, or per pair. `obstacle` is the code of what a paused run waits for,
     `pause_reason` the sentence about it.
+    `preferences` are those of the newest evaluation of a run that learns from pairs.
     `num_rows` of the data files, of which `num_skipped_rows` are not trained on.
     """
 
@@ -122,6 +124,7 @@ class RunStatus:
     eval_loss: float | None = None
     best_eval_loss: float | None = None
     first_eval_loss: float | None = None
+    preferences: dict[str, float] = field(default_factory=dict)
     tokens_per_s: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -173,6 +176,7 @@ class RunStatus:
                     self.obstacle = self.pause_reason = ""
             case "eval":
                 self._fold_eval(data.get("loss"))
+                self.preferences = of_event(data)
             case "checkpoint":
                 self.last_checkpoint_step = data.get("step", 0)
             case "stopping" if self.state.live:

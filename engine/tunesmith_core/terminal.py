@@ -15,6 +15,7 @@ from typing import Any
 from tunesmith_core.errors import BugError, TunesmithError, UserError
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.plain_text import num_columns, one_line, shortened, visible, visible_json
+from tunesmith_core.preferences import in_brief
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import PAUSED_PHASE, counted_rows
 
@@ -202,6 +203,8 @@ class Progress:
         data = event.data
         total, loss = self._total_steps or "?", number(data.get("loss"))
         parts = [Message("step {step}/{total}  loss {loss}", step=data.get("step"), total=total, loss=loss)]
+        if preferred := in_brief(data):
+            parts.append(preferred)
         tokens_per_s = data.get("tokens_per_s")
         if tokens_per_s:
             parts.append(Message("{speed:.0f} tokens/s", speed=tokens_per_s))
@@ -281,7 +284,8 @@ def _line(event: Event) -> str:
         case "phase" if not data.get("done"):
             return Message("{phase} ...", phase=Message(str(data.get("name"))))
         case "eval":
-            return Message("step {step}: evaluation loss {loss}", step=step, loss=number(data.get("loss")))
+            loss = Message("step {step}: evaluation loss {loss}", step=step, loss=number(data.get("loss")))
+            return joined(filter(None, (loss, in_brief(data))), "  ")
         case "sample":
             return Message(
                 "step {step}: {prompt!r} -> {text!r}", step=step, prompt=data.get("prompt"), text=data.get("text")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tunesmith_core.answered import Answered, forget_answers, take_answers
-from tunesmith_core.preferences import METRICS
+from tunesmith_core.preferences import of_event
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunStatus
 from tunesmith_core.verdict import Measured, Verdict, judge
@@ -69,7 +69,7 @@ class Facts:
                 self.warnings.setdefault(data["message"])
 
     def _take_pairs(self, data: dict[str, Any]) -> None:  # Any: JSON values
-        found = {name: float(data[name]) for name in METRICS if isinstance(data.get(name), float | int)}
+        found = of_event(data)
         if found and _is_step(data.get("step")):
             self.pairs[data["step"]] = found
 
