@@ -39,3 +39,6 @@ def test_rows_that_differ_are_counted() -> None:
     assert num_distinct([*ROWS, *ROWS[:2]]) == 4
     assert num_leaked(ROWS, []) == 0
     assert num_leaked([row("a", "b")], [row("c", "d")]) == 0
+    first, *worse = ROWS
+    pairs = [Example(first.input_ids, first.labels, rejected) for rejected in worse]
+    assert num_distinct([*pairs, pairs[0]]) == 3, "of one better answer, the worse ones differ"

@@ -93,6 +93,11 @@ SPEAKERS = {
 """What data sets call a speaker, and what chat templates call it."""
 
 
+SAME_ANSWERS = Sentence(
+    '{place}: the answers in the columns "{chosen}" and "{rejected}" are the same, so there is nothing to prefer.'
+)
+
+
 def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Conversation:
     """Turn a row into what will be rendered.
 
@@ -140,8 +145,7 @@ def to_preference(row: Mapping[str, Any], layout: Layout, place: Place) -> Prefe
     if chosen == rejected:
         raise TunesmithError(
             "dataset-parse-error",
-            '{place}: the answers in the columns "{chosen}" and "{rejected}" are the same, so there is nothing to '
-            "prefer.",
+            SAME_ANSWERS.template,
             place=reader.placed(),
             chosen=columns["chosen"],
             rejected=columns["rejected"],

@@ -20,11 +20,12 @@ from tunesmith_core.datafmt.row_index import Position
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.language_names import language_name
 from tunesmith_core.messages import LISTED, Message, joined
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.desk.answers import answer_problem
-from tunesmith_engine.desk.copies import MOST_ROWS, Copies, answered_otherwise, copies, leaked
+from tunesmith_engine.desk.copies import MOST_ROWS, Copies, answered_otherwise, copies, leaked, swapped
 from tunesmith_engine.desk.edited import Counted, Edited
 from tunesmith_engine.desk.languages import MOST_CHARACTERS as MOST_LANGUAGE_BYTES
 from tunesmith_engine.desk.languages import LanguageSample, other_languages
@@ -135,6 +136,8 @@ class Check:
         self._num_rows = 0
         self._hashes, self._questions, self._answers = array("q"), array("q"), array("q")
         self._lines, self._named = array("I"), bytearray()
+        # Of preference pairs, their numbers among the rows, and hashes as they are and with the answers exchanged.
+        self._pairs, self._exchanged, self._pair_rows = array("q"), array("q"), array("q")
         self._later_lines: dict[int, int] = {}
         # The number of the first row of each file, the file, and what it belongs to.
         self._starts: list[int] = []
@@ -184,7 +187,7 @@ class Check:
             if self._edited:
                 file = replace(file, rows=self._edited.applied(file.path, file.rows, refused))
             schemas = Schemas(file.layout)
-            self._read_rows(file, Shape(file.layout), schemas)
+            self._read_rows(file, Shape(file.layout, self._run.objective.kind in PREFERENCES), schemas)
             for line, message in schemas.different():
                 self._problems.add("mixed-schema", Found(file.path, line, message, keys=()), NOTE)
             self._problems.count_more("mixed-schema", schemas.num_more)
@@ -269,10 +272,13 @@ class Check:
             keys, words = problem
             self._problems.add("role-order", Found(file.path, line, words, keys=keys, row=row))
             self._name(number)
-        if shape.has_equal_answers(row):
-            words = Message("the chosen and the rejected answer are equal.")
-            self._problems.add("equal-pair", Found(file.path, line, words, keys=(), row=row))
+        if broken := shape.pair_problem(row):
+            rule, keys, words = broken
+            self._problems.add(rule, Found(file.path, line, words, keys=keys, row=row))
             self._name(number)
+        elif number < MOST_ROWS and (hashes := shape.pair_hashes(row)):
+            for kept, value in zip((self._pairs, self._exchanged, self._pair_rows), (*hashes, number), strict=True):
+                kept.append(value)
         return [text for _, text in shape.leaves(row)]
 
     def _name(self, number: int) -> None:
@@ -342,6 +348,7 @@ class Check:
         if self._num_train is not None:
             self._add_copies("exact-duplicate", copies(self._hashes, num_train, num_rows))
             self._add_copies("leakage", leaked(self._hashes, num_train))
+        self._conclude_pairs()
         self._conclude_near(num_train)
         self._conclude_questions(num_train)
         self._conclude_answers(num_train)
@@ -372,6 +379,14 @@ class Check:
             self._problems.add(rule, self._found(row, Message("the same as {place}.", place=self._place(first))))
         self._problems.count_more(rule, max(0, len(found.rows) - MOST_SHOWN))
         for row in found.rows.tolist():
+            self._named[row] = 1
+
+    def _conclude_pairs(self) -> None:
+        found = swapped(self._pairs, self._exchanged)
+        for place, first in zip(found.rows.tolist(), found.firsts.tolist(), strict=True):
+            row, before = self._pair_rows[place], self._place(self._pair_rows[first])
+            words = Message("the same answers as {place}, the other way round.", place=before)
+            self._problems.add("swapped-pair", self._found(row, words))
             self._named[row] = 1
 
     def _conclude_near(self, num_train: int) -> None:

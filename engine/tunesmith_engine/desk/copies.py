@@ -55,6 +55,21 @@ def answered_otherwise(questions: array[int], answers: array[int], num_rows: int
     return Copies(found.rows[differs], found.firsts[differs])
 
 
+def swapped(pairs: array[int], exchanged: array[int]) -> Copies:
+    """Return which pairs are one before them with the answers exchanged, and the first of those.
+
+    Args:
+        pairs: their hashes.
+        exchanged: the hashes that they would have with their answers exchanged.
+    """
+    own, other = (np.frombuffer(hashes, np.int64) for hashes in (pairs, exchanged))
+    order = np.argsort(own, kind="stable")
+    places = np.searchsorted(own[order], other).clip(max=max(0, len(own) - 1))
+    firsts = order[places]
+    rows = np.flatnonzero((own[firsts] == other) & (firsts < np.arange(len(own))))
+    return Copies(rows, firsts[rows])
+
+
 def leaked(hashes: array[int], num_train: int) -> Copies:
     """Return which training rows are evaluation rows too, and the first of those; the latter come behind them."""
     every = np.frombuffer(hashes, np.int64)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core.datafmt import Row
-from tunesmith_core.datafmt.conversion import turn_names
+from tunesmith_core.datafmt.conversion import SAME_ANSWERS, turn_names
 from tunesmith_core.datafmt.formats import Unreadable
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_engine.desk.places import Keys
-from tunesmith_engine.desk.rules import RULES, SEVERITIES
+from tunesmith_engine.desk.rules import ERROR, RULES, SEVERITIES
 
 MOST_SHOWN = 100
 """Rows of each rule that are told; the others are counted."""
@@ -26,12 +26,16 @@ RULE_OF_PROBLEM = {
     "message {number}: the answer is empty": "empty-answer",
     "has no assistant answer": "empty-answer",
     "contains no messages": "empty-answer",
+    SAME_ANSWERS.template: "equal-pair",
     "message {number} has {shown}": "unknown-role",
     "{answer} is none of the options {labels}": "wrong-choice",
     "{answer} may be counted from 0 or from 1. Write letters, such as {letter}": "wrong-choice",
 }
 """Which rule a row breaks that can't be read as a conversation, by what is said of it; another one is laid out
 differently."""
+
+
+EQUAL_PAIR = Message("the chosen and the rejected answer are equal.")
 
 
 @dataclass(slots=True)
@@ -89,7 +93,7 @@ class Problems:
             rule = "bad-file"
         keys = _keys_of(error, problem, row) if row is not None else None
         words = sentence(error, problem)
-        self.add(rule, Found(path, line, words, column, keys, row=row, is_readable=row is not None))
+        self.add(rule, Found(path, line, words, column, keys, row=row, is_readable=row is not None), ERROR)
         return rule
 
     def count_more(self, rule: str, number: int) -> None:
@@ -156,6 +160,8 @@ def _innermost(problem: object) -> str:
 def sentence(error: TunesmithError, problem: object) -> str:
     """Return what is wrong with a row, without its place, which stands beside it."""
     values = error.message.values
+    if error.message.template == SAME_ANSWERS.template:
+        return EQUAL_PAIR
     if error.code == "dataset-column-missing" and "column" in values:
         names = {name: values[name] for name in ("column", "columns")}
         return Message("the row has no column {column}. Its columns are: {columns}.", **names)

@@ -42,6 +42,8 @@ _ALL = (
     Rule("unwritable", ERROR, Message("Rows that the model can't be trained on"), (STOP,)),
     Rule("role-order", WARNING, Message("Chats whose turns are out of order"), (KEEP, SKIP)),
     Rule("equal-pair", WARNING, Message("Preference pairs with equal answers"), (SKIP, KEEP)),
+    Rule("half-pair", WARNING, Message("Preference pairs without a worse answer"), (KEEP, SKIP)),
+    Rule("swapped-pair", WARNING, Message("Preference pairs that another row has the other way round"), (KEEP,)),
     Rule("over-long", WARNING, Message("Rows longer than the context length"), (TRUNCATE, SPLIT, DROP)),
     Rule("exact-duplicate", WARNING, Message("Rows that occur more than once"), (SKIP, KEEP)),
     Rule("other-answer", NOTE, Message("Questions that another row answers differently"), (KEEP,)),

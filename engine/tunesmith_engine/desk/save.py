@@ -12,6 +12,7 @@ from tunesmith_core.datafmt.reading import table_head
 from tunesmith_core.datafmt.row_index import Position
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import SaveDataSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -66,6 +67,7 @@ class _Copy:
         self._seen: set[int] = set()
         self._held_out: set[int] = set()
         self._edited = Edited(spec.edited)
+        self._in_pairs = spec.run.objective.kind in PREFERENCES
         self._near = NearRows() if self._acts("near-duplicate") and has_library() else None
         self._counts: Counter[str] = Counter()
         self._num_read = 0
@@ -137,7 +139,7 @@ class _Copy:
             self._copy_file(file, target, meter, edited)
 
     def _copy_file(self, file: Opened, target: RowsFile, meter: Meter, edited: list[Position]) -> None:
-        shape, counted, number = Shape(file.layout), Counted(), 0
+        shape, counted, number = Shape(file.layout, self._in_pairs), Counted(), 0
 
         def write(position: Position, row: Row) -> None:
             copied = self._rows_of(position, row, shape, file)
@@ -192,8 +194,9 @@ class _Copy:
         if problem is not None and self._acts("role-order"):
             self._counts["role-order"] += 1
             return True
-        if shape.has_equal_answers(row) and self._acts("equal-pair"):
-            self._counts["equal-pair"] += 1
+        broken = shape.pair_problem(row)
+        if broken is not None and self._acts(broken[0]):
+            self._counts[broken[0]] += 1
             return True
         return False
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Row, is_wanted, to_messages
+from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Row, is_wanted, to_messages, to_preference
 from tunesmith_core.datafmt.formats import ANSWER_ROLES, MULTIPLE_CHOICE, PREFERENCE
 from tunesmith_core.errors import UserError
 from tunesmith_core.messages import Message
 from tunesmith_engine.desk.places import Keys
+from tunesmith_engine.desk.problems import EQUAL_PAIR
 
 NO_TEXTS = frozenset({"role", "from", "type", "id", "tool_call_id"})
 """Names of values that say what a text is."""
@@ -54,10 +55,12 @@ class Shape:
 
     Attributes:
         layout: None where it was not recognized; all columns are texts then.
+        in_pairs: whether both answers of preference pairs are learned from.
         answer_place: place of the answer among the quick texts of a row; None where there is none.
     """
 
     layout: Layout | None
+    in_pairs: bool = False
     answer_place: int | None = field(default=None, init=False)
     _columns: tuple[str, ...] = field(default=(), init=False)
     _names: tuple[str, str] | None = field(default=None, init=False)
@@ -140,7 +143,10 @@ class Shape:
         """
         if self.layout is None or not is_wanted(row, self.layout):
             return None
-        conversation = to_messages(row, self.layout, place)
+        if self.in_pairs and self._is_of_pairs:
+            conversation = to_preference(row, self.layout, place).chosen
+        else:
+            conversation = to_messages(row, self.layout, place)
         if not isinstance(conversation, Chat):
             return None
         problem = order_problem([message["role"] for message in conversation.messages])
@@ -153,10 +159,30 @@ class Shape:
         before = len(conversation.messages) - len(messages) if isinstance(messages, list) else 0
         return (self._columns[0], max(0, problem[0] - before)), problem[1]
 
-    def has_equal_answers(self, row: Row) -> bool:
-        """Return whether the better answer of a preference pair is also the worse one."""
-        columns = self.layout.columns if self.layout and self.layout.format == PREFERENCE else {}
-        return bool(columns) and row.get(columns["chosen"]) == row.get(columns["rejected"])
+    @property
+    def _is_of_pairs(self) -> bool:
+        return self.layout is not None and self.layout.format == PREFERENCE
+
+    def pair_problem(self, row: Row) -> tuple[str, Keys, Message] | None:
+        """Return the rule that a preference pair breaks, where and what is wrong with it, None for nothing."""
+        if self.layout is None or not self._is_of_pairs:
+            return None
+        column = self.layout.columns["rejected"]
+        rejected = row.get(column)
+        if row.get(self.layout.columns["chosen"]) == rejected:
+            return "equal-pair", (), EQUAL_PAIR
+        is_missing = not rejected or (isinstance(rejected, str) and not rejected.strip())
+        keys = (column,) if column in row else ()
+        return ("half-pair", keys, Message("the rejected answer is empty.")) if is_missing else None
+
+    def pair_hashes(self, row: Row) -> tuple[int, int] | None:
+        """Return a hash of a preference pair, and that of the pair with its answers exchanged."""
+        if self.layout is None or not self._is_of_pairs:
+            return None
+        columns = self.layout.columns
+        asked = tuple(repr(row.get(column)) for role, column in columns.items() if role not in ("chosen", "rejected"))
+        chosen, rejected = (repr(row.get(columns[role])) for role in ("chosen", "rejected"))
+        return hash((asked, chosen, rejected)), hash((asked, rejected, chosen))
 
     def _remember(self, messages: Any) -> None:  # Any: JSON values
         if self._names and isinstance(messages, list):

@@ -252,3 +252,13 @@ def test_a_pair_of_equal_answers_is_left_out(tmp_path: Path) -> None:
     assert rows == [pairs[0], pairs[2]]
     assert answer["actions"] == {"equal-pair": {"action": "skip", "count": 1}}
     assert save(tmp_path, spec_of(path), {"equal-pair": "keep"})[1] == pairs
+
+
+def test_pairs_without_a_worse_answer_are_left_out_where_a_run_needs_one(tmp_path: Path) -> None:
+    pairs = [{"prompt": f"Is {n} even or is it odd?", "chosen": "Even.", "rejected": "Odd."} for n in range(4)]
+    pairs[1]["rejected"], pairs[2]["rejected"] = "Even.", ""
+    spec = spec_of(write_lines(tmp_path / "pairs.jsonl", pairs))
+    assert save(tmp_path, spec)[1] == [pairs[0], pairs[2], pairs[3]]
+    assert save(tmp_path, spec, {"half-pair": "skip"})[1] == [pairs[0], pairs[3]]
+    spec.objective.kind = "orpo"
+    assert save(tmp_path, spec)[1] == [pairs[0], pairs[3]]
