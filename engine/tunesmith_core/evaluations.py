@@ -66,8 +66,8 @@ UNSURE = Message(
 )
 
 PREFERRED_HELP = Message(
-    "The data holds preference pairs: in so many, training made the better answer likelier compared with the worse one. "
-    "50% is chance."
+    "The data holds preference pairs: in so many, training made the better answer likelier compared with the worse "
+    "one. 50% is chance."
 )
 
 COMPARING = Message("Comparing the loss before and after")

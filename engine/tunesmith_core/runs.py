@@ -108,8 +108,8 @@ QUEUED_PHASE = "queued"
 class RunStatus:
     """What the journal says about a run, for lists and headers.
 
-    Times are seconds since 1970; losses are in nats per token, or per pair. `obstacle` is the code of what a paused run waits for,
-    `pause_reason` the sentence about it.
+    Times are seconds since 1970; losses are in nats per token, or per pair. `obstacle` is the code of what a paused run
+    waits for, `pause_reason` the sentence about it.
     `preferences` are those of the newest evaluation of a run that learns from pairs.
     `num_rows` of the data files, of which `num_skipped_rows` are not trained on.
     """

@@ -346,7 +346,8 @@ def test_a_run_of_pairs_tells_how_many_are_told_apart(
     fake_engine(
         {
             "*": [
-                ["hello"], ["event", "setup", {"total_steps": 1}], ["event", "eval", {"step": 0, "loss": 0.7, **untrained}],
+                ["hello"], ["event", "setup", {"total_steps": 1}],
+                ["event", "eval", {"step": 0, "loss": 0.7, **untrained}],
                 ["event", "step", {"step": 1, "loss": 0.6, **PREFERRED, "reward_accuracy": 0.75}],
                 ["event", "eval", {"step": 1, "loss": 0.5, **PREFERRED}], ["result", "finished"],
             ]

@@ -3810,10 +3810,6 @@ The report is in {path}.</source>
         <translation>略过无法读取或缺列的行并计数；关闭时遇到第一行就停止。</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data.</source>
-        <translation>模型学什么。SFT 学习写出数据中的回答。</translation>
-    </message>
-    <message>
         <source>Supervised (SFT)</source>
         <translation>监督微调（SFT）</translation>
     </message>
@@ -4301,6 +4297,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请向网络管理员索取证书，并在环境变量 SSL_CERT_FILE 中填写该文件。</translation>
     </message>
     <message>
+        <source>Caution: the better answers became much less likely, too. Their log-probability fell from {before} to {after}, so the model may write something that is neither answer. A lower learning rate or a weight of the SFT loss counteracts that.</source>
+        <translation>注意：较好回答的概率也大幅下降，对数概率从 {before} 降到 {after}，模型可能会写出两个回答之外的内容。降低学习率，或给 SFT 损失设置权重，可以抑制这种情况。</translation>
+    </message>
+    <message>
         <source>Chats whose turns are out of order</source>
         <translation>轮次顺序不对的对话</translation>
     </message>
@@ -4397,12 +4397,24 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>如果它在其他文件夹，请用 --prefix 指定。</translation>
     </message>
     <message>
+        <source>Improved a little.</source>
+        <translation>略有改善。</translation>
+    </message>
+    <message>
+        <source>Improved a lot.</source>
+        <translation>明显改善。</translation>
+    </message>
+    <message>
         <source>In LM Studio: {path}</source>
         <translation>在 LM Studio 中：{path}</translation>
     </message>
     <message>
         <source>In Ollama: ollama run {name}</source>
         <translation>在 Ollama 中：ollama run {name}</translation>
+    </message>
+    <message>
+        <source>In {after} of the held-out pairs the model leans more toward the better answer than the base model does.</source>
+        <translation>在 {after} 的留出偏好对上，模型比基础模型更偏向较好的回答。</translation>
     </message>
     <message>
         <source>In {num_open} of them, the end of an answer is lost with its stop token, so the model doesn&apos;t learn to stop there.</source>
@@ -4537,6 +4549,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>过长的文本也可以改为拆分（“过长的样本”选“拆分”）。</translation>
     </message>
     <message>
+        <source>Look at the pairs: better and worse may be swapped. If they are right, train for more steps or at a higher learning rate.</source>
+        <translation>请检查偏好对：好坏两个回答可能弄反了。如果没有问题，请增加训练步数或提高学习率。</translation>
+    </message>
+    <message>
         <source>Look at the rows</source>
         <translation>查看数据行</translation>
     </message>
@@ -4551,6 +4567,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Looking up the runtime took too long.</source>
         <translation>查找运行库超时。</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, and look at the pairs: better and worse may be swapped.</source>
+        <translation>请降低学习率，并检查偏好对：好坏两个回答可能弄反了。</translation>
     </message>
     <message>
         <source>Many rows have the same answer</source>
@@ -4745,6 +4765,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>在 Windows 上，请用 Tunesmith-Setup.exe 安装和卸载程序。</translation>
     </message>
     <message>
+        <source>On held-out pairs the model now prefers the better answer in {after} (before: {before}).</source>
+        <translation>在留出的偏好对上，模型现在有 {after} 偏好较好的回答（训练前：{before}）。</translation>
+    </message>
+    <message>
         <source>Only the first {number:,} rows were searched for duplicates.</source>
         <translation>只在前 {number:,} 行中查找了重复行。</translation>
     </message>
@@ -4791,6 +4815,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Permission denied</source>
         <translation>没有权限</translation>
+    </message>
+    <message>
+        <source>Preference pairs that another row has the other way round</source>
+        <translation>与另一行好坏相反的偏好对</translation>
+    </message>
+    <message>
+        <source>Preference pairs without a worse answer</source>
+        <translation>缺少较差回答的偏好对</translation>
     </message>
     <message>
         <source>Press Enter to close this window.</source>
@@ -5045,6 +5077,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>可节省 {saved_bytes}：{changes}</translation>
     </message>
     <message>
+        <source>Say which columns hold the better and the worse answer, or choose SFT as the objective.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Security</source>
         <translation>安全软件</translation>
     </message>
@@ -5139,6 +5175,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The connection to {host} broke.</source>
         <translation>与 {host} 的连接中断。</translation>
+    </message>
+    <message>
+        <source>The data holds preference pairs. The chosen answers are trained, the rejected ones are not. An objective such as DPO learns from both.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The data holds preference pairs: in so many, training made the better answer likelier compared with the worse one. 50% is chance.</source>
+        <translation>数据为偏好对：表示训练后有多少对中，较好回答相对较差回答的概率提高了。50% 相当于随机。</translation>
     </message>
     <message>
         <source>The distribution uses WSL 1, which can&apos;t use a GPU.</source>
@@ -5243,12 +5287,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model. A larger type, such as q8_0, loses less.</source>
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
-    </message>
-    <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-未写出的设置使用默认值。窗口的训练页面可以保存完整的设置文件。</translation>
     </message>
     <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
@@ -7721,10 +7759,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>数据已更改，其余各步使用不同的行训练。</translation>
     </message>
     <message>
-        <source>The data holds preference pairs. The chosen answers are trained, the rejected ones are not.</source>
-        <translation>数据为偏好对。训练被选中的回答，不训练被拒绝的回答。</translation>
-    </message>
-    <message>
         <source>The data of {tasks} can&apos;t be read: {problem}.</source>
         <translation>无法读取 {tasks} 的数据：{problem}。</translation>
     </message>
@@ -7777,6 +7811,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>数据集库已用名称“{name}”保存了 {path}。</translation>
     </message>
     <message>
+        <source>The loss is another one from here on, so earlier losses can&apos;t be compared.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The loss is the mean over pairs. The lower it is, the more clearly the better answers are preferred. With DPO&apos;s original loss it begins at 0.693, where neither answer is preferred.</source>
+        <translation>损失是所有偏好对的平均值，越低表示模型越明显地偏好较好的回答。使用 DPO 原始损失时从 0.693 开始，此时对两个回答没有偏好。</translation>
+    </message>
+    <message>
         <source>The loss was NaN or infinite in every step. Nothing was learned.</source>
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
     </message>
@@ -7805,6 +7847,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正则表达式 {pattern} 匹配一个回答时占用的时间或内存过多。</translation>
     </message>
     <message>
+        <source>The preferences were not learned, although the held-out loss fell from {before} to {after}.</source>
+        <translation>留出数据的损失从 {before} 降到 {after}，但模型没有学会偏好。</translation>
+    </message>
+    <message>
         <source>The question is empty.</source>
         <translation>问题为空。</translation>
     </message>
@@ -7823,6 +7869,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The report could not be printed (exit code {code}).</source>
         <translation>报告无法打印（退出代码 {code}）。</translation>
+    </message>
+    <message>
+        <source>The reward margin, by how much it rates the better answer above the worse one, is {after}.</source>
+        <translation>奖励差（模型对较好回答的评分高出较差回答多少）为 {after}。</translation>
+    </message>
+    <message>
+        <source>The reward margin, by how much it rates the better answer above the worse one, went from {before} to {after}.</source>
+        <translation>奖励差（模型对较好回答的评分高出较差回答多少）从 {before} 变为 {after}。</translation>
     </message>
     <message>
         <source>The rows come in another order, and rows that were trained can now be held out for evaluation.</source>
@@ -8225,6 +8279,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>之前</translation>
     </message>
     <message>
+        <source>better answer preferred</source>
+        <translation>偏好较好回答</translation>
+    </message>
+    <message>
+        <source>better answer preferred {share}  margin {margin}</source>
+        <translation>偏好较好回答 {share}  奖励差 {margin}</translation>
+    </message>
+    <message>
         <source>bring a deleted run or model back</source>
         <translation>恢复已删除的运行或模型</translation>
     </message>
@@ -8407,6 +8469,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>hashing</source>
         <translation>正在计算哈希</translation>
+    </message>
+    <message>
+        <source>held-out pairs</source>
+        <translation>留出的偏好对</translation>
     </message>
     <message>
         <source>holds {num} numbers for {num_ids} tokens</source>
@@ -8621,6 +8687,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>第 {first} 条和第 {second} 条消息的角色相同。</translation>
     </message>
     <message>
+        <source>method</source>
+        <translation>训练方法</translation>
+    </message>
+    <message>
         <source>missing</source>
         <translation>缺失</translation>
     </message>
@@ -8723,6 +8793,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must be above 0</source>
         <translation>必须大于 0</translation>
+    </message>
+    <message>
+        <source>must be above 0 for the loss EXO</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>must be an object</source>
@@ -9063,6 +9137,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>return as soon as the run has started</source>
         <translation>运行一开始就返回</translation>
+    </message>
+    <message>
+        <source>reward margin</source>
+        <translation>奖励差</translation>
     </message>
     <message>
         <source>right JSON</source>
@@ -9413,12 +9491,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>原因不明</translation>
     </message>
     <message>
+        <source>the rejected answer is empty.</source>
+        <translation>被拒绝的回答为空。</translation>
+    </message>
+    <message>
         <source>the row has {num_columns:,} columns. The most is {max_columns:,}.</source>
         <translation>该行有 {num_columns:,} 列，上限为 {max_columns:,} 列。</translation>
     </message>
     <message>
         <source>the safetensors header is malformed at the tensor {name}</source>
         <translation>safetensors 文件头在张量 {name} 处格式有误</translation>
+    </message>
+    <message>
+        <source>the same answers as {place}, the other way round.</source>
+        <translation>与 {place} 的两个回答相同，但好坏相反。</translation>
     </message>
     <message>
         <source>the same question as {place}, with another answer.</source>
@@ -10499,6 +10585,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{path}：所有页都是不含文本的图片（{num_pages} 页）。</translation>
     </message>
     <message>
+        <source>{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are read as: {format}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{path}: {num_used:,} of {num_rows:,} rows is used.</source>
         <translation>{path}：使用 {num_rows:,} 行中的 {num_used:,} 行。</translation>
     </message>
@@ -10513,6 +10603,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{place}: byte 0x{byte:02X} is not UTF-8. The file looks like {encoding}.</source>
         <translation>{place}：字节 0x{byte:02X} 不是 UTF-8。该文件看起来是 {encoding}。</translation>
+    </message>
+    <message>
+        <source>{place}: the answers in the columns &quot;{chosen}&quot; and &quot;{rejected}&quot; are the same, so there is nothing to prefer.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{place}: the compressed data is damaged: {error}.</source>
@@ -10939,6 +11033,114 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Split</source>
         <translation>拆分</translation>
+    </message>
+    <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Preferences (CPO)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Preferences (DPO)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Preferences (ORPO)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Preferences (SimPO)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>DPO loss</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How DPO compares the two answers. Sigmoid is the original. IPO and the losses per token suit answers of very different lengths, robust suits labels that are often wrong.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Sigmoid</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Sigmoid, per token</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Hinge</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>IPO, per token</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>EXO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>NCA</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Robust</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>BCO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>SPPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>APO-zero</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>APO-down</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>DiscoPOP</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Beta</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How strictly preferences are followed. In DPO, higher stays closer to the base model. 0 takes the usual value: 0.1, for SimPO 2.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Label smoothing</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Share of pairs that you expect to be labeled the wrong way round. 0 trusts every pair.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Margin</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>By how much SimPO wants the better answer to be rated higher than the worse one.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Weight of the SFT loss</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How much learning to write the better answer counts beside preferring it. 0 takes the usual value: 1 for CPO and ORPO, else nothing.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Frozen weights</source>

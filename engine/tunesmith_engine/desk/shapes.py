@@ -143,10 +143,8 @@ class Shape:
         """
         if self.layout is None or not is_wanted(row, self.layout):
             return None
-        if self.in_pairs and self._is_of_pairs:
-            conversation = to_preference(row, self.layout, place).chosen
-        else:
-            conversation = to_messages(row, self.layout, place)
+        is_pair = self.in_pairs and self._is_of_pairs
+        conversation = to_preference(row, self.layout, place).chosen if is_pair else to_messages(row, self.layout, place)
         if not isinstance(conversation, Chat):
             return None
         problem = order_problem([message["role"] for message in conversation.messages])

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.engine.conftest import events, train
-from tests.engine.prepared import checked, conduct_here
 from tests.engine.preference.test_preference_runs import MakeSpec, NewRun, pair_spec
+from tests.engine.prepared import checked, conduct_here
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.report.facts import read, verdict_on
 from tunesmith_core.runs import Run
@@ -61,8 +61,8 @@ def test_a_run_is_judged_described_and_measured_by_its_pairs(
     assert verdict.sentence == f"Improved a lot. {told}"
     assert "The reward margin, by how much it rates the better answer above the worse one, is" in verdict.evidence
     card = (run.adapter_path / "README.md").read_text(encoding="utf-8")
-    method = "- Method: Direct preference optimization (DPO), Rafailov et al. 2023, arXiv:2305.18290; beta: 0.1, loss: sigmoid"
-    for words in (f"{method}\n\nHeld-out loss: 0.693 before", "The loss is the mean over pairs.", told, "| Beta | 0.1 |"):
+    method = "- Method: Direct preference optimization (DPO), Rafailov et al. 2023, arXiv:2305.18290; beta: 0.1, loss:"
+    for words in (f"{method} sigmoid\n\nHeld-out loss: 0.693 before", "mean over pairs.", told, "| Beta | 0.1 |"):
         assert words in card
     assert "nats per token" not in card
     status = SimpleNamespace(step=40, first_eval_loss=0.693, eval_loss=0.1)
@@ -89,7 +89,8 @@ def test_a_run_without_a_reference_says_what_the_base_model_prefers(
     verdict = verdict_on(read(run))
     assert "(before: " in verdict.sentence
     assert measured(run)["metrics"][0]["after"] == 1.0, "relative to the base model, length is no matter"
-    assert f"; beta: {2 if kind == 'simpo' else 0.1:g}\n" in (run.adapter_path / "README.md").read_text(encoding="utf-8")
+    card = (run.adapter_path / "README.md").read_text(encoding="utf-8")
+    assert f"; beta: {2 if kind == 'simpo' else 0.1:g}\n" in card
 
 
 def test_a_pair_that_both_models_tell_apart_alike_counts_half() -> None:
@@ -112,9 +113,7 @@ def test_pairs_are_untrained_only_where_their_answers_are(
     pair_spec: MakeSpec, tiny_model: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "long.jsonl"
-    rows = ['{"prompt": "Q", "chosen": "yes", "rejected": "no"}'] + [
-        f'{{"prompt": "{"word " * 200}", "chosen": "yes", "rejected": "no"}}'
-    ]
-    path.write_text("\n".join(rows), encoding="utf-8")
+    rows = [{"prompt": prompt, "chosen": "yes", "rejected": "no"} for prompt in ("Q", "word " * 200)]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     looked = preview(pair_spec("dpo", data={"path": str(path)}), load_tokenizer(tiny_model), 1)
     assert (looked["num_rows"], looked["num_untrained"]) == (2, 1), "a run learns from one of two"
