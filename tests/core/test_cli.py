@@ -23,7 +23,6 @@ from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch
 from tunesmith_core.errors import EnvironmentProblem, RunFailure
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.planner import Plan, Saving
-from tunesmith_core.preferences import METRICS
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
@@ -31,7 +30,6 @@ from tunesmith_core.spec import RunSpec
 Make = Callable[..., RunSpec]
 Script = Callable[[dict[str, Any]], None]
 ENGINE = Path(cli.__file__).parents[1]
-PREFERRED = dict(zip(METRICS, (0.2, -1.3, 1.5, 0.94, -50.0, -60.0), strict=True))
 CPU = Hardware("cpu", "a processor", 8 << 30, 4 << 30, 8 << 30, 4 << 30)
 
 
@@ -277,10 +275,6 @@ def test_evaluate_tells_the_loss(
     monkeypatch.setattr(Run, "is_supervised", lambda _run: True)
     assert cli.main(["evaluate", run.id]) == 0
     assert capsys.readouterr().out == "loss 1.500 at step 3\n"
-    told = {"loss": 0.5, "step": 3, **PREFERRED}
-    monkeypatch.setattr(cli_runs, "_ask", lambda *_: Event(1, 0.0, "eval", told))
-    assert cli.main(["evaluate", run.id]) == 0
-    assert capsys.readouterr().out == "loss 0.500 at step 3\nbetter answer preferred 94%  margin 1.50\n"
 
 
 @pytest.mark.parametrize(
@@ -337,34 +331,6 @@ def test_runs_and_show(
     assert "适配器: " in capsys.readouterr().out
     assert cli.main(["show", "c-01", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "finished"
-
-
-def test_a_run_of_pairs_tells_how_many_are_told_apart(
-    spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script
-) -> None:
-    untrained = dict.fromkeys(PREFERRED, 0.0)
-    fake_engine(
-        {
-            "*": [
-                ["hello"], ["event", "setup", {"total_steps": 1}],
-                ["event", "eval", {"step": 0, "loss": 0.7, **untrained}],
-                ["event", "step", {"step": 1, "loss": 0.6, **PREFERRED, "reward_accuracy": 0.75}],
-                ["event", "eval", {"step": 1, "loss": 0.5, **PREFERRED}], ["result", "finished"],
-            ]
-        }
-    )  # fmt: skip
-    assert cli.main(["train", spec_file]) == 0
-    out = capsys.readouterr().out
-    for words in (
-        "step 0: evaluation loss 0.700\n",
-        "step 1/1  loss 0.600  better answer preferred 75%  margin 1.50\n",
-        "step 1: evaluation loss 0.500  better answer preferred 94%  margin 1.50\n",
-    ):
-        assert words in out
-    assert cli.main(["show", "c-01"]) == 0
-    assert "held-out pairs:  better answer preferred 94%  margin 1.50\n" in capsys.readouterr().out
-    assert cli.main(["runs", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["preferences"] == PREFERRED
 
 
 def test_show_says_that_the_adapter_is_missing(

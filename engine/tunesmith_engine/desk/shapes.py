@@ -144,7 +144,8 @@ class Shape:
         if self.layout is None or not is_wanted(row, self.layout):
             return None
         is_pair = self.in_pairs and self._is_of_pairs
-        conversation = to_preference(row, self.layout, place).chosen if is_pair else to_messages(row, self.layout, place)
+        better = to_preference(row, self.layout, place).chosen if is_pair else None
+        conversation = better or to_messages(row, self.layout, place)
         if not isinstance(conversation, Chat):
             return None
         problem = order_problem([message["role"] for message in conversation.messages])
