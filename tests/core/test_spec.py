@@ -13,7 +13,7 @@ import pytest
 from tunesmith_core import declared, spec_sections, spec_training
 from tunesmith_core.declared import FieldProblem, read_section
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec import RunSpec, iter_settings
+from tunesmith_core.spec import RunSpec, in_force, iter_settings
 
 ABOVE_0 = 1e-300
 
@@ -165,6 +165,22 @@ def test_a_wrong_value_is_named(section: str, name: str, value: object, words: s
     message = problem_of(values)
     assert message.startswith("a.json:")
     assert words in message
+
+
+def test_a_loss_that_is_infinite_without_smoothing_needs_some() -> None:
+    values = good()
+    values["objective"] = {"kind": "dpo", "dpo_loss": "exo_pair"}
+    assert "objective.label_smoothing must be above 0 for the loss EXO" in problem_of(values)
+
+
+def test_a_spec_in_force_has_the_values_of_the_paper() -> None:
+    spec = RunSpec()
+    assert in_force(spec) is spec
+    spec.objective.kind = "simpo"
+    assert in_force(spec).objective.beta == 2.0
+    spec.objective.kind, spec.objective.beta = "cpo", 0.3
+    assert (in_force(spec).objective.beta, in_force(spec).objective.sft_weight) == (0.3, 1.0)
+    assert spec.objective.sft_weight == 0.0
 
 
 def test_all_wrong_values_are_named_at_once() -> None:
