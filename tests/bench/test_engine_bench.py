@@ -63,6 +63,13 @@ def bench(tmp_path: Path) -> Bench:
 # Rows
 
 
+@pytest.mark.parametrize("objective", ["dpo", "orpo"])
+def test_pairs_are_timed(bench: Bench, tiny_model: Path, objective: str) -> None:
+    row, _ = bench(tiny_model, "pairs:2:24:warmup=1:steps=2", rank=4, objective=objective)
+    assert (row["objective"], row["path"], row["tokens_per_step"]) == (objective, "fused", 96)
+    assert "share_of_replay_none" not in row
+
+
 def test_rows_are_the_same_at_every_call_and_not_each_other() -> None:
     workload = Workload("a", 2, 64, num_warmup_steps=1, num_steps=2)
     steps = workload.steps(NUM_TOKEN_IDS)

@@ -15,13 +15,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.operations.kinds.engine import BenchSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.bench import floor
 from tunesmith_engine.bench.workload import Workload
-from tunesmith_engine.data import DataStats, Example, PreparedData
+from tunesmith_engine.data import IGNORED_LABEL, DataStats, Example, PreparedData
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.failures import translate
 from tunesmith_engine.methods import method_of
@@ -45,6 +47,7 @@ def run_spec(wanted: BenchSpec) -> RunSpec:
     spec.quantization.kind = {"lora": "none", "qlora": "nf4"}[wanted.method]
     spec.adapter.rank, spec.adapter.alpha = wanted.rank, float(wanted.rank)
     spec.optimizer.name, spec.hardware.fp8_weights = wanted.optimizer, wanted.fp8
+    spec.objective.kind = wanted.objective
     return spec
 
 
@@ -115,6 +118,7 @@ class Session:
             "program": "tunesmith",
             "model": Path(wanted.model).name,
             "method": wanted.method,
+            "objective": wanted.objective,
             "rank": wanted.rank,
             "optimizer": wanted.optimizer,
             "device": self.compute.name if not self.on_gpu else torch.cuda.get_device_name(self.compute.device),
@@ -133,7 +137,8 @@ class Session:
 
     def _measure(self, workload: Workload) -> Row:
         row = self._train_and_measure(workload)
-        return row | self._share_of_floor(workload, row["step_ms"])
+        # What a pass of the reference costs at least is not measured.
+        return row if self.wanted.objective in PREFERENCES else row | self._share_of_floor(workload, row["step_ms"])
 
     def _train_and_measure(self, workload: Workload, believe_plan: bool = False) -> Row:
         steps, num_warmups, warnings = self.steps(workload), workload.num_warmup_steps, []
@@ -161,12 +166,10 @@ class Session:
             path.close()
 
     def steps(self, workload: Workload) -> list[list[Example]]:
-        """Return the rows of each step; every token counts for the loss."""
+        """Return the rows of each step; every token counts for the loss, of pairs those behind the question."""
         num_token_ids = self.model.config.get_text_config().vocab_size
-        return [
-            [Example(ids, ids) for ids in (np.asarray(row, np.int32) for row in rows)]
-            for rows in workload.steps(num_token_ids)
-        ]
+        make = _pair if self.wanted.objective in PREFERENCES else _row
+        return [[make(np.asarray(row, np.int32)) for row in rows] for rows in workload.steps(num_token_ids)]
 
     def _assemble(
         self, workload: Workload, steps: Sequence[list[Example]], warn: Callable[[str, str], None]
@@ -177,7 +180,7 @@ class Session:
             for name, weight in self._first_weights.items():
                 parameters[name].copy_(weight)
         rows = [example for examples in steps for example in examples]
-        lengths = RowLengths.of_steps(max(len(row.input_ids) for row in rows), list(map(_num_tokens, steps)))
+        lengths = RowLengths.of_steps(max(row.num_tokens for row in rows), list(map(_num_tokens, steps)))
         memory_bytes = round(workload.vram_gib * GIB * PLANNED_SHARE) if workload.vram_gib else None
         parts = replace(self._parts, data=PreparedData(rows, [], DataStats()))
         self.spec.hardware.activation_checkpointing = workload.checkpointing
@@ -296,7 +299,23 @@ def speed(reports: Sequence[StepReport], seconds: float) -> Row:
 
 
 def _num_tokens(examples: Sequence[Example]) -> int:
-    return sum(len(example.input_ids) for example in examples)
+    return sum(example.num_tokens for example in examples)
+
+
+def _row(ids: NDArray[np.int32]) -> Example:
+    return Example(ids, ids)
+
+
+def _pair(ids: NDArray[np.int32]) -> Example:
+    """Return a pair of which a quarter is the question, and the worse answer is the better one backwards."""
+    question, answer = np.split(ids, [len(ids) // 4])
+    untrained = np.full_like(question, IGNORED_LABEL)
+    worse = answer[::-1]
+    return Example(
+        ids,
+        np.concatenate([untrained, answer]),
+        Example(np.concatenate([question, worse]), np.concatenate([untrained, worse])),
+    )
 
 
 def _gib(num_bytes: int) -> float:

@@ -113,6 +113,7 @@ class BenchSpec:
         fp8: whether it multiplies with frozen weights in 8 bits.
         longest: whether the longest row that trains is searched, from the length of each workload on.
         decode: whether answers to the rows of each workload are timed instead of training.
+        objective: what is trained for; one that learns from pairs makes a pair of each row, with one question.
     """
 
     model: str
@@ -124,6 +125,7 @@ class BenchSpec:
     fp8: bool = False
     longest: bool = False
     decode: bool = False
+    objective: str = "sft"
 
 
 @dataclass(frozen=True, slots=True)

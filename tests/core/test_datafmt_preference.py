@@ -1,0 +1,81 @@
+"""Preference pairs as both of their answers: what is asked in both, what differs, and pairs that prefer nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.core.test_datafmt_shapes import BAD, GOOD, SYSTEM, USER
+from tunesmith_core import datafmt
+from tunesmith_core.datafmt import Chat, Preference, PromptCompletion
+from tunesmith_core.errors import UserError
+from tunesmith_core.spec import RunSpec
+
+PLACE = "a.jsonl, line 1"
+
+
+def read(row: dict[str, Any]) -> Preference:
+    return datafmt.to_preference(row, datafmt.resolve_layout([row]), PLACE)
+
+
+@pytest.mark.parametrize(
+    ("row", "chosen", "rejected"),
+    [
+        (
+            {"prompt": "Who?", "chosen": "Me.", "rejected": "You."},
+            PromptCompletion("Who?", "Me."),
+            PromptCompletion("Who?", "You."),
+        ),
+        (
+            {"prompt": "Who?", "chosen": "Me.", "rejected": "You.", "system": "Be kind."},
+            Chat((SYSTEM, USER, GOOD)),
+            Chat((SYSTEM, USER, BAD)),
+        ),
+        ({"prompt": "Who?", "chosen": [GOOD], "rejected": [BAD]}, Chat((USER, GOOD), 1), Chat((USER, BAD), 1)),
+        ({"chosen": [USER, GOOD], "rejected": [USER, BAD]}, Chat((USER, GOOD), 1), Chat((USER, BAD), 1)),
+        (
+            {"chosen": [USER, GOOD, USER, GOOD], "rejected": [USER, GOOD, USER, BAD]},
+            Chat((USER, GOOD, USER, GOOD), 3),
+            Chat((USER, GOOD, USER, BAD), 3),
+        ),
+        (
+            {"chosen": "It is red now.", "rejected": "It is read."},
+            PromptCompletion("It is ", "red now."),
+            PromptCompletion("It is ", "read."),
+        ),
+    ],
+)
+def test_both_answers_have_the_question_and_what_differs_is_trained(
+    row: dict[str, Any], chosen: datafmt.Conversation, rejected: datafmt.Conversation
+) -> None:
+    assert read(row) == Preference(chosen, rejected)
+
+
+def test_a_pair_of_equal_answers_is_refused_by_its_columns() -> None:
+    with pytest.raises(UserError) as caught:
+        read({"prompt": "Who?", "chosen": "Me.", "rejected": "Me."})
+    assert caught.value.code == "dataset-parse-error"
+    assert caught.value.message.startswith(f'{PLACE}: the answers in the columns "chosen" and "rejected" are the same')
+
+
+def test_a_pair_without_its_worse_answer_is_refused() -> None:
+    good = {"prompt": "Who?", "chosen": "Me.", "rejected": "You."}
+    layout = datafmt.resolve_layout([good])
+    for worse in (None, ""):
+        with pytest.raises(UserError) as caught:
+            datafmt.to_preference(good | {"rejected": worse}, layout, PLACE)
+        assert caught.value.message.startswith(f'{PLACE}, column "rejected"')
+
+
+def test_exo_needs_labels_that_can_be_wrong() -> None:
+    values = {
+        "version": 2,
+        "model": {"path": "m"},
+        "data": {"sources": [{"path": "d"}]},
+        "objective": {"kind": "dpo", "dpo_loss": "exo_pair"},
+    }
+    with pytest.raises(UserError, match="objective.label_smoothing must be above 0"):
+        RunSpec.from_dict(values)
+    values["objective"]["label_smoothing"] = 0.1  # type: ignore[index]
+    assert RunSpec.from_dict(values).objective.label_smoothing == 0.1
