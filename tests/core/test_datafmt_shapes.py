@@ -88,34 +88,6 @@ def test_of_a_pair_the_better_answer_is_trained(row: dict[str, Any], expected: d
     assert read(row) == ("preference", expected)
 
 
-@pytest.mark.parametrize(
-    ("row", "chosen", "rejected"),
-    [
-        (
-            {"prompt": "Who?", "chosen": "Me.", "rejected": "You."},
-            PromptCompletion("Who?", "Me."),
-            PromptCompletion("Who?", "You."),
-        ),
-        ({"chosen": [USER, GOOD], "rejected": [USER, BAD]}, Chat((USER, GOOD), 1), Chat((USER, BAD), 1)),
-    ],
-)
-def test_both_answers_of_a_pair_have_its_question(
-    row: dict[str, Any], chosen: datafmt.Conversation, rejected: datafmt.Conversation
-) -> None:
-    pair = datafmt.to_preference(row, datafmt.resolve_layout([row]), "a.jsonl, line 1")
-    assert (pair.chosen, pair.rejected) == (chosen, rejected)
-
-
-def test_a_pair_of_the_same_answers_leaves_nothing_to_prefer() -> None:
-    row = {"prompt": "Who?", "chosen": "Me.", "rejected": "Me."}
-    with pytest.raises(UserError) as caught:
-        datafmt.to_preference(row, datafmt.resolve_layout([row]), "a.jsonl, line 1")
-    assert caught.value.message == (
-        'a.jsonl, line 1: the answers in the columns "chosen" and "rejected" are the same, so there is nothing to '
-        "prefer."
-    )
-
-
 def test_a_pair_without_an_answer_is_a_bad_row() -> None:
     assert "has no assistant answer" in refusal({"chosen": [USER], "rejected": [USER]})
     assert "is empty" in refusal({"prompt": "Who?", "chosen": "", "rejected": "x"})

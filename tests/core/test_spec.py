@@ -167,12 +167,6 @@ def test_a_wrong_value_is_named(section: str, name: str, value: object, words: s
     assert words in message
 
 
-def test_a_loss_that_is_infinite_without_smoothing_needs_some() -> None:
-    values = good()
-    values["objective"] = {"kind": "dpo", "dpo_loss": "exo_pair"}
-    assert "objective.label_smoothing must be above 0 for the loss EXO" in problem_of(values)
-
-
 def test_a_spec_in_force_has_the_values_of_the_paper() -> None:
     spec = RunSpec()
     assert in_force(spec) is spec

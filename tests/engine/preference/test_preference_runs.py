@@ -12,7 +12,6 @@ import torch
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
 from tests.engine.preference.test_trl_runs import write_pairs
-from tests.engine.prepared import checked
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 
@@ -105,7 +104,9 @@ def test_a_pair_without_a_difference_is_named_or_skipped(pair_spec: MakeSpec, ne
     words = _fails(new_run(pair_spec("dpo", data={"path": str(path)})))
     assert words.startswith(f'{path}, line 3: the answers in the columns "chosen" and "rejected" are the same')
     skipping = pair_spec("dpo", data={"path": str(path), "skip_bad_rows": True})
-    assert checked(skipping)["num_train_rows"] == 5
+    run = new_run(skipping)
+    assert train(run) == 0
+    assert events(run, "setup")[-1].data["num_train_rows"] == 5
 
 
 def test_pairs_whose_difference_is_cut_off_are_left_out(pair_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
