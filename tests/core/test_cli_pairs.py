@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core import cli, cli_runs, files
+from tunesmith_core import cli, cli_runs, cli_specs, files
 from tunesmith_core.preferences import METRICS
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, create_run
@@ -59,3 +59,13 @@ def test_a_run_in_progress_tells_it_when_it_is_asked(
     monkeypatch.setattr(Run, "is_supervised", lambda _run: True)
     assert cli.main(["evaluate", run.id]) == 0
     assert capsys.readouterr().out == "loss 0.500 at step 3\nbetter answer preferred 94%  margin 1.50\n"
+
+
+def test_a_preview_says_which_answer_is_the_worse_one(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"place": "a.jsonl, line 2", "line": 2, "num_tokens": 9, "num_trained_tokens": 3}
+    rows = [row | {"segments": [], "is_worse": is_worse} for is_worse in (False, True)]
+    assert cli_specs.show_preview({"rows": rows}, as_json=False) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line] == [
+        "--- line 2: 3 of 9 tokens are trained on",
+        "--- line 2, worse answer: 3 of 9 tokens are trained on",
+    ]

@@ -56,7 +56,8 @@ def preview(
 
     Returns:
         rows: list of {line, place, part, segments: [{text, trained}], num_tokens, num_trained_tokens, num_lost_tokens,
-        is_cut, is_skipped}; of a row that is split one for each of its first parts, which are counted from 1; with
+        is_cut, is_skipped, is_worse}; of a pair the worse answer behind the better one; of a row that is split one for
+        each of its first parts, which are counted from 1; with
         `tokens` also tokens: [{id, text, trained, special}], the text empty behind the first token of a character that
         takes several, `special` the name of a control token, else empty.
         histogram: list of {from_tokens, to_tokens, num_rows}, the upper bound exclusive.
@@ -94,7 +95,7 @@ class _Head:
     """The first rows of all sources, of each an equal share.
 
     Attributes:
-        num_shown: rows of each source that are shown at most.
+        num_shown: sequences of each source that are shown at most; a pair has two.
         is_complete: whether these are all rows.
         numbers: how many rows of each source were looked at.
     """
@@ -105,8 +106,8 @@ class _Head:
     is_complete: bool = True
     numbers: list[int] = field(default_factory=list)
 
-    def rows(self) -> Iterator[tuple[int, str, bool, Rendered, Tokenised]]:
-        """Yield line, place, whether it is to be shown, and the row as text and as tokens."""
+    def rows(self) -> Iterator[tuple[int, str, int, Rendered, Tokenised]]:
+        """Yield line, place, the number in its source from 0, and the row as text and as tokens."""
         for source in self.sources:
             found = _to_first_fault(source, self.renderer)
             # The place is known only while the file is read.
@@ -116,7 +117,7 @@ class _Head:
             self.numbers.append(len(looked_at))
             all_tokenised = self.renderer.tokenise(rendered for *_, rendered in looked_at)
             for number, ((line, place, rendered), tokenised) in enumerate(zip(looked_at, all_tokenised, strict=True)):
-                yield line, place, number < self.num_shown, rendered, tokenised
+                yield line, place, number, rendered, tokenised
 
 
 def _to_first_fault(source: Source, renderer: Renderer) -> Iterator[tuple[int, Rendered]]:
@@ -143,10 +144,11 @@ def _looked_at(
     rows: list[dict[str, Any]] = []
     lengths: list[int] = []
     num_shown = num_untrained = num_overlong = num_tokens = num_trained_tokens = 0
-    head = _Head(sources, renderer, -(-num_rows // len(sources)))
-    for line, place, is_shown, rendered, row in head.rows():
+    answers = sequences_per_row(spec.objective.kind)
+    head = _Head(sources, renderer, -(-num_rows // len(sources)) * answers)
+    for line, place, number, rendered, row in head.rows():
         leading = renderer.leading_text if rendered.starts_document else ""
-        is_shown = is_shown and num_shown < num_rows
+        is_shown = number < head.num_shown and num_shown < num_rows * answers
         num_shown += is_shown
         for part, tokenised in enumerate(cuts.parts(row), 1):
             length = len(tokenised.example.input_ids)
@@ -162,13 +164,14 @@ def _looked_at(
             if is_shown and part <= MAX_PARTS:
                 # Only the first part has the leading tokens.
                 shown = _shown_row(line, tokenised, example, leading if part == 1 else "")
-                rows.append({"place": place, "part": part, "is_skipped": is_skipped, **shown})
+                # The worse answer of a pair follows its better one.
+                is_worse = number % answers == 1
+                rows.append({"place": place, "part": part, "is_skipped": is_skipped, "is_worse": is_worse, **shown})
                 if tokenizer:
                     rows[-1]["tokens"] = _shown_tokens(tokenizer, tokenised, example)
     notes = renderer.notes | notes_of(sources) | cuts.notes() | _overlong_notes(num_overlong, len(lengths), cuts.limit)
     notes |= few_trained(num_trained_tokens, num_tokens)
-    answers = sequences_per_row(spec.objective.kind)
-    notes |= planned_notes(spec, head.numbers if head.is_complete else None)
+    notes |= planned_notes(spec, [number // answers for number in head.numbers] if head.is_complete else None)
     return {
         "rows": rows,
         "histogram": histogram(lengths),

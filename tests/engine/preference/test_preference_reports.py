@@ -117,3 +117,14 @@ def test_pairs_are_untrained_only_where_their_answers_are(
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     looked = preview(pair_spec("dpo", data={"path": str(path)}), load_tokenizer(tiny_model), 1)
     assert (looked["num_rows"], looked["num_untrained"]) == (2, 1), "a run learns from one of two"
+
+
+def test_a_preview_shows_both_answers_of_as_many_pairs_as_were_asked_for(
+    pair_spec: MakeSpec, tiny_model: Path
+) -> None:
+    shown = preview(pair_spec("simpo"), load_tokenizer(tiny_model), 2)["rows"]
+    assert [(row["line"], row["is_worse"]) for row in shown] == [(1, False), (1, True), (2, False), (2, True)]
+    texts = ["".join(part["text"] for part in row["segments"] if part["trained"]) for row in shown]
+    assert [":)" in text for text in texts] == [True, False, True, False]
+    shown = preview(pair_spec("sft"), load_tokenizer(tiny_model), 2)["rows"]
+    assert [(row["line"], row["is_worse"]) for row in shown] == [(1, False), (2, False)]
