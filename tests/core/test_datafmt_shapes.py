@@ -262,7 +262,7 @@ def test_other_lists_are_not_taken_for_a_chat(row: dict[str, Any]) -> None:
         ({"text": "a"}, 'Plain text: the column "text" is learned whole.'),
         (
             {"prompt": "a", "chosen": "b", "rejected": "c"},
-            'Preference pairs: the column "chosen" is trained, "rejected" is not.',
+            'Preference pairs: the column "chosen" has the better answer, "rejected" the worse one.',
         ),
         (
             {"input_ids": [1]},

@@ -5737,6 +5737,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{place}，列“{column}”：词元 {number} 不在 {path} 的 {num:,} 个词元之中。</translation>
     </message>
     <message>
+        <source>{place}, worse answer</source>
+        <translation>{place}，较差的回答</translation>
+    </message>
+    <message>
         <source>{place}: the row has no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
         <translation>{place}：该行没有分组列“{column}”（evaluation.group_column）。</translation>
     </message>
@@ -7427,10 +7431,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>两个回答相同的偏好对</translation>
     </message>
     <message>
-        <source>Preference pairs: the column {chosen} is trained, {rejected} is not.</source>
-        <translation>偏好对：训练列 {chosen}，不训练 {rejected}。</translation>
-    </message>
-    <message>
         <source>Preference pairs: {num} in {path}</source>
         <translation>偏好数据对：{num} 条，保存在 {path}</translation>
     </message>
@@ -7569,6 +7569,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Nothing in the trash is named {name!r}.</source>
         <translation>回收站中没有名为 {name!r} 的项目。</translation>
+    </message>
+    <message>
+        <source>Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.</source>
+        <translation>偏好对：列 {chosen} 为较好的回答，{rejected} 为较差的回答。</translation>
     </message>
     <message>
         <source>Restore it. On the command line: tunesmith restore {id}</source>
