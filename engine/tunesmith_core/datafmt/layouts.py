@@ -346,7 +346,9 @@ def recognition(layout: Layout, rows: Iterable[Mapping[str, Any]] = ()) -> Messa
 def _shape(name: str, columns: Mapping[str, str]) -> Message:
     """Say which column holds what, beginning with the name of the format that `CHOICE_WORDS` has."""
     if name == PREFERENCE:
-        return Message("Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.", **columns)
+        return Message(
+            "Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.", **columns
+        )
     if name == TOKENS:
         return Message("Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.", **columns)
     if name == "messages":
