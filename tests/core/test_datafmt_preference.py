@@ -75,7 +75,7 @@ def test_exo_needs_labels_that_can_be_wrong() -> None:
         "data": {"sources": [{"path": "d"}]},
         "objective": {"kind": "dpo", "dpo_loss": "exo_pair"},
     }
-    with pytest.raises(UserError, match="objective.label_smoothing must be above 0"):
+    with pytest.raises(UserError, match=r"objective\.label_smoothing must be above 0"):
         RunSpec.from_dict(values)
     values["objective"]["label_smoothing"] = 0.1  # type: ignore[index]
     assert RunSpec.from_dict(values).objective.label_smoothing == 0.1
