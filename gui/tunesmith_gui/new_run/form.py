@@ -45,7 +45,9 @@ READING = tuple(path for path in SETTINGS if path.startswith("data.sources[0].")
 FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 
 SAMPLE_FILES = frozenset(
-    str(samples.sample_folder(language) / name) for language in samples.LANGUAGES for name in ("train.jsonl", "pairs.jsonl")
+    str(samples.sample_folder(language) / name)
+    for language in samples.LANGUAGES
+    for name in ("train.jsonl", "pairs.jsonl")
 )
 SOURCES = "data.sources"
 """The path of the data files as a whole."""
@@ -462,17 +464,18 @@ class NewRunForm(QObject):
         spec = _lenient_spec(draft.get("spec"))
         if spec is None:
             return False
-        preset = draft.get("preset")
+        preset = draft["preset"] if draft.get("preset") in presets.PRESETS else presets.DEFAULT
         before, sample = _lenient_spec(draft.get("before_sample")), _lenient_spec(draft.get("sample"))
         self._sample = None
         if before and sample:
             # Each of the two in its turn is the form's own, so that its texts are judged in one way.
             self._state = _State(before)
+            self._take_preset(preset, RunSpec())
             self._take_texts(draft.get("wrong_before_sample"))
             self._sample = _Sample(self._state, sample)
         proposed = draft.get("proposed") or []
         self._state = _State(spec, proposed={path for path in SETTINGS if path in proposed})
-        self._take_preset(preset if preset in presets.PRESETS else presets.DEFAULT, RunSpec())
+        self._take_preset(preset, RunSpec())
         self._take_texts(draft.get("wrong_texts"))
         self.changed.emit("")
         return True
