@@ -21,9 +21,8 @@ USED_BY = {
 LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "orpo": 4, "simpo": 10}
 """By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, of SimPO 2e-5.
 
-TRL names 1e-6 for all weights of a model and ten times that for adapters (its page about DPO), which is for data sets of
-tens of thousands of pairs; the few hundred steps of a run here need the upper end of what is in use. SimPO's own rates
-are the smallest, 3e-7 to 1e-6 for all weights (arXiv:2405.14734, appendix B).
+TRL takes 1e-6 for all weights of a model and names about 1e-5 for adapters (its page about DPO), for data sets of tens
+of thousands of pairs. The few hundred steps of a run here need the upper end of what is in use, 5e-6 to 5e-5.
 """
 
 

@@ -1,9 +1,10 @@
 """The examples: one for each way to teach, in each language.
 
-Short chats about the Okvarel, an invented herb garden whose facts no model can know: 20 facts in ten wordings each, eight
-for training, two held out. `facts.json` names the words that an answer must contain, so that "did it learn?" is a count.
+Short chats about the Okvarel, an invented herb garden whose facts no model can know: 20 facts in ten wordings each,
+eight for training, two held out. `facts.json` names the words that an answer must contain, so that "did it learn?" is a
+count.
 
-Preference pairs: 40 everyday questions, each with a short and polite answer that is liked better than a long-winded one.
+Preference pairs: 40 everyday questions, each with a short and polite answer that is better than a long-winded one.
 """
 
 from __future__ import annotations

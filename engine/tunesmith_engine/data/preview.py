@@ -55,9 +55,9 @@ def preview(
         tokens: whether each row that is shown also has its tokens one by one.
 
     Returns:
-        rows: list of {line, place, part, answer, segments: [{text, trained}], num_tokens, num_trained_tokens, num_lost_tokens,
-        is_cut, is_skipped}; of a row that is split one for each of its first parts, which are counted from 1; of a pair
-        one for each answer, "better" and behind it "worse", where others have ""; with
+        rows: list of {line, place, part, answer, segments: [{text, trained}], num_tokens, num_trained_tokens,
+        num_lost_tokens, is_cut, is_skipped}; of a row that is split one for each of its first parts, which are counted
+        from 1; of a pair one for each answer, "better" and behind it "worse", where others have ""; with
         `tokens` also tokens: [{id, text, trained, special}], the text empty behind the first token of a character that
         takes several, `special` the name of a control token, else empty.
         histogram: list of {from_tokens, to_tokens, num_rows}, the upper bound exclusive.

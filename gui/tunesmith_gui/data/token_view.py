@@ -147,7 +147,9 @@ class TokenView(QWidget):
             self.text.add_segments(more)
             self._later.start(0)
 
-    def _pair(self, better: dict[str, Any], worse: dict[str, Any]) -> Iterator[tuple[str, QTextCharFormat]]:  # Any: JSON
+    def _pair(
+        self, better: dict[str, Any], worse: dict[str, Any]  # Any: JSON values
+    ) -> Iterator[tuple[str, QTextCharFormat]]:
         yield answer_heading("better")
         yield from self._segments(better)
         yield answer_heading("worse")

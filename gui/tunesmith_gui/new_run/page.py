@@ -165,7 +165,7 @@ class NewRunPage(Page):
         form_host = QWidget(self)
         self.form_column = page_column(form_host, max_width_px=FORM_MAX_WIDTH_PX)
         (self._form_scroll,) = form_host.findChildren(QScrollArea)
-        words = self.tr("Choose a model, data and a preset. The rest is already set.")
+        words = self.tr("Choose how to teach, a model, data and a preset. The rest is already set.")
         self.header = PageHeader(self.tr("New run"), words, parent=self)
         self.way_bar = WayBar(parent=self)
         self.model_picker = ModelPicker(parent=self)

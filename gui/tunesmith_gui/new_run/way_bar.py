@@ -6,7 +6,6 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE
-from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -30,8 +29,7 @@ def way_words(way: str) -> str:
         ),
         BY_PREFERENCE: translate(
             "WayBar",
-            "The model learns which of two answers is better. The data needs a better and a worse answer to each "
-            "prompt.",
+            "The model learns which of two answers is better. Each prompt needs a better and a worse answer.",
         ),
     }[way]
 
@@ -51,10 +49,9 @@ class WayBar(Card):
         options = [(way, way_word(way)) for way in (BY_EXAMPLE, BY_PREFERENCE)]
         self.segments = Segmented(title, options, parent=self)
         self.segments.changed.connect(self.chosen)
-        self.body.addWidget(self.segments)
+        self.add_action(self.segments)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.words)
-        self.body.setSpacing(SPACE)
         self.show_way(BY_EXAMPLE)
 
     def show_way(self, way: str) -> None:

@@ -18,6 +18,6 @@ def answer_heading(answer: str) -> tuple[str, QTextCharFormat]:
     """The line above an answer, with room above the second one."""
     look = QTextCharFormat()
     look.setFont(font("strong"))
-    look.setForeground(QColor(tokens().text))
-    room = "" if answer == "better" else "\n\n"
+    look.setForeground(QColor(tokens().accent_text))
+    room = "" if answer == "better" else "\n"
     return f"{room}{answer_word(answer)}\n", look
