@@ -54,8 +54,7 @@ def margin_card(parent: QWidget) -> RewardCard:
     """By how much the better answers are rated higher."""
     words = translate(
         "RewardCharts",
-        "By how much the model rates the better answer above the worse one, on average. It should rise from 0. The "
-        "rating is compared with that of the base model where the objective does so.",
+        "By how much the model rates the better answer above the worse one, on average. It should rise above 0.",
     )
     return RewardCard(translate("RewardCharts", "Reward margin"), "", "reward_margin", 1.0, words, parent)
 
