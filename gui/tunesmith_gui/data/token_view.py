@@ -14,7 +14,7 @@ from tunesmith_gui.plain_text import ColoredText, line
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, translate
-from tunesmith_gui.widgets.answer_heading import answer_heading, answer_word
+from tunesmith_gui.widgets.answer_heading import answer_heading
 
 MOST_IN_TEXT = 4000
 """Tokens that are shown as text; the list holds them all."""
@@ -73,12 +73,13 @@ class TokenTable(QAbstractTableModel):
         if role != Qt.ItemDataRole.DisplayRole:
             return None
         yes = translate("TokenView", "yes")
+        better, worse = translate("TokenView", "better"), translate("TokenView", "worse")
         cells = (
             line(token_words(token)),
             str(token["id"]),
             yes if token["trained"] else translate("TokenView", "no"),
             yes if token["special"] else "",
-            answer_word("better" if index.row() < (self._num_better or 0) else "worse"),
+            better if index.row() < (self._num_better or 0) else worse,
         )
         return cells[index.column()]
 

@@ -8,16 +8,10 @@ from tunesmith_gui.theme import font, tokens
 from tunesmith_gui.tr import translate
 
 
-def answer_word(answer: str) -> str:
-    """Name of an answer of a pair, "better" or "worse"."""
-    better, worse = translate("AnswerHeading", "Better answer"), translate("AnswerHeading", "Worse answer")
-    return better if answer == "better" else worse
-
-
 def answer_heading(answer: str) -> tuple[str, QTextCharFormat]:
-    """The line above an answer, with room above the second one."""
+    """The line above an answer, "better" or "worse", with room above the second one."""
+    better, worse = translate("AnswerHeading", "Better answer"), translate("AnswerHeading", "Worse answer")
     look = QTextCharFormat()
     look.setFont(font("strong"))
     look.setForeground(QColor(tokens().accent_text))
-    room = "" if answer == "better" else "\n"
-    return f"{room}{answer_word(answer)}\n", look
+    return f"{better}\n" if answer == "better" else f"\n{worse}\n", look

@@ -123,3 +123,11 @@ def test_the_chip_leaves_it_to_the_verdict_whether_a_finished_run_is_good(
 ) -> None:
     header.show_model("mine", model_at(TOTAL, ("result", {"status": status, "step": TOTAL})))
     assert (header.chip.tone, header.progress.bar._tone) == (tone, tone)
+
+
+def test_the_accuracy_of_held_out_pairs_is_shown_where_there_are_pairs(header: DashboardHeader) -> None:
+    header.show_model("chats", model_at(20, ("eval", {"step": 20, "loss": 1.0})))
+    assert header.accuracy.isHidden()
+    header.show_model("pairs", model_at(20, ("eval", {"step": 20, "loss": 0.5, "reward_accuracy": 0.875})))
+    assert not header.accuracy.isHidden()
+    assert header.accuracy.value.text() == "88%"
