@@ -76,7 +76,7 @@ def changes_for(objective: str, preset: str) -> Changes:
     """Return what a preset sets for an objective. Raises KeyError for a name that is not in PRESETS."""
     changes = PRESETS[preset]
     rate = changes[LEARNING_RATE] / objectives.LEARNING_RATE_DIVISORS.get(objective, 1)
-    return {**changes, LEARNING_RATE: rate}
+    return {**changes, LEARNING_RATE: float(f"{rate:.6g}")}
 
 
 def apply(spec: RunSpec, preset: str) -> RunSpec:

@@ -18113,6 +18113,14 @@ Save a copy to train with your changes.</source>
         <translation>是</translation>
     </message>
     <message>
+        <source>better</source>
+        <translation>较好</translation>
+    </message>
+    <message>
+        <source>worse</source>
+        <translation>较差</translation>
+    </message>
+    <message>
         <source>no</source>
         <translation>否</translation>
     </message>

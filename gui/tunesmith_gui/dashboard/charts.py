@@ -305,11 +305,12 @@ class DashboardCharts(QWidget):
         self._grid.setColumnStretch(1, 3)
         self._grid.setRowStretch(0, 3)
         self._grid.setRowStretch(1, 2)
-        for card in self.rewards:
-            card.setVisible(self._has_pairs)
         rows: list[tuple[ChartCard, ...]] = [self.rewards] if self._has_pairs else []
         rows.append((self.rate, self.norm, self.memory))
         cards = [(row, place, card) for row, shown in enumerate(rows) for place, card in enumerate(shown)]
         for number, (row, place, small) in enumerate(cards):
             span = _GRID // len(rows[row])
             self._row.addWidget(small, *((row, place * span, 1, span) if columns == 2 else (number, 0, 1, _GRID)))
+        # Behind the layout, which hides what it takes in for the first time.
+        for card in self.rewards:
+            card.setVisible(self._has_pairs)

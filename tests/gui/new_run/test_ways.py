@@ -151,7 +151,7 @@ class TestData:
         assert (clipped(page), unnamed(page)) == ([], [])
         page.actions_.choose_data(str(pairs))
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
-        assert "No preference pairs" not in shown_words(page)
+        qtbot.waitUntil(lambda: "No preference pairs" not in shown_words(page), timeout=5000)
         page.actions_.choose_data(str(data_file))
         qtbot.waitUntil(lambda: page.form.missing() is Missing.PAIRS, timeout=5000)
         settle()
@@ -179,14 +179,16 @@ class TestData:
     def test_an_engine_that_finds_no_pairs_leads_to_both_ways_out(self, page: NewRunPage) -> None:
         page.form.choose_way(BY_PREFERENCE)
         page.actions_.error_found.emit(TunesmithError("dataset-column-missing", "b.parquet: no pairs."))
-        words = [each.text() for each in page.banners.findChildren(QPushButton) if each.text()]
-        assert words[:2] == ["Teach by example", "Map columns…"]
-        page.banners.findChildren(QPushButton)[words.index("Teach by example")].click()
+        buttons = {each.text(): each for each in page.banners.findChildren(QPushButton)}
+        assert "Map columns…" in buttons
+        buttons["Teach by example"].click()
         assert page.form.way == BY_EXAMPLE
 
     def test_the_sample_is_that_of_the_way_in_three_decisions(
         self, qtbot: QtBot, page: NewRunPage, model: Path
     ) -> None:
+        page.facts.refresh()
+        qtbot.waitUntil(lambda: page.facts.survey is not None and bool(page.facts.survey.models), timeout=5000)
         choose(qtbot, page, "Prefer this over that")
         qtbot.mouseClick(page.data_picker.sample, Qt.MouseButton.LeftButton)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
