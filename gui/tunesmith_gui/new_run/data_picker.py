@@ -120,13 +120,7 @@ class DataPicker(Card):
             could_prefer, lacks_pairs: see the form.
         """
         spec = spec or SourceSpec()
-        if self._problem is not None:
-            if self._problem.isAncestorOf(self.focusWidget()):
-                # Else the keyboard would go to the first button of the window.
-                self.combo.setFocus(Qt.FocusReason.OtherFocusReason)
-            self._problem.hide()
-            self._problem.deleteLater()
-            self._problem = None
+        self._drop_problem()
         sniffed = data.sniffed if data else None
         self.map.setEnabled(sniffed is not None and bool(sniffed.columns))
         self._looking.show_only([self.map, self.preview])
@@ -145,27 +139,49 @@ class DataPicker(Card):
         if not could_prefer and self.prefer.hasFocus():
             self.combo.setFocus(Qt.FocusReason.OtherFocusReason)
         self._offer.setVisible(could_prefer and sniffed is not None)
-        if data is not None and asks_for_columns(data):
-            # Until the columns are chosen there is nothing to be seen but an error.
-            self._looking.show_only([])
-            self._problem = question = ColumnQuestion(data.head, parent=self)
-            question.chosen.connect(self.columns_chosen)
-            question.others_asked.connect(self.mapping_asked)
-        elif data is not None and data.error is not None:
-            self._problem = self._error(data, data.error)
-        elif data is not None and lacks_pairs:
-            self._looking.show_only([])
-            self._problem = self._without_pairs()
-        elif data is not None and spec.format == RAW and has_chat_template:
-            words = self.tr("This model has a chat template. Trained without it, it may answer wrongly in a chat.")
-            fix = (core_text(ACTIONS["train-as-chat"].label), self.chat_asked.emit)
-            self._problem = Banner("warn", self.tr("Trained as plain text"), words, actions=(fix,), parent=self)
-        if self._problem is not None:
-            self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
-        if isinstance(self._problem, ColumnQuestion):
-            stops = [self.browse, *self._problem.combos.values(), self._problem.use, self._problem.others]
+        if data is not None:
+            self._put_problem(self._problem_of(data, spec, has_chat_template, lacks_pairs))
+
+    def _drop_problem(self) -> None:
+        if self._problem is None:
+            return
+        if self._problem.isAncestorOf(self.focusWidget()):
+            # Else the keyboard would go to the first button of the window.
+            self.combo.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._problem.hide()
+        self._problem.deleteLater()
+        self._problem = None
+
+    def _put_problem(self, problem: QWidget | None) -> None:
+        self._problem = problem
+        if problem is not None:
+            self.body.insertWidget(self.body.indexOf(self.facts) + 1, problem)
+        if isinstance(problem, ColumnQuestion):
+            stops = [self.browse, *problem.combos.values(), problem.use, problem.others]
             for before, after in pairwise(stops):
                 QWidget.setTabOrder(before, after)
+
+    def _problem_of(
+        self, data: DataFacts, spec: SourceSpec, has_chat_template: bool, lacks_pairs: bool
+    ) -> QWidget | None:
+        """What has to be said or asked before data can be trained on, or should be."""
+        if asks_for_columns(data):
+            # Until the columns are chosen there is nothing to be seen but an error.
+            self._looking.show_only([])
+            question = ColumnQuestion(data.head, parent=self)
+            question.chosen.connect(self.columns_chosen)
+            question.others_asked.connect(self.mapping_asked)
+            return question
+        if data.error is not None:
+            return self._error(data, data.error)
+        if lacks_pairs:
+            self._looking.show_only([])
+            return self._without_pairs()
+        if spec.format == RAW and has_chat_template:
+            words = self.tr("This model has a chat template. Trained without it, it may answer wrongly in a chat.")
+            fix = (core_text(ACTIONS["train-as-chat"].label), self.chat_asked.emit)
+            return Banner("warn", self.tr("Trained as plain text"), words, actions=(fix,), parent=self)
+        return None
 
     def _without_pairs(self) -> Banner:
         """That the way to teach needs other data, with both ways out."""

@@ -1,4 +1,4 @@
-"""The way to teach, the first choice of a run: what it brings along, which settings it shows, and data that suits it."""
+"""The way to teach, the first choice of a run: what it brings, which settings it shows, and data that suits it."""
 
 from __future__ import annotations
 
