@@ -304,7 +304,7 @@ class NewRunActions(QObject):
             self._page.reveal_setting(next(iter(self._form.problems())))
         elif missing is Missing.MODEL:
             self._page.model_picker.combo.setFocus()
-        elif missing is Missing.DATA:
+        elif missing in (Missing.DATA, Missing.PAIRS):
             self._page.data_picker.combo.setFocus()
         if missing is not Missing.NOTHING:
             return
