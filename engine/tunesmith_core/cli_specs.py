@@ -223,7 +223,7 @@ def show_preview(found: dict[str, Any], *, as_json: bool) -> int:  # Any: JSON v
     for row in found.get("rows", []):
         words = SKIPPED_ROW if row.get("is_skipped") else TRAINED_ROW
         place = row["place"] if are_several else Message("line {line}", line=row["line"])
-        if row.get("is_worse"):
+        if row.get("answer") == "worse":
             place = Message("{place}, worse answer", place=place)
         facts = {name: row[name] for name in ROW_FACTS if name in row}
         terminal.say(Message(words.template, place=place, **facts))

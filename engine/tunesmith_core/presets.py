@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tunesmith_core import objectives
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.planner import plan
@@ -15,6 +16,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 
 DEFAULT = "balanced"
+LEARNING_RATE = "optimizer.learning_rate"
 EFFECTIVE_BATCH_SIZE = 8
 
 Changes = Mapping[str, Any]  # Any: values of settings
@@ -45,7 +47,7 @@ PRESETS: dict[str, Changes] = {
         "schedule.scheduler": "cosine",
     },
 }
-"""Each preset sets the same settings, so that going from one to another leaves nothing behind."""
+"""What presets are for SFT; each sets the same settings, so that going from one to another leaves nothing behind."""
 
 
 def _rung(kind: str, micro_batch_size: int, context_length: int, checkpointing: bool, optimizer: str) -> Changes:
@@ -70,15 +72,27 @@ MEMORY_LADDER: dict[int, Changes] = {
 the most generous to the most sparing. Smaller models get along with more generous ones."""
 
 
+def changes_for(objective: str, preset: str) -> Changes:
+    """Return what a preset sets for an objective. Raises KeyError for a name that is not in PRESETS."""
+    changes = PRESETS[preset]
+    rate = changes[LEARNING_RATE] / objectives.LEARNING_RATE_DIVISORS.get(objective, 1)
+    return {**changes, LEARNING_RATE: float(f"{rate:.6g}")}
+
+
 def apply(spec: RunSpec, preset: str) -> RunSpec:
-    """Return a copy of a spec with a preset's settings. Raises KeyError for a name that is not in PRESETS."""
-    return with_changes(spec, PRESETS[preset])
+    """Return a copy of a spec with a preset's settings for its objective.
+
+    Raises:
+        KeyError: for a name that is not in PRESETS.
+    """
+    return with_changes(spec, changes_for(spec.objective.kind, preset))
 
 
 def matching(spec: RunSpec) -> str | None:
     """Return the name of the preset whose settings a spec has, None when it has none's."""
     values = spec.to_dict()
-    for name, changes in PRESETS.items():
+    for name in PRESETS:
+        changes = changes_for(spec.objective.kind, name)
         if all(_value(values, path) == value for path, value in changes.items()):
             return name
     return None

@@ -260,6 +260,7 @@ class ObjectiveSpec:
     beta: float = declared(
         0.0,
         label="Beta",
+        zero="usual value",
         meaning=(
             "How strictly preferences are followed. In DPO, higher stays closer to the base model. 0 takes the usual "
             "value: 0.1, for SimPO 2."
@@ -284,6 +285,7 @@ class ObjectiveSpec:
     sft_weight: float = declared(
         0.0,
         label="Weight of the SFT loss",
+        zero="usual value",
         meaning=(
             "How much learning to write the better answer counts beside preferring it. 0 takes the usual value: 1 for "
             "CPO and ORPO, else nothing."

@@ -2745,6 +2745,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "DiscoPOP"),
     QT_TRANSLATE_NOOP("Core", "Beta"),
     QT_TRANSLATE_NOOP("Core", "How strictly preferences are followed. In DPO, higher stays closer to the base model. 0 takes the usual value: 0.1, for SimPO 2."),
+    QT_TRANSLATE_NOOP("Core", "usual value"),
     QT_TRANSLATE_NOOP("Core", "Label smoothing"),
     QT_TRANSLATE_NOOP("Core", "Share of pairs that you expect to be labeled the wrong way round. 0 trusts every pair."),
     QT_TRANSLATE_NOOP("Core", "Margin"),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tunesmith_assets.samples import LANGUAGES, Fact, example_spec, facts, sample_folder
+from tunesmith_assets.samples import LANGUAGES, Fact, example_spec, facts, preference_spec, sample_folder
+from tunesmith_core import held_out
 from tunesmith_core.spec import RunSpec
 
 pytestmark = pytest.mark.parametrize("language", LANGUAGES)
 
+SPECS = (example_spec, preference_spec)
 NUM_FACTS = 20
 NUM_TRAIN_WORDINGS = 8
 NUM_HELDOUT_WORDINGS = 2
@@ -101,7 +104,25 @@ def test_example_spec_is_accepted_and_keeps_its_files_apart(language: str) -> No
     assert set(spec.evaluation.sample_prompts) <= heldout_questions
 
 
+def test_pairs_prefer_the_short_answer_and_ask_everything_once(language: str) -> None:
+    rows = read_rows(language, "pairs.jsonl")
+    assert len({plain(row["prompt"]) for row in rows}) == len(rows) == 40
+    for row in rows:
+        assert list(row) == ["prompt", "chosen", "rejected"]
+        assert all(text == text.strip() != "" for text in row.values())
+        assert len(row["rejected"]) > 2 * len(row["chosen"])
+        assert sum(map(len, row.values())) < 600
+
+
+def test_the_spec_of_the_pairs_is_accepted_and_holds_enough_of_them_out(language: str) -> None:
+    spec = RunSpec.from_dict(preference_spec(language, "/models/smol"))
+    assert spec.problems() == []
+    assert (spec.objective.kind, spec.optimizer.learning_rate) == ("dpo", 5e-5)
+    assert spec.data.sources[0].path == str(sample_folder(language) / "pairs.jsonl")
+    assert held_out.note(spec, 40) is None
+
+
 def test_an_unknown_language_is_refused(language: str) -> None:
-    for ask in (sample_folder, facts, lambda name: example_spec(name, "/models/smol")):
+    for ask in (sample_folder, facts, *(partial(make, model_path="/models/smol") for make in SPECS)):
         with pytest.raises(KeyError):
             ask(f"{language}-unknown")

@@ -63,7 +63,7 @@ def test_a_run_in_progress_tells_it_when_it_is_asked(
 
 def test_a_preview_says_which_answer_is_the_worse_one(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"place": "a.jsonl, line 2", "line": 2, "num_tokens": 9, "num_trained_tokens": 3}
-    rows = [row | {"segments": [], "is_worse": is_worse} for is_worse in (False, True)]
+    rows = [row | {"segments": [], "answer": answer} for answer in ("better", "worse")]
     assert cli_specs.show_preview({"rows": rows}, as_json=False) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if line] == [
         "--- line 2: 3 of 9 tokens are trained on",

@@ -35,6 +35,18 @@ def test_a_preset_is_recognised_and_leaves_the_rest_alone(name: str) -> None:
     assert presets.apply(changed, presets.DEFAULT) == spec
 
 
+@pytest.mark.parametrize("name", presets.PRESETS)
+@pytest.mark.parametrize(("kind", "divisor"), [("sft", 1), ("dpo", 4), ("orpo", 4), ("cpo", 4), ("simpo", 10)])
+def test_a_preset_suits_its_learning_rate_to_the_objective(kind: str, divisor: int, name: str) -> None:
+    spec = RunSpec()
+    spec.objective.kind = kind
+    changed = presets.apply(spec, name)
+    assert changed.optimizer.learning_rate == pytest.approx(presets.PRESETS[name]["optimizer.learning_rate"] / divisor)
+    assert presets.matching(changed) == name
+    # Of a number such as 2.0000000000000002e-05 a person sees every digit.
+    assert len(repr(changed.optimizer.learning_rate)) <= len("7.5e-05")
+
+
 def test_anything_else_is_custom() -> None:
     assert presets.matching(with_changes(RunSpec(), {"adapter.rank": 17})) is None
 

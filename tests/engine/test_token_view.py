@@ -141,3 +141,23 @@ def test_rows_before_an_open_quote_are_shown(tiny_spec: MakeSpec, tiny_model: Pa
     path.write_text('question,answer\n"Who?,Me.\n')
     with pytest.raises(UserError, match="line 2, column 1: the quote that opens here"):
         preview(tiny_spec(data={"path": str(path)}), AutoTokenizer.from_pretrained(tiny_model), 5)
+
+
+def test_both_answers_of_a_pair_are_shown_and_told_apart(tiny_spec: MakeSpec, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": f"Question {n}?", "chosen": f"Short {n}.", "rejected": f"Much longer {n}."} for n in range(5)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = tiny_spec(data={"path": str(path)})
+    spec.objective.kind = "dpo"
+    tokenizer = tokenizer_of("qwen2_5")
+    shown = preview(spec, tokenizer, 3, tokens=True)
+    told = [(row["line"], row["answer"]) for row in shown["rows"]]
+    assert told == [(line, answer) for line in (1, 2, 3) for answer in ("better", "worse")]
+    assert shown["num_rows"] == 5
+    learned = ["".join(part["text"] for part in row["segments"] if part["trained"]) for row in shown["rows"]]
+    assert ["Short 0." in learned[0], "Much longer 0." in learned[1]] == [True, True]
+    trained = prepare(spec, tokenizer).train[0]
+    sequences = [[token["id"] for token in row["tokens"]] for row in shown["rows"][:2]]
+    assert sequences == [each.input_ids.tolist() for each in trained.sequences]
+    spec.objective.kind = "sft"
+    assert {row["answer"] for row in preview(spec, tokenizer, 3)["rows"]} == {""}

@@ -35,6 +35,17 @@
     </message>
 </context>
 <context>
+    <name>AnswerHeading</name>
+    <message>
+        <source>Better answer</source>
+        <translation>较好的回答</translation>
+    </message>
+    <message>
+        <source>Worse answer</source>
+        <translation>较差的回答</translation>
+    </message>
+</context>
+<context>
     <name>AnswerPair</name>
     <message>
         <source>Answer %1</source>
@@ -5078,7 +5089,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>Say which columns hold the better and the worse answer, or choose SFT as the objective.</source>
-        <translation type="unfinished"></translation>
+        <translation>请指定哪些列是较好和较差的回答，或者把训练目标改为 SFT。</translation>
     </message>
     <message>
         <source>Security</source>
@@ -5178,7 +5189,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>The data holds preference pairs. The chosen answers are trained, the rejected ones are not. An objective such as DPO learns from both.</source>
-        <translation type="unfinished"></translation>
+        <translation>数据是偏好对：只训练选中的回答，不训练被拒绝的回答。DPO 等训练目标会从两者中学习。</translation>
     </message>
     <message>
         <source>The data holds preference pairs: in so many, training made the better answer likelier compared with the worse one. 50% is chance.</source>
@@ -7816,7 +7827,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>The loss is another one from here on, so earlier losses can&apos;t be compared.</source>
-        <translation type="unfinished"></translation>
+        <translation>从这里开始使用另一种损失，与之前的损失不可比较。</translation>
     </message>
     <message>
         <source>The loss is the mean over pairs. The lower it is, the more clearly the better answers are preferred. With DPO&apos;s original loss it begins at 0.693, where neither answer is preferred.</source>
@@ -8800,7 +8811,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>must be above 0 for the loss EXO</source>
-        <translation type="unfinished"></translation>
+        <translation>使用 EXO 损失时必须大于 0</translation>
     </message>
     <message>
         <source>must be an object</source>
@@ -10590,7 +10601,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are read as: {format}.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：该训练目标需要偏好对，但这些行不是偏好对，而是被识别为：{format}。</translation>
     </message>
     <message>
         <source>{path}: {num_used:,} of {num_rows:,} rows is used.</source>
@@ -10610,7 +10621,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>{place}: the answers in the columns &quot;{chosen}&quot; and &quot;{rejected}&quot; are the same, so there is nothing to prefer.</source>
-        <translation type="unfinished"></translation>
+        <translation>{place}：列“{chosen}”和“{rejected}”中的回答相同，无从比较优劣。</translation>
     </message>
     <message>
         <source>{place}: the compressed data is damaged: {error}.</source>
@@ -11040,111 +11051,115 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型学习什么。SFT 学习写出数据中的回答；DPO、SimPO、ORPO 和 CPO 从成对的回答中学习偏好哪一个。</translation>
     </message>
     <message>
         <source>Preferences (CPO)</source>
-        <translation type="unfinished"></translation>
+        <translation>偏好学习（CPO）</translation>
     </message>
     <message>
         <source>Preferences (DPO)</source>
-        <translation type="unfinished"></translation>
+        <translation>偏好学习（DPO）</translation>
     </message>
     <message>
         <source>Preferences (ORPO)</source>
-        <translation type="unfinished"></translation>
+        <translation>偏好学习（ORPO）</translation>
     </message>
     <message>
         <source>Preferences (SimPO)</source>
-        <translation type="unfinished"></translation>
+        <translation>偏好学习（SimPO）</translation>
     </message>
     <message>
         <source>DPO loss</source>
-        <translation type="unfinished"></translation>
+        <translation>DPO 损失</translation>
     </message>
     <message>
         <source>How DPO compares the two answers. Sigmoid is the original. IPO and the losses per token suit answers of very different lengths, robust suits labels that are often wrong.</source>
-        <translation type="unfinished"></translation>
+        <translation>DPO 如何比较两个回答。Sigmoid 是最初的形式。IPO 和按词元计算的损失适合长度相差很大的回答，Robust 适合标注经常出错的数据。</translation>
     </message>
     <message>
         <source>Sigmoid</source>
-        <translation type="unfinished"></translation>
+        <translation>Sigmoid</translation>
     </message>
     <message>
         <source>Sigmoid, per token</source>
-        <translation type="unfinished"></translation>
+        <translation>Sigmoid（按词元）</translation>
     </message>
     <message>
         <source>Hinge</source>
-        <translation type="unfinished"></translation>
+        <translation>Hinge</translation>
     </message>
     <message>
         <source>IPO, per token</source>
-        <translation type="unfinished"></translation>
+        <translation>IPO（按词元）</translation>
     </message>
     <message>
         <source>EXO</source>
-        <translation type="unfinished"></translation>
+        <translation>EXO</translation>
     </message>
     <message>
         <source>NCA</source>
-        <translation type="unfinished"></translation>
+        <translation>NCA</translation>
     </message>
     <message>
         <source>Robust</source>
-        <translation type="unfinished"></translation>
+        <translation>Robust</translation>
     </message>
     <message>
         <source>BCO</source>
-        <translation type="unfinished"></translation>
+        <translation>BCO</translation>
     </message>
     <message>
         <source>SPPO</source>
-        <translation type="unfinished"></translation>
+        <translation>SPPO</translation>
     </message>
     <message>
         <source>APO-zero</source>
-        <translation type="unfinished"></translation>
+        <translation>APO-zero</translation>
     </message>
     <message>
         <source>APO-down</source>
-        <translation type="unfinished"></translation>
+        <translation>APO-down</translation>
     </message>
     <message>
         <source>DiscoPOP</source>
-        <translation type="unfinished"></translation>
+        <translation>DiscoPOP</translation>
     </message>
     <message>
         <source>Beta</source>
-        <translation type="unfinished"></translation>
+        <translation>Beta</translation>
     </message>
     <message>
         <source>How strictly preferences are followed. In DPO, higher stays closer to the base model. 0 takes the usual value: 0.1, for SimPO 2.</source>
-        <translation type="unfinished"></translation>
+        <translation>偏好的约束强度。在 DPO 中，值越大，越接近基础模型。0 表示使用常用值：0.1，SimPO 为 2。</translation>
+    </message>
+    <message>
+        <source>usual value</source>
+        <translation>常用值</translation>
     </message>
     <message>
         <source>Label smoothing</source>
-        <translation type="unfinished"></translation>
+        <translation>标签平滑</translation>
     </message>
     <message>
         <source>Share of pairs that you expect to be labeled the wrong way round. 0 trusts every pair.</source>
-        <translation type="unfinished"></translation>
+        <translation>预计标反的偏好对所占的比例。0 表示相信每一对。</translation>
     </message>
     <message>
         <source>Margin</source>
-        <translation type="unfinished"></translation>
+        <translation>间隔</translation>
     </message>
     <message>
         <source>By how much SimPO wants the better answer to be rated higher than the worse one.</source>
-        <translation type="unfinished"></translation>
+        <translation>SimPO 要求较好的回答比较差的回答高出多少评分。</translation>
     </message>
     <message>
         <source>Weight of the SFT loss</source>
-        <translation type="unfinished"></translation>
+        <translation>SFT 损失的权重</translation>
     </message>
     <message>
         <source>How much learning to write the better answer counts beside preferring it. 0 takes the usual value: 1 for CPO and ORPO, else nothing.</source>
-        <translation type="unfinished"></translation>
+        <translation>除了偏好较好的回答，学习写出它占多大比重。0 表示使用常用值：CPO 和 ORPO 为 1，其他不计。</translation>
     </message>
     <message>
         <source>Frozen weights</source>
@@ -12599,6 +12614,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>评估损失</translation>
     </message>
     <message>
+        <source>Held-out accuracy</source>
+        <translation>留出准确率</translation>
+    </message>
+    <message>
         <source>Export…</source>
         <translation>导出…</translation>
     </message>
@@ -12951,12 +12970,24 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>使用示例数据</translation>
     </message>
     <message>
+        <source>Each row has a better and a worse answer. Only the better one is learned.</source>
+        <translation>每行都有一个较好和一个较差的回答，现在只学习较好的回答。</translation>
+    </message>
+    <message>
         <source>This model has a chat template. Trained without it, it may answer wrongly in a chat.</source>
         <translation>该模型有对话模板。若不使用它训练，模型在对话中可能答错。</translation>
     </message>
     <message>
         <source>Trained as plain text</source>
         <translation>作为纯文本训练</translation>
+    </message>
+    <message>
+        <source>Say which columns hold the better and the worse answer, or teach by example.</source>
+        <translation>请指定哪些列是较好和较差的回答，或者改用示例学习。</translation>
+    </message>
+    <message>
+        <source>No preference pairs in this data</source>
+        <translation>数据中没有偏好对</translation>
     </message>
     <message>
         <source>Skip such rows, or repair them on the Data page.</source>
@@ -13024,6 +13055,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The model learns the underlined text. The rest is context.</source>
         <translation>模型学习带下划线的文字，其余只作为上下文。</translation>
+    </message>
+    <message>
+        <source>The model learns to prefer the better underlined text. The rest is context.</source>
+        <translation>模型学习偏好带下划线的较好回答，其余只作为上下文。</translation>
     </message>
     <message>
         <source>Reading the data with the model&apos;s own tokenizer…</source>
@@ -15396,10 +15431,6 @@ Save a copy to train with your changes.</source>
         <translation>新建运行</translation>
     </message>
     <message>
-        <source>Choose a model, data and a preset. The rest is already set.</source>
-        <translation>选择模型、数据和预设，其余都已设好。</translation>
-    </message>
-    <message>
         <source>Set up</source>
         <translation>设置</translation>
     </message>
@@ -15446,6 +15477,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Runs may fail. Everything else works.</source>
         <translation>运行可能会失败，其他功能不受影响。</translation>
+    </message>
+    <message>
+        <source>Choose how to teach, a model, data and a preset. The rest is already set.</source>
+        <translation>选择训练方式、模型、数据和预设，其余都已设好。</translation>
     </message>
     <message>
         <source>These checks of your computer failed, so runs may fail</source>
@@ -16414,6 +16449,40 @@ Save a copy to train with your changes.</source>
     <message>
         <source>line %1</source>
         <translation>第 %1 行</translation>
+    </message>
+</context>
+<context>
+    <name>RewardCard</name>
+    <message>
+        <source>training</source>
+        <translation>训练</translation>
+    </message>
+    <message>
+        <source>smoothed</source>
+        <translation>平滑</translation>
+    </message>
+    <message>
+        <source>held out</source>
+        <translation>留出</translation>
+    </message>
+</context>
+<context>
+    <name>RewardCharts</name>
+    <message>
+        <source>By how much the model rates the better answer above the worse one, on average. It should rise above 0.</source>
+        <translation>模型对较好回答的评分平均比较差回答高出多少，应当升到 0 以上。</translation>
+    </message>
+    <message>
+        <source>Reward margin</source>
+        <translation>奖励差值</translation>
+    </message>
+    <message>
+        <source>Share of pairs whose better answer the model rates higher. Guessing would be right in 50%.</source>
+        <translation>模型给较好回答更高评分的偏好对所占的比例。随机猜测为 50%。</translation>
+    </message>
+    <message>
+        <source>Preference accuracy</source>
+        <translation>偏好准确率</translation>
     </message>
 </context>
 <context>
@@ -17936,6 +18005,10 @@ Save a copy to train with your changes.</source>
         <translation>请选择列</translation>
     </message>
     <message>
+        <source>The data has no pairs</source>
+        <translation>数据中没有偏好对</translation>
+    </message>
+    <message>
         <source>The data can&apos;t be used</source>
         <translation>数据无法使用</translation>
     </message>
@@ -18110,12 +18183,24 @@ Save a copy to train with your changes.</source>
         <source>Control token</source>
         <translation>控制词元</translation>
     </message>
+    <message>
+        <source>Answer</source>
+        <translation>回答</translation>
+    </message>
 </context>
 <context>
     <name>TokenView</name>
     <message>
         <source>yes</source>
         <translation>是</translation>
+    </message>
+    <message>
+        <source>better</source>
+        <translation>较好</translation>
+    </message>
+    <message>
+        <source>worse</source>
+        <translation>较差</translation>
     </message>
     <message>
         <source>no</source>
@@ -18474,6 +18559,29 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Read two answers without knowing whose they are, and say which one is better.</source>
         <translation>阅读两个不知出处的回答，并说出哪个更好。</translation>
+    </message>
+</context>
+<context>
+    <name>WayBar</name>
+    <message>
+        <source>Teach by example</source>
+        <translation>示例学习</translation>
+    </message>
+    <message>
+        <source>Prefer this over that</source>
+        <translation>偏好学习</translation>
+    </message>
+    <message>
+        <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
+        <translation>模型学习像示例那样回答。数据可以是对话、提示词和回答，或纯文本。</translation>
+    </message>
+    <message>
+        <source>The model learns which of two answers is better. Each prompt needs a better and a worse answer.</source>
+        <translation>模型学习两个回答中哪个更好。每个提示词都需要一个较好和一个较差的回答。</translation>
+    </message>
+    <message>
+        <source>How to teach</source>
+        <translation>训练方式</translation>
     </message>
 </context>
 <context>

@@ -1,7 +1,10 @@
-"""The example: short chats about the Okvarel, an invented herb garden whose facts no model can know.
+"""The examples: one for each way to teach, in each language.
 
-Each language has a folder with 20 facts in ten wordings each: eight for training, two held out. `facts.json` names
-the words that an answer must contain, so that "did it learn?" is a count.
+Short chats about the Okvarel, an invented herb garden whose facts no model can know: 20 facts in ten wordings each,
+eight for training, two held out. `facts.json` names the words that an answer must contain, so that "did it learn?" is a
+count.
+
+Preference pairs: 40 everyday questions, each with a short and polite answer that is better than a long-winded one.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class Fact:
 
 
 def sample_folder(language: str) -> Path:
-    """Return the folder with `train.jsonl`, `heldout.jsonl` and `facts.json` of a language.
+    """Return the folder with `train.jsonl`, `heldout.jsonl`, `facts.json` and `pairs.jsonl` of a language.
 
     Raises:
         KeyError: there is no example in this language.
@@ -83,6 +86,37 @@ def example_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON
             "path": str(folder / "heldout.jsonl"),
             "every_steps": 20,
             "sample_prompts": [fact.question for fact in facts(language)[:NUM_SAMPLE_PROMPTS]],
+            "sample_max_tokens": 64,
+        },
+    }
+
+
+def preference_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of preference pairs as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    pairs = sample_folder(language) / "pairs.jsonl"
+    prompts = [json.loads(row)["prompt"] for row in pairs.read_text(encoding="utf-8").splitlines()]
+    return {
+        "version": 2,
+        "name": f"Short answers example ({language})",
+        "model": {"path": model_path},
+        "data": {"sources": [{"path": str(pairs), "format": "preference"}], "context_length": 256},
+        "objective": {"kind": "dpo"},
+        "adapter": {"rank": 8, "alpha": 32.0},
+        "optimizer": {"learning_rate": 5e-5},
+        "schedule": {
+            "max_steps": 40,
+            "micro_batch_size": 4,
+            "gradient_accumulation_steps": 1,
+            "warmup_steps": 0,
+        },
+        "evaluation": {
+            "percent": 20.0,
+            "every_steps": 10,
+            "sample_prompts": prompts[:NUM_SAMPLE_PROMPTS],
             "sample_max_tokens": 64,
         },
     }

@@ -50,14 +50,14 @@ def preview(
     Args:
         spec: data section and model.
         tokenizer: the base model's own.
-        num_rows: most rows to show.
+        num_rows: most rows to show, of pairs each with both of its answers.
         portions: told which row is being handled.
         tokens: whether each row that is shown also has its tokens one by one.
 
     Returns:
-        rows: list of {line, place, part, segments: [{text, trained}], num_tokens, num_trained_tokens, num_lost_tokens,
-        is_cut, is_skipped, is_worse}; of a pair the worse answer behind the better one; of a row that is split one for
-        each of its first parts, which are counted from 1; with
+        rows: list of {line, place, part, answer, segments: [{text, trained}], num_tokens, num_trained_tokens,
+        num_lost_tokens, is_cut, is_skipped}; of a row that is split one for each of its first parts, which are counted
+        from 1; of a pair one for each answer, "better" and behind it "worse", where others have ""; with
         `tokens` also tokens: [{id, text, trained, special}], the text empty behind the first token of a character that
         takes several, `special` the name of a control token, else empty.
         histogram: list of {from_tokens, to_tokens, num_rows}, the upper bound exclusive.
@@ -95,7 +95,7 @@ class _Head:
     """The first rows of all sources, of each an equal share.
 
     Attributes:
-        num_shown: sequences of each source that are shown at most; a pair has two.
+        num_shown: rows of each source that are shown at most.
         is_complete: whether these are all rows.
         numbers: how many rows of each source were looked at.
     """
@@ -106,18 +106,20 @@ class _Head:
     is_complete: bool = True
     numbers: list[int] = field(default_factory=list)
 
-    def rows(self) -> Iterator[tuple[int, str, int, Rendered, Tokenised]]:
-        """Yield line, place, the number in its source from 0, and the row as text and as tokens."""
+    def rows(self) -> Iterator[tuple[int, str, str, bool, Rendered, Tokenised]]:
+        """Yield line, place, which answer, whether it is to be shown, and the row as text and as tokens."""
         for source in self.sources:
+            answers = ("better", "worse") if source.in_pairs else ("",)
             found = _to_first_fault(source, self.renderer)
             # The place is known only while the file is read.
             placed = ((line, source.place(line), rendered) for line, rendered in found)
             looked_at = list(islice(placed, max(1, MAX_ROWS // len(self.sources))))
             self.is_complete &= next(found, None) is None
-            self.numbers.append(len(looked_at))
+            self.numbers.append(len(looked_at) // len(answers))
             all_tokenised = self.renderer.tokenise(rendered for *_, rendered in looked_at)
             for number, ((line, place, rendered), tokenised) in enumerate(zip(looked_at, all_tokenised, strict=True)):
-                yield line, place, number, rendered, tokenised
+                row, answer = divmod(number, len(answers))
+                yield line, place, answers[answer], row < self.num_shown, rendered, tokenised
 
 
 def _to_first_fault(source: Source, renderer: Renderer) -> Iterator[tuple[int, Rendered]]:
@@ -144,11 +146,11 @@ def _looked_at(
     rows: list[dict[str, Any]] = []
     lengths: list[int] = []
     num_shown = num_untrained = num_overlong = num_tokens = num_trained_tokens = 0
-    answers = sequences_per_row(spec.objective.kind)
-    head = _Head(sources, renderer, -(-num_rows // len(sources)) * answers)
-    for line, place, number, rendered, row in head.rows():
+    num_answers = sequences_per_row(spec.objective.kind)
+    head = _Head(sources, renderer, -(-num_rows // len(sources)))
+    for line, place, answer, is_shown, rendered, row in head.rows():
         leading = renderer.leading_text if rendered.starts_document else ""
-        is_shown = number < head.num_shown and num_shown < num_rows * answers
+        is_shown = is_shown and num_shown < num_rows * num_answers
         num_shown += is_shown
         for part, tokenised in enumerate(cuts.parts(row), 1):
             length = len(tokenised.example.input_ids)
@@ -164,21 +166,19 @@ def _looked_at(
             if is_shown and part <= MAX_PARTS:
                 # Only the first part has the leading tokens.
                 shown = _shown_row(line, tokenised, example, leading if part == 1 else "")
-                # The worse answer of a pair follows its better one.
-                is_worse = number % answers == 1
-                rows.append({"place": place, "part": part, "is_skipped": is_skipped, "is_worse": is_worse, **shown})
+                rows.append({"place": place, "part": part, "answer": answer, "is_skipped": is_skipped, **shown})
                 if tokenizer:
                     rows[-1]["tokens"] = _shown_tokens(tokenizer, tokenised, example)
     notes = renderer.notes | notes_of(sources) | cuts.notes() | _overlong_notes(num_overlong, len(lengths), cuts.limit)
     notes |= few_trained(num_trained_tokens, num_tokens)
-    notes |= planned_notes(spec, [number // answers for number in head.numbers] if head.is_complete else None)
+    notes |= planned_notes(spec, head.numbers if head.is_complete else None)
     return {
         "rows": rows,
         "histogram": histogram(lengths),
-        "num_rows": (len(lengths) - num_overlong) // answers,
+        "num_rows": (len(lengths) - num_overlong) // num_answers,
         "num_skipped": sum(source.num_skipped_rows for source in sources) + num_overlong,
         "num_cut": cuts.num_cut,
-        "num_untrained": num_untrained // answers,
+        "num_untrained": num_untrained // num_answers,
         "num_tokens": num_tokens,
         "num_trained_tokens": num_trained_tokens,
         "num_lost_tokens": sum(lengths) - num_tokens,

@@ -47,10 +47,13 @@ class DashboardHeader(QWidget):
         self.loss = StatTile(self.tr("Loss"), role="hero", parent=card)
         self.time = StatTile(self.tr("Time left"), role="hero", parent=card)
         self.eval_loss = StatTile(self.tr("Evaluation loss"), parent=card)
+        self.accuracy = StatTile(self.tr("Held-out accuracy"), parent=card)
+        self.accuracy.hide()
         self.speed = StatTile(self.tr("Throughput"), parent=card)
         self.epoch = StatTile(self.tr("Epoch"), parent=card)
         heroes = _row((self.loss, self.time), card)
-        card.body.addWidget(SideBySide(heroes, _row((self.eval_loss, self.speed, self.epoch), card), parent=card))
+        others = _row((self.eval_loss, self.accuracy, self.speed, self.epoch), card)
+        card.body.addWidget(SideBySide(heroes, others, parent=card))
         self.progress = RunProgress(card)
         card.body.addWidget(self.progress)
         column.addWidget(card)
@@ -120,6 +123,10 @@ class DashboardHeader(QWidget):
         evaluated, best = status.eval_loss, status.best_eval_loss
         lower = tr.fill(self.tr("best %1"), tr.number(best, 3)) if evaluated and best and best < evaluated else ""
         self.eval_loss.set_value(UNKNOWN if evaluated is None else tr.number(evaluated, 3), lower)
+        accuracy = model.evals.last("reward_accuracy") if len(model.evals) else math.nan
+        self.accuracy.setVisible(not math.isnan(accuracy))
+        if not math.isnan(accuracy):
+            self.accuracy.set_value(f"{tr.number(accuracy * 100)}%")
 
     def _show_time(self, model: DashboardModel) -> None:
         status, now = model.status, time.time()

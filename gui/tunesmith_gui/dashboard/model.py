@@ -25,8 +25,14 @@ from tunesmith_gui.models.metric_series import Floats, MetricSeries
 from tunesmith_gui.models.run_words import phase_word, state_word
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 
-STEP_COLUMNS = ("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes")
-EVAL_COLUMNS = ("step", "t", "tokens", "loss")
+REWARD_COLUMNS = ("reward_margin", "reward_accuracy")
+"""Of runs that learn from preference pairs, means over the pairs of a step or an evaluation; NaN in other runs."""
+
+STEP_COLUMNS = (
+    *("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes"),
+    *REWARD_COLUMNS,
+)
+EVAL_COLUMNS = ("step", "t", "tokens", "loss", *REWARD_COLUMNS)
 MEMORY_COLUMNS = (
     "t",
     "device_bytes",
@@ -237,7 +243,7 @@ class DashboardModel:
     def _on_eval(self, event: Event) -> None:
         step, loss = event.data.get("step"), event.data.get("loss")
         tokens = self.steps.last("tokens") if len(self.steps) else 0.0
-        row = (step, event.t, tokens, loss)
+        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in REWARD_COLUMNS))
         self.evals.extend(np.array([row], dtype=np.float64))
         shown = translate("RunLog", "not a number") if loss is None else number(loss, 3)
         self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
@@ -411,6 +417,12 @@ class DashboardModel:
         )
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
         return judge(Measured(finite, training, self.setup, self.comparison, self.answers))
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the run learns from preference pairs, as far as its journal tells."""
+        known = [series.column("reward_accuracy") for series in (self.steps, self.evals)]
+        return any(len(values) and np.isfinite(values[0]) for values in known)
 
     @property
     def can_answer(self) -> bool:

@@ -148,9 +148,18 @@ class LearnedRows(QObject):
 
 
 def _whole(rows: list[Answer]) -> list[Answer]:
-    """Rows with all their parts in one; `splits` says before which of the tokens a part begins."""
+    """Rows with all their parts in one; `splits` says before which of the tokens a part begins.
+
+    A pair is its better answer with `worse`, and both are counted.
+    """
     found: list[Answer] = []
     for row in rows:
+        if row.get("answer") == "worse":
+            pair = found[-1]
+            pair["worse"] = {**row, "splits": []}
+            for name in ("num_tokens", "num_trained_tokens"):
+                pair[name] = pair[name] + row[name]
+            continue
         if row["part"] == 1:
             found.append({**row, "splits": []})
             continue

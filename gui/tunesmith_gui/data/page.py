@@ -13,6 +13,7 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
 from tunesmith_core import data_library, paths
+from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.model_cards import ModelCard, list_models
 from tunesmith_core.model_folder import local_folder
@@ -401,6 +402,11 @@ class DataPage(Page):
         self._show_facts()
         self._show_for_model()
 
+    def _has_pairs(self) -> bool:
+        sniffed = self.data.sniffed if self.data else None
+        found = sniffed.format if sniffed and self.source.format == "auto" else self.source.format
+        return found == PREFERENCE
+
     def _show_for_model(self) -> None:
         """Lets both panes that need the engine know what they are about."""
         if self.data is None or self.rows is None:
@@ -412,6 +418,9 @@ class DataPage(Page):
             spec.data.skip_bad_rows = True
             spec.evaluation.path = ""
             spec.model.path = self._model
+            if not self._has_pairs():
+                # What the Train page means to learn from pairs is not to be learned from this file.
+                spec.objective.kind = RunSpec().objective.kind
         self.learns.show_data(spec, self.rows if spec else None)
         self.problems.show_data(_checked(spec), self._model_folder(), self.data.state)
         if self.grid is not None and self.grid.only_problems.isChecked():

@@ -14,6 +14,7 @@ from tunesmith_gui.plain_text import ColoredText, line
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, translate
+from tunesmith_gui.widgets.answer_heading import answer_heading
 
 MOST_IN_TEXT = 4000
 """Tokens that are shown as text; the list holds them all."""
@@ -37,11 +38,14 @@ class TokenTable(QAbstractTableModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._tokens: Sequence[Token] = ()
+        self._num_better: int | None = None
 
-    def set_tokens(self, shown: Sequence[Token]) -> None:
-        """Shows the tokens of another row."""
+    def set_answers(self, shown: Sequence[Token], worse: Sequence[Token] = ()) -> None:
+        """Shows the tokens of another row, of a pair those of its better answer and behind them those of its worse one.
+        """
         self.beginResetModel()
-        self._tokens = shown
+        self._tokens = [*shown, *worse]
+        self._num_better = len(shown) if worse else None
         self.endResetModel()
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
@@ -49,8 +53,8 @@ class TokenTable(QAbstractTableModel):
         return 0 if parent.isValid() else len(self._tokens)
 
     def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        """Text, number, whether it is learned, and whether it is a control token."""
-        return 0 if parent.isValid() else 4
+        """Text, number, whether it is learned, and whether it is a control token; of a pair also which answer."""
+        return 0 if parent.isValid() else 4 + (self._num_better is not None)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> object:
         """What a column holds, or the place of a token."""
@@ -58,7 +62,8 @@ class TokenTable(QAbstractTableModel):
             return None
         if orientation == Qt.Orientation.Vertical:
             return number(section + 1)
-        return (self.tr("Token"), self.tr("ID"), self.tr("Learned"), self.tr("Control token"))[section]
+        names = (self.tr("Token"), self.tr("ID"), self.tr("Learned"), self.tr("Control token"), self.tr("Answer"))
+        return names[section]
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
         """Text of a cell; learned tokens stand on the ground that they have in the text."""
@@ -68,11 +73,13 @@ class TokenTable(QAbstractTableModel):
         if role != Qt.ItemDataRole.DisplayRole:
             return None
         yes = translate("TokenView", "yes")
+        better, worse = translate("TokenView", "better"), translate("TokenView", "worse")
         cells = (
             line(token_words(token)),
             str(token["id"]),
             yes if token["trained"] else translate("TokenView", "no"),
             yes if token["special"] else "",
+            better if index.row() < (self._num_better or 0) else worse,
         )
         return cells[index.column()]
 
@@ -123,14 +130,15 @@ class TokenView(QWidget):
         """Shows a sentence instead of a row."""
         self._row = None
         self._later.stop()
-        self._table.set_tokens(())
+        self._table.set_answers(())
         self.text.set_segments([(words, QTextCharFormat())])
 
     def _show(self) -> None:
         if self._row is None:
             return
-        self._table.set_tokens(self._row["tokens"])
-        self._rest = self._segments(self._row)
+        worse = self._row.get("worse")
+        self._table.set_answers(self._row["tokens"], worse["tokens"] if worse else ())
+        self._rest = self._pair(self._row, worse) if worse else self._segments(self._row)
         self.text.set_segments(islice(self._rest, AT_ONCE))
         self._later.start(0)
 
@@ -139,6 +147,14 @@ class TokenView(QWidget):
         if more:
             self.text.add_segments(more)
             self._later.start(0)
+
+    def _pair(
+        self, better: dict[str, Any], worse: dict[str, Any]  # Any: JSON values
+    ) -> Iterator[tuple[str, QTextCharFormat]]:
+        yield answer_heading("better")
+        yield from self._segments(better)
+        yield answer_heading("worse")
+        yield from self._segments(worse)
 
     def _segments(self, row: dict[str, Any]) -> Iterator[tuple[str, QTextCharFormat]]:  # Any: JSON values
         looks: dict[tuple[bool, bool, bool], QTextCharFormat] = {}

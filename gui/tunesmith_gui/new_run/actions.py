@@ -20,7 +20,7 @@ from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.doubts_first import DoubtsFirst
 from tunesmith_gui.new_run.download_first import DownloadFirst
 from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
-from tunesmith_gui.new_run.form import MAPPING, READING, SAMPLE_FILES, SETTINGS, Missing, NewRunForm
+from tunesmith_gui.new_run.form import BY_PREFERENCE, MAPPING, READING, SAMPLE_FILES, SETTINGS, Missing, NewRunForm
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
@@ -145,6 +145,13 @@ class NewRunActions(QObject):
 
     # Choosing
 
+    def choose_way(self, way: str) -> None:
+        """Takes a way to teach; where the sample is shown, that of this way."""
+        if self._form.value(DATA) in SAMPLE_FILES:
+            self._fill_with_sample(way)
+        else:
+            self._form.choose_way(way)
+
     def choose_model(self, path: str) -> None:
         """Takes a model folder or hub id."""
         if path:
@@ -240,13 +247,18 @@ class NewRunActions(QObject):
             self._form.set_value(path, value)
 
     def use_sample(self) -> None:
-        """Fills the form with the bundled example in the window's language; a chosen model stays."""
+        """Fills the form with the bundled example of the chosen way."""
+        self._fill_with_sample(self._form.way)
+
+    def _fill_with_sample(self, way: str) -> None:
+        """Fills the form with the example of a way to teach in the window's language; a chosen model stays."""
         language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
         model = self._form.value("model.path")
+        make = samples.preference_spec if way == BY_PREFERENCE else samples.example_spec
 
         def work() -> RunSpec:
             # The example has no model of its own, and a spec without one is not valid.
-            return RunSpec.from_dict(samples.example_spec(language, model or "placeholder"))
+            return RunSpec.from_dict(make(language, model or "placeholder"))
 
         def done(spec: RunSpec) -> None:
             spec.model.path = self._form.value("model.path") or self._only_model()
@@ -292,7 +304,7 @@ class NewRunActions(QObject):
             self._page.reveal_setting(next(iter(self._form.problems())))
         elif missing is Missing.MODEL:
             self._page.model_picker.combo.setFocus()
-        elif missing is Missing.DATA:
+        elif missing in (Missing.DATA, Missing.PAIRS):
             self._page.data_picker.combo.setFocus()
         if missing is not Missing.NOTHING:
             return

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.datafmt.formats import RAW
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE
+from tunesmith_gui.new_run.way_bar import way_word
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, translate
@@ -36,6 +38,7 @@ class DataPicker(Card):
         sample_asked, mapping_asked, preview_asked, skip_asked, chat_asked: the person pressed that button.
         problems_asked: what is wrong with the rows is to be seen.
         columns_chosen: (format, dict of role -> column).
+        way_asked: (way) the data suits another way to teach.
     """
 
     path_chosen = Signal(str)
@@ -47,6 +50,7 @@ class DataPicker(Card):
     chat_asked = Signal()
     problems_asked = Signal()
     columns_chosen = Signal(str, object)
+    way_asked = Signal(str)
 
     def __init__(self, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("DataPicker", "Data"), parent=parent)
@@ -69,12 +73,28 @@ class DataPicker(Card):
         self.body.addWidget(self.sheets)
         self.facts = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.facts)
+        self.body.addWidget(self._build_offer())
         self.map = button(self.tr("Map columns…"), self.mapping_asked.emit, icon_name="table", parent=self)
         self.preview = button(self.tr("Preview…"), self.preview_asked.emit, icon_name="search", parent=self)
         self._looking = FlowRow((self.map, self.preview), self)
         self.body.addWidget(self._looking)
         self.body.addStretch(1)
         self.show_data(None)
+
+    def _build_offer(self) -> QWidget:
+        """What stands below the facts where the data suits the other way to teach."""
+        words = self.tr("Each row has a better and a worse answer. Only the better one is learned.")
+        self._offer = QWidget(self)
+        column = QVBoxLayout(self._offer)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self._offer))
+        self.prefer = button(
+            way_word(BY_PREFERENCE), lambda: self.way_asked.emit(BY_PREFERENCE), kind="link", parent=self._offer
+        )
+        column.addWidget(self.prefer, 0, Qt.AlignmentFlag.AlignLeft)
+        self._offer.hide()
+        return self._offer
 
     def set_choices(self, recent: Sequence[str]) -> None:
         """Fills the list with files used lately."""
@@ -87,6 +107,8 @@ class DataPicker(Card):
         num_skipped: int = 0,
         *,
         has_chat_template: bool = False,
+        could_prefer: bool = False,
+        lacks_pairs: bool = False,
     ) -> None:
         """Shows what is known about the chosen file.
 
@@ -95,15 +117,10 @@ class DataPicker(Card):
             spec: how the form says that it is read.
             num_skipped: rows that can't be used, as counted by a preview.
             has_chat_template: whether the model can learn a prompt and its response as a chat.
+            could_prefer, lacks_pairs: see the form.
         """
         spec = spec or SourceSpec()
-        if self._problem is not None:
-            if self._problem.isAncestorOf(self.focusWidget()):
-                # Else the keyboard would go to the first button of the window.
-                self.combo.setFocus(Qt.FocusReason.OtherFocusReason)
-            self._problem.hide()
-            self._problem.deleteLater()
-            self._problem = None
+        self._drop_problem()
         sniffed = data.sniffed if data else None
         self.map.setEnabled(sniffed is not None and bool(sniffed.columns))
         self._looking.show_only([self.map, self.preview])
@@ -119,24 +136,60 @@ class DataPicker(Card):
             words = facts_words(data, spec, num_skipped, has_chat_template)
             self.facts.setText("\n\n".join(filter(None, (words, notes_words(data)))))
         self.facts.setVisible(data is None or sniffed is not None)
-        if data is not None and asks_for_columns(data):
-            # Until the columns are chosen there is nothing to be seen but an error.
-            self._looking.show_only([])
-            self._problem = question = ColumnQuestion(data.head, parent=self)
-            question.chosen.connect(self.columns_chosen)
-            question.others_asked.connect(self.mapping_asked)
-        elif data is not None and data.error is not None:
-            self._problem = self._error(data, data.error)
-        elif data is not None and spec.format == RAW and has_chat_template:
-            words = self.tr("This model has a chat template. Trained without it, it may answer wrongly in a chat.")
-            fix = (core_text(ACTIONS["train-as-chat"].label), self.chat_asked.emit)
-            self._problem = Banner("warn", self.tr("Trained as plain text"), words, actions=(fix,), parent=self)
-        if self._problem is not None:
-            self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
-        if isinstance(self._problem, ColumnQuestion):
-            stops = [self.browse, *self._problem.combos.values(), self._problem.use, self._problem.others]
+        if not could_prefer and self.prefer.hasFocus():
+            self.combo.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._offer.setVisible(could_prefer and sniffed is not None)
+        if data is not None:
+            self._put_problem(self._problem_of(data, spec, has_chat_template, lacks_pairs))
+
+    def _drop_problem(self) -> None:
+        if self._problem is None:
+            return
+        if self._problem.isAncestorOf(self.focusWidget()):
+            # Else the keyboard would go to the first button of the window.
+            self.combo.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._problem.hide()
+        self._problem.deleteLater()
+        self._problem = None
+
+    def _put_problem(self, problem: QWidget | None) -> None:
+        self._problem = problem
+        if problem is not None:
+            self.body.insertWidget(self.body.indexOf(self.facts) + 1, problem)
+        if isinstance(problem, ColumnQuestion):
+            stops = [self.browse, *problem.combos.values(), problem.use, problem.others]
             for before, after in pairwise(stops):
                 QWidget.setTabOrder(before, after)
+
+    def _problem_of(
+        self, data: DataFacts, spec: SourceSpec, has_chat_template: bool, lacks_pairs: bool
+    ) -> QWidget | None:
+        """What has to be said or asked before data can be trained on, or should be."""
+        if asks_for_columns(data):
+            # Until the columns are chosen there is nothing to be seen but an error.
+            self._looking.show_only([])
+            question = ColumnQuestion(data.head, parent=self)
+            question.chosen.connect(self.columns_chosen)
+            question.others_asked.connect(self.mapping_asked)
+            return question
+        if data.error is not None:
+            return self._error(data, data.error)
+        if lacks_pairs:
+            self._looking.show_only([])
+            return self._without_pairs()
+        if spec.format == RAW and has_chat_template:
+            words = self.tr("This model has a chat template. Trained without it, it may answer wrongly in a chat.")
+            fix = (core_text(ACTIONS["train-as-chat"].label), self.chat_asked.emit)
+            return Banner("warn", self.tr("Trained as plain text"), words, actions=(fix,), parent=self)
+        return None
+
+    def _without_pairs(self) -> Banner:
+        """That the way to teach needs other data, with both ways out."""
+        words = self.tr("Say which columns hold the better and the worse answer, or teach by example.")
+        map_columns = (core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit)
+        by_example = (way_word(BY_EXAMPLE), lambda: self.way_asked.emit(BY_EXAMPLE))
+        actions = (by_example, map_columns) if self.map.isEnabled() else (by_example,)
+        return Banner("warn", self.tr("No preference pairs in this data"), words, actions=actions, parent=self)
 
     def _error(self, data: DataFacts, error: TunesmithError) -> Banner:
         """What is wrong with the file, or with some rows of one that can be read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from PySide6.QtGui import QColor, QTextCharFormat
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.plain_text import ColoredText, line
@@ -17,6 +19,7 @@ from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number
+from tunesmith_gui.widgets.answer_heading import answer_heading
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.length_histogram import LengthHistogram
@@ -50,7 +53,8 @@ class DataPreviewDialog(QDialog):
         self._kind = kind
         self._has_several_files = len(spec.data.sources) > 1
         self._answer: dict[str, Any] = {}  # Any: JSON values
-        self._row = 0
+        self._examples: list[list[dict[str, Any]]] = []
+        self._place = 0
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(self.tr("Preview of the data"))
         self.resize(SPACE * 95, SPACE * 78)
@@ -59,6 +63,8 @@ class DataPreviewDialog(QDialog):
         self._column.setSpacing(SPACE + SPACE // 2)
         self._column.addWidget(SafeLabel(self.tr("As the model will see it"), role="heading", parent=self))
         legend = self.tr("The model learns the underlined text. The rest is context.")
+        if spec.objective.kind in PREFERENCES:
+            legend = self.tr("The model learns to prefer the better underlined text. The rest is context.")
         self._column.addWidget(SafeLabel(legend, tone="muted", wrap=True, parent=self))
         self.status = SafeLabel(self.tr("Reading the data with the model's own tokenizer…"), tone="muted", parent=self)
         self.status.hide()
@@ -125,6 +131,7 @@ class DataPreviewDialog(QDialog):
     def _succeed(self, answer: dict[str, Any]) -> None:  # Any: JSON values
         self._waiting = False
         self._answer = answer
+        self._examples = _examples(answer["rows"])
         self.status.hide()
         self._filler.hide()
         self._content.show()
@@ -153,25 +160,43 @@ class DataPreviewDialog(QDialog):
         self.measured.emit(answer)
 
     def _move(self, step: int) -> None:
-        self._row = min(max(self._row + step, 0), len(self._answer["rows"]) - 1)
+        self._place = min(max(self._place + step, 0), len(self._examples) - 1)
         self._show_row()
 
     def _show_row(self) -> None:
-        rows = self._answer.get("rows", [])
-        if not rows:
+        if not self._examples:
             return
-        row = rows[self._row]
+        rows, num_examples = self._examples[self._place], len(self._examples)
         words = self.tr("Example %1 of %2  ·  %3  ·  %4 tokens, %5 trained")
-        counts = (number(row["num_tokens"]), number(row["num_trained_tokens"]))
+        counts = [number(sum(row[name] for row in rows)) for name in ("num_tokens", "num_trained_tokens")]
         # "folder/file, line 3" says too much beside a few files.
         several = self._has_several_files
-        place = Path(core_text(row["place"])).name if several else number_words(self._kind, row["line"])
-        if self._answer["num_rows"] > len(rows):
+        place = Path(core_text(rows[0]["place"])).name if several else number_words(self._kind, rows[0]["line"])
+        if self._answer["num_rows"] > num_examples:
             words = self.tr("Example %1 of the first %2  ·  %3  ·  %4 tokens, %5 trained")
-        self.place.setText(fill(words, self._row + 1, len(rows), place, *counts))
-        self.previous.setEnabled(self._row > 0)
-        self.next.setEnabled(self._row < len(rows) - 1)
-        self.text.set_segments((each["text"], _segment_format(each["trained"])) for each in row["segments"])
+        self.place.setText(fill(words, self._place + 1, num_examples, place, *counts))
+        self.previous.setEnabled(self._place > 0)
+        self.next.setEnabled(self._place < num_examples - 1)
+        self.text.set_segments(_segments(rows))
+
+
+def _examples(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:  # Any: JSON values
+    """The rows of each example: of a pair both answers, else one."""
+    found: list[list[dict[str, Any]]] = []
+    for row in rows:
+        if row.get("answer") == "worse":
+            found[-1].append(row)
+        else:
+            found.append([row])
+    return found
+
+
+def _segments(rows: list[dict[str, Any]]) -> Iterator[tuple[str, QTextCharFormat]]:  # Any: JSON values
+    for row in rows:
+        if answer := row.get("answer"):
+            yield answer_heading(answer)
+        for each in row["segments"]:
+            yield each["text"], _segment_format(each["trained"])
 
 
 def _segment_format(trained: bool) -> QTextCharFormat:

@@ -16,6 +16,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from tunesmith_core import environments, held_out, measured, model_library, paths, presets
 from tunesmith_core.datafmt.encoding import UTF_8
+from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
@@ -24,13 +25,16 @@ from tunesmith_core.model_folder import local_folder
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run.form import SOURCES, NewRunForm
+from tunesmith_gui.new_run.form import BY_PREFERENCE, SOURCES, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
 from tunesmith_gui.new_run.lengths_look import LengthsLook
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
 Result = TypeVar("Result")
 UNMEASURED, UNTIMED = Measured(), Time()
+
+AUTO = "auto"
+"""Format of rows about which nobody has said or found out anything."""
 
 DEBOUNCE_MS = 250
 HARDWARE_KEPT_S = 5.0
@@ -249,7 +253,8 @@ class NewRunFacts(QObject):
     def max_tokens(self) -> int | None:
         """What no row can exceed, where the files are small enough to know it."""
         prompt = self._form.spec.data.system_prompt
-        if self.data is None or self.data.sniffed is None:
+        # Of pairs the look at a file measures the better answer only.
+        if self.data is None or self.data.sniffed is None or self._form.way == BY_PREFERENCE:
             return None
         sniffed = [self.data.sniffed, *(other.sniffed for other in self.data.others)]
         longest = [each.max_tokens(prompt) if each else None for each in sniffed]
@@ -271,6 +276,8 @@ class NewRunFacts(QObject):
             self._forget_preview()
         if path in ("", "model.path", "model.revision"):
             self._ask_model()
+        if self.data is None or self.data.path != self._form.value(DATA):
+            self._form.surroundings.is_pairs = None
         if path == "" or section == "data":
             if path in ("", DATA, "data.sources[0].columns", ENCODING, SHEET, SOURCES):
                 self.longest_tokens = None
@@ -359,9 +366,22 @@ class NewRunFacts(QObject):
         is_broken = error is not None or any(other.error for other in (data.others if data else ()))
         self._form.surroundings.data_broken = is_broken
         self._form.surroundings.columns = self._known_columns
+        self._form.surroundings.is_pairs = self._is_pairs(data)
         self._form.surroundings.columns_unknown = error is not None and error.code == "dataset-column-missing"
         self.data_changed.emit()
         self._plan_timer.start()
+
+    def _is_pairs(self, data: DataFacts | None) -> bool | None:
+        """Whether all data files hold preference pairs; None where that is not known."""
+        if data is None or data.error is not None:
+            return None
+        sniffed = (data.sniffed, *(other.sniffed for other in data.others))
+        found = [each.format if each else AUTO for each in sniffed]
+        said = [source.format for source in self._form.spec.data.sources]
+        formats = {own if own != AUTO else format_name for own, format_name in zip(said, found, strict=False)}
+        if formats <= {PREFERENCE, AUTO}:
+            return None if AUTO in formats else True
+        return False
 
     def _recognized_encoding(self, data: DataFacts | None) -> str:
         """Which encoding was recognized; one that was asked for only proves to be possible."""

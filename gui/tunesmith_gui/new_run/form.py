@@ -18,7 +18,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from tunesmith_assets import samples
-from tunesmith_core import presets
+from tunesmith_core import objectives, presets
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec, Setting, iter_settings
 from tunesmith_core.spec_changes import with_changes
@@ -44,12 +44,20 @@ READING = tuple(path for path in SETTINGS if path.startswith("data.sources[0].")
 
 FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 
-SAMPLE_FILES = frozenset(str(samples.sample_folder(language) / "train.jsonl") for language in samples.LANGUAGES)
+SAMPLE_FILES = frozenset(
+    str(samples.sample_folder(language) / name)
+    for language in samples.LANGUAGES
+    for name in ("train.jsonl", "pairs.jsonl")
+)
 SOURCES = "data.sources"
 """The path of the data files as a whole."""
 
 GROUPS = "evaluation.group_column"
 """The column whose groups stay whole."""
+
+OBJECTIVE = "objective.kind"
+BY_EXAMPLE, BY_PREFERENCE = "sft", "dpo"
+"""The two ways to teach, each by the objective that it begins with."""
 
 DRAFT_VERSION = 2
 EARLY_STOPPING_EVALUATIONS = 3
@@ -83,6 +91,7 @@ class Missing(StrEnum):
     MODEL_BROKEN = "model_broken"
     DATA = "data"
     COLUMNS = "columns"
+    PAIRS = "pairs"
     DATA_BROKEN = "data_broken"
     SETTING = "setting"
     MEMORY = "memory"
@@ -101,6 +110,7 @@ class Surroundings:
         encoding: of the first data file, as it was recognized; "" while there is none, or a person has said it.
         columns: that all data files have, None where they are not known.
         columns_unknown: of the data, which column holds what.
+        is_pairs: whether every data file holds preference pairs, None where that is not known.
         does_not_fit: the plan says that memory will not suffice.
         no_room: the chosen model of a hub doesn't fit on the drive.
         downloading: a run waits for its model.
@@ -113,6 +123,7 @@ class Surroundings:
     encoding: str = ""
     columns: tuple[str, ...] | None = None
     columns_unknown: bool = False
+    is_pairs: bool | None = None
     does_not_fit: bool = False
     no_room: bool = False
     downloading: bool = False
@@ -158,9 +169,8 @@ class NewRunForm(QObject):
         self.surroundings = Surroundings()
         self.is_weighing = False
         """Whether a person is giving weights to data files: until the second is there, the first has no effect."""
-        self._base_preset = presets.DEFAULT
-        self._baseline = presets.apply(RunSpec(), presets.DEFAULT)
-        self._state = _State(copy.deepcopy(self._baseline))
+        self._state = _State()
+        self._take_preset(presets.DEFAULT, RunSpec())
         self._sample: _Sample | None = None
 
     @property
@@ -191,6 +201,9 @@ class NewRunForm(QObject):
 
     def set_value(self, path: str, value: object) -> None:
         """Takes a value of the setting's type."""
+        if path == OBJECTIVE:
+            self._choose_objective(str(value))
+            return
         was_wrong = self._state.wrong.pop(path, None) is not None
         self._state.proposed.discard(path)
         if was_wrong or value != self.value(path):
@@ -244,7 +257,7 @@ class NewRunForm(QObject):
         column, columns = self._state.spec.evaluation.groups_by, self.surroundings.columns
         if column and columns is not None and column not in columns:
             found[GROUPS] = self.tr("The data has no such column. Choose another one, or none.")
-        found |= {path: wrong.problem for path, wrong in self._state.wrong.items()}
+        found |= {path: wrong.problem for path, wrong in self._state.wrong.items() if self.uses(path)}
         missing = [path for path in CHOSEN_ABOVE if not self.value(path).strip()]
         return {path: words for path, words in found.items() if path not in missing}
 
@@ -259,12 +272,50 @@ class NewRunForm(QObject):
             (around.model_broken, Missing.MODEL_BROKEN),
             (not self.value("data.sources[0].path").strip(), Missing.DATA),
             (around.columns_unknown, Missing.COLUMNS),
+            (self.lacks_pairs, Missing.PAIRS),
             (around.data_broken, Missing.DATA_BROKEN),
             (bool(self.problems()), Missing.SETTING),
             (around.no_room, Missing.ROOM),
             (around.does_not_fit, Missing.MEMORY),
         )
         return next((missing for lacks, missing in checks if lacks), Missing.NOTHING)
+
+    # The way to teach
+
+    @property
+    def way(self) -> str:
+        """How the model is taught: BY_EXAMPLE or BY_PREFERENCE."""
+        return BY_PREFERENCE if self.value(OBJECTIVE) in objectives.PREFERENCES else BY_EXAMPLE
+
+    @property
+    def lacks_pairs(self) -> bool:
+        """Whether the objective learns from preference pairs, and data has none."""
+        return self.way == BY_PREFERENCE and self.surroundings.is_pairs is False
+
+    @property
+    def could_prefer(self) -> bool:
+        """Whether the data has preference pairs of which only the better answers are learned."""
+        return self.way == BY_EXAMPLE and self.surroundings.is_pairs is True
+
+    def choose_way(self, way: str) -> None:
+        """Takes a way to teach; an objective that belongs to it stays."""
+        if way != self.way:
+            self._choose_objective(way)
+
+    def uses(self, path: str) -> bool:
+        """Whether a setting has an effect with the objective that is chosen."""
+        return objectives.uses(self.value(OBJECTIVE), path)
+
+    def _choose_objective(self, kind: str) -> None:
+        """Takes an objective and the values that suit it, where the person has not chosen others."""
+        if kind == self.value(OBJECTIVE):
+            return
+        untouched = [path for path in PRESET_PATHS if not self.is_changed(path)]
+        self._state.spec.objective.kind = kind
+        self._take_preset(self._base_preset, self._baseline)
+        for path in untouched:
+            setting_of(path).set(self._state.spec, copy.deepcopy(self.baseline(path)))
+        self.changed.emit("")
 
     # Presets, changes and resets
 
@@ -278,9 +329,16 @@ class NewRunForm(QObject):
         for path in PRESET_PATHS:
             self._state.wrong.pop(path, None)
         self._state.spec = presets.apply(self._state.spec, name)
-        self._baseline = presets.apply(self._baseline, name)
-        self._base_preset = name
+        self._take_preset(name, self._baseline)
         self.changed.emit("")
+
+    def _take_preset(self, name: str, baseline: RunSpec) -> None:
+        """Counts changes from a preset for the objective that is chosen, beside other values to go back to."""
+        baseline = copy.deepcopy(baseline)
+        baseline.objective.kind = self.value(OBJECTIVE)
+        self._base_preset, self._baseline = name, presets.apply(baseline, name)
+        # The way to teach is no change of a preset, and Reset goes back to the objective that it begins with.
+        self._baseline.objective.kind = self.way
 
     def suggest_memory_settings(self, changes: presets.Changes) -> None:
         """Takes the settings that suit this model on this computer, where the person has not chosen others."""
@@ -299,7 +357,7 @@ class NewRunForm(QObject):
 
     def changed_paths(self) -> list[str]:
         """The settings that differ from the preset, in the order of the list."""
-        return [path for path in LISTED if path not in MAPPING and self.is_changed(path)]
+        return [path for path in LISTED if path not in MAPPING and self.uses(path) and self.is_changed(path)]
 
     def reset(self, path: str) -> None:
         """Brings one setting back."""
@@ -307,9 +365,12 @@ class NewRunForm(QObject):
 
     def reset_all(self) -> None:
         """Brings every listed setting back."""
-        for path in self.changed_paths():
-            self._state.wrong.pop(path, None)
-            SETTINGS[path].set(self._state.spec, copy.deepcopy(self.baseline(path)))
+        # First of all, because the other values that are gone back to depend on it.
+        self._choose_objective(self.way)
+        for path in LISTED:
+            if path not in MAPPING:
+                self._state.wrong.pop(path, None)
+                SETTINGS[path].set(self._state.spec, copy.deepcopy(self.baseline(path)))
         self.changed.emit("")
 
     # Goals
@@ -353,7 +414,7 @@ class NewRunForm(QObject):
             return
         before, sample = self._sample.before, self._sample.spec
         self._sample = None
-        spec = self._state.spec
+        spec, objective = self._state.spec, self.value(OBJECTIVE)
         for path, setting in SETTINGS.items():
             if path not in (*CHOSEN_ABOVE, *self._state.wrong) and setting.get(spec) == setting.get(sample):
                 setting.set(spec, copy.deepcopy(setting.get(before.spec)))
@@ -361,6 +422,8 @@ class NewRunForm(QObject):
                     self._state.wrong[path] = before.wrong[path]
         spec.name = before.spec.name if spec.name == sample.name else spec.name
         self._fill(self._state)
+        # The way to teach was chosen, not brought by the sample.
+        self._choose_objective(objective)
 
     def forget_data(self) -> None:
         """Empties what belongs to the data: its files, how they are read, held-out rows in a file, what was proposed.
@@ -378,8 +441,7 @@ class NewRunForm(QObject):
         self._state = state
         self.is_weighing = False
         self.surroundings.encoding = ""
-        self._base_preset = presets.matching(state.spec) or presets.DEFAULT
-        self._baseline = presets.apply(RunSpec(), self._base_preset)
+        self._take_preset(presets.matching(state.spec) or presets.DEFAULT, RunSpec())
         self.changed.emit("")
 
     def to_draft(self) -> dict[str, Any]:  # Any: JSON values
@@ -402,18 +464,18 @@ class NewRunForm(QObject):
         spec = _lenient_spec(draft.get("spec"))
         if spec is None:
             return False
-        preset = draft.get("preset")
-        self._base_preset = preset if preset in presets.PRESETS else presets.DEFAULT
-        self._baseline = presets.apply(RunSpec(), self._base_preset)
+        preset = draft["preset"] if draft.get("preset") in presets.PRESETS else presets.DEFAULT
         before, sample = _lenient_spec(draft.get("before_sample")), _lenient_spec(draft.get("sample"))
         self._sample = None
         if before and sample:
             # Each of the two in its turn is the form's own, so that its texts are judged in one way.
             self._state = _State(before)
+            self._take_preset(preset, RunSpec())
             self._take_texts(draft.get("wrong_before_sample"))
             self._sample = _Sample(self._state, sample)
         proposed = draft.get("proposed") or []
         self._state = _State(spec, proposed={path for path in SETTINGS if path in proposed})
+        self._take_preset(preset, RunSpec())
         self._take_texts(draft.get("wrong_texts"))
         self.changed.emit("")
         return True

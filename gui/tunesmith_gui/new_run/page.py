@@ -10,6 +10,7 @@ from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
+from tunesmith_core.actions import ACTIONS
 from tunesmith_core.chat_templates import OWN
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
@@ -19,7 +20,7 @@ from tunesmith_gui.new_run.actions import NewRunActions
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DATA, ENCODING, SHEET, NewRunFacts, Survey
-from tunesmith_gui.new_run.form import LISTED, Missing, NewRunForm
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, LISTED, Missing, NewRunForm
 from tunesmith_gui.new_run.goal_card import GoalCard
 from tunesmith_gui.new_run.model_picker import ModelPicker
 from tunesmith_gui.new_run.plan_card import PlanCard
@@ -27,6 +28,7 @@ from tunesmith_gui.new_run.preset_bar import PresetBar
 from tunesmith_gui.new_run.settings_list import SettingsList
 from tunesmith_gui.new_run.sources_card import SourcesCard
 from tunesmith_gui.new_run.start_bar import StartBar
+from tunesmith_gui.new_run.way_bar import WayBar, way_word
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.services.dismissed import Dismissed
 from tunesmith_gui.theme import theme
@@ -100,6 +102,7 @@ class NewRunPage(Page):
         self._banner_slots: dict[str, Banner] = {}
         self._surveyed: tuple[bool, bool] | None = None
         self._environment = ""
+        self._way = self.form.way
         self._dismissed = Dismissed()
         self._build()
         self._bind()
@@ -162,8 +165,9 @@ class NewRunPage(Page):
         form_host = QWidget(self)
         self.form_column = page_column(form_host, max_width_px=FORM_MAX_WIDTH_PX)
         (self._form_scroll,) = form_host.findChildren(QScrollArea)
-        words = self.tr("Choose a model, data and a preset. The rest is already set.")
+        words = self.tr("Choose how to teach, a model, data and a preset. The rest is already set.")
         self.header = PageHeader(self.tr("New run"), words, parent=self)
+        self.way_bar = WayBar(parent=self)
         self.model_picker = ModelPicker(parent=self)
         self.data_picker = DataPicker(parent=self)
         self.sources_card = SourcesCard(self.form, parent=self)
@@ -173,6 +177,7 @@ class NewRunPage(Page):
         self.sources_card.weighed.connect(self._show_start)
         self.goal_card = GoalCard(self.form, parent=self)
         self.form_column.addWidget(self.header)
+        self.form_column.addWidget(self.way_bar)
         self._tiles = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._tiles.setSpacing(SPACE * 2)
         self._tiles.addWidget(self.model_picker, 1)
@@ -228,6 +233,8 @@ class NewRunPage(Page):
         self.facts.model_slow.connect(self.model_picker.show_loading)
         self.facts.data_slow.connect(self.data_picker.show_loading)
         self.facts.plan_changed.connect(self._show_plan)
+        self.way_bar.chosen.connect(actions.choose_way)
+        self.data_picker.way_asked.connect(actions.choose_way)
         self.model_picker.path_chosen.connect(actions.choose_model)
         self.model_picker.library_asked.connect(self._open_library)
         self.model_picker.again_asked.connect(self.facts.refresh)
@@ -314,11 +321,18 @@ class NewRunPage(Page):
             if self.facts.data is None or self.facts.data.path != self.form.value(DATA):
                 self.data_picker.sheets.show_data(None)
             self.data_picker.combo.show_path(self.form.value(DATA))
+        self._show_way()
         self._show_preset()
         self.goal_card.refresh()
         self.goal_card.show_num_rows(self.facts.num_rows)
         self._show_sources()
         self._show_start()
+
+    def _show_way(self) -> None:
+        if self.form.way != self._way:
+            self._way = self.form.way
+            self.way_bar.show_way(self._way)
+            self._show_data()  # which may suit it or not
 
     def _show_sources(self) -> None:
         data = self.facts.data
@@ -436,7 +450,14 @@ class NewRunPage(Page):
         has_template = self.form.spec.model.chat_template != OWN or (card is not None and card.has_chat_template)
         self.settings_list.refresh(ENCODING)
         self.data_picker.sheets.show_data(self.facts.data)
-        self.data_picker.show_data(self.facts.data, source, self._num_skipped, has_chat_template=has_template)
+        self.data_picker.show_data(
+            self.facts.data,
+            source,
+            self._num_skipped,
+            has_chat_template=has_template,
+            could_prefer=self.form.could_prefer,
+            lacks_pairs=self.form.lacks_pairs,
+        )
         self.goal_card.show_columns(self.facts.columns)
         self.goal_card.show_num_rows(self.facts.num_rows)
         self._show_sources()
@@ -467,6 +488,10 @@ class NewRunPage(Page):
         actions = [(self.tr("Copy diagnostics"), lambda: self.actions_.show_diagnostics(error))]
         if error.code in OF_THE_HUB:
             actions.insert(0, (self.tr("Open in Models"), self._open_library))
+        if error.code == "dataset-column-missing":
+            actions.insert(0, (core_text(ACTIONS["map-columns"].label), self._open_mapping))
+            if self.form.way == BY_PREFERENCE:
+                actions.insert(0, (way_word(BY_EXAMPLE), lambda: self.actions_.choose_way(BY_EXAMPLE)))
         self._put_banner("error", error_banner(error, actions=tuple(actions), parent=self))
         self._show_start()
 

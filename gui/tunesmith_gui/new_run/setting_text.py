@@ -16,7 +16,7 @@ from tunesmith_gui.tr import core_text, fill, translate
 
 _LIST_SETTINGS = (list[str], str | list[str])
 _LINE_PER_ENTRY = "evaluation.sample_prompts"
-EXAMPLE = 0.5
+EXAMPLE = 0.1
 """A number for settings whose default, 0, would not show that they take fractions."""
 
 

@@ -256,14 +256,18 @@ class SettingsList(Card):
         """Shows or hides the rows."""
         self._list.setVisible(is_open)
         self.filter.setVisible(is_open)
-        words = self.tr("Hide") if is_open else fill(self.tr("Show all %1"), len(LISTED))
-        self.toggle.setText(words)
-        self.toggle.setAccessibleName(fill(self.tr("All settings: %1"), words))
+        self._name_toggle()
         if is_open and self._building is None:
             self._building = self._build()
             # Rows are not painted before the page has made room for them.
             self._list.setUpdatesEnabled(False)
             self._build_next()
+
+    def _name_toggle(self) -> None:
+        num_listed = sum(self._form.uses(path) for path in LISTED)
+        words = self.tr("Hide") if self.is_open else fill(self.tr("Show all %1"), num_listed)
+        self.toggle.setText(words)
+        self.toggle.setAccessibleName(fill(self.tr("All settings: %1"), words))
 
     def reveal(self, path: str) -> None:
         """Opens the list and puts the focus on a setting."""
@@ -324,7 +328,7 @@ class SettingsList(Card):
         any_shown = False
         for section, group in self._sections.items():
             rows = [row for row in self.rows.values() if row.setting.section == section]
-            shown = [row for row in rows if row.matches(words)]
+            shown = [row for row in rows if self._form.uses(row.setting.path) and row.matches(words)]
             for row in rows:
                 row.setVisible(row in shown)
             group.setVisible(bool(shown))
@@ -335,6 +339,9 @@ class SettingsList(Card):
         num_changed = len(self._form.changed_paths())
         self.summary.setText(self.tr("%n changed", "", num_changed) if num_changed else "")
         self.reset_all.setVisible(num_changed > 0)
+        if path == "":
+            self._name_toggle()
+            self._apply_filter(self.filter.text())
         problems = self._form.problems()
         for each, row in self.rows.items():
             # A change may make another setting right or wrong (early stopping needs evaluation data).

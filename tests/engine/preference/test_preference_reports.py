@@ -123,8 +123,11 @@ def test_a_preview_shows_both_answers_of_as_many_pairs_as_were_asked_for(
     pair_spec: MakeSpec, tiny_model: Path
 ) -> None:
     shown = preview(pair_spec("simpo"), load_tokenizer(tiny_model), 2)["rows"]
-    assert [(row["line"], row["is_worse"]) for row in shown] == [(1, False), (1, True), (2, False), (2, True)]
+    assert [(row["line"], row["answer"]) for row in shown] == [
+        *((1, "better"), (1, "worse")),
+        *((2, "better"), (2, "worse")),
+    ]
     texts = ["".join(part["text"] for part in row["segments"] if part["trained"]) for row in shown]
     assert [":)" in text for text in texts] == [True, False, True, False]
     shown = preview(pair_spec("sft"), load_tokenizer(tiny_model), 2)["rows"]
-    assert [(row["line"], row["is_worse"]) for row in shown] == [(1, False), (2, False)]
+    assert [(row["line"], row["answer"]) for row in shown] == [(1, ""), (2, "")]

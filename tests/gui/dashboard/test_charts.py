@@ -10,6 +10,7 @@ from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import QApplication, QWidget
 
+from tests.gui.conftest import settle
 from tests.gui.run_folders import make_run
 from tunesmith_core.protocol import Event
 from tunesmith_gui.dashboard.charts import ChartCard, DashboardCharts, LossCard
@@ -177,3 +178,36 @@ def test_charts_keep_their_height_whatever_the_model_answers(charts: DashboardCh
         qtbot.wait(50)
         heights.add((charts.loss.height(), charts.layout().minimumHeightForWidth(charts.width())))
     assert len(heights) == 1
+
+
+def with_pairs(num_steps: int) -> DashboardModel:
+    events = [Event(1, 100.0, "hello", {}), Event(2, 100.0, "setup", {"total_steps": num_steps})]
+    for step in range(1, num_steps + 1):
+        rewards = {"reward_margin": step / 10, "reward_accuracy": 0.75}
+        events.append(Event(len(events) + 1, 100.0 + step, "step", {"step": step, "loss": 0.5, **rewards}))
+        if step % 10 == 0:
+            held_out = {"reward_margin": step / 20, "reward_accuracy": 0.5}
+            events.append(Event(len(events) + 1, 100.0 + step, "eval", {"step": step, "loss": 0.6, **held_out}))
+    model = DashboardModel()
+    model.apply(pack(events))
+    return model
+
+
+def test_rewards_have_charts_in_runs_whose_journal_has_them(charts: DashboardCharts) -> None:
+    margin, accuracy = charts.rewards
+    charts.show_model(run_of(40, 60))
+    assert not margin.isVisible()
+    charts.show_model(with_pairs(30))
+    assert margin.isVisible()
+    assert accuracy.isVisible()
+    lines = {line.name: line for line in margin.plot.lines}
+    assert lines["training"].y[[0, -1]].tolist() == [0.1, 3.0]
+    assert (lines["held out"].x.tolist(), lines["held out"].y.tolist()) == ([10, 20, 30], [0.5, 1.0, 1.5])
+    assert accuracy.plot.lines[0].y[0] == 75.0
+    hover(margin, 20)
+    assert marked(accuracy) == 20
+    charts.resize(500, 1600)
+    settle()
+    assert accuracy.y() >= margin.y() + margin.height()
+    charts.show_model(run_of(40, 60))
+    assert not accuracy.isVisible()

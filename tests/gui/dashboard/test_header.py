@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.gui.layout_checks import clipped
 from tunesmith_core.protocol import Event
 from tunesmith_gui.dashboard.header import DashboardHeader
 from tunesmith_gui.dashboard.model import DashboardModel, pack
-from tunesmith_gui.theme import font
+from tunesmith_gui.theme import Scheme, font, theme
 
 TOTAL = 60
 
@@ -123,3 +124,21 @@ def test_the_chip_leaves_it_to_the_verdict_whether_a_finished_run_is_good(
 ) -> None:
     header.show_model("mine", model_at(TOTAL, ("result", {"status": status, "step": TOTAL})))
     assert (header.chip.tone, header.progress.bar._tone) == (tone, tone)
+
+
+def test_the_accuracy_of_held_out_pairs_is_shown_where_there_are_pairs(header: DashboardHeader) -> None:
+    header.show_model("chats", model_at(20, ("eval", {"step": 20, "loss": 1.0})))
+    assert header.accuracy.isHidden()
+    header.show_model("pairs", model_at(20, ("eval", {"step": 20, "loss": 0.5, "reward_accuracy": 0.875})))
+    assert not header.accuracy.isHidden()
+    assert header.accuracy.value.text() == "88%"
+
+
+def test_four_figures_beside_each_other_are_whole_at_double_text_size(header: DashboardHeader, qtbot: Any) -> None:
+    theme().set_appearance(Scheme.LIGHT, 2.0)
+    header.resize(800, 500)
+    header.show()
+    header.show_model("pairs", model_at(20, ("eval", {"step": 20, "loss": 0.5, "reward_accuracy": 0.875})))
+    qtbot.waitUntil(lambda: clipped(header) == [], timeout=5000)
+    assert header.minimumSizeHint().width() <= 800
+    theme().set_appearance(Scheme.LIGHT, 1.0)

@@ -234,7 +234,7 @@ def test_dashboard_cuts_nothing_off_at_double_text_size(
 ) -> None:
     page = open_dashboard(make_run("large", stream))
     page.resize(900, 600)
-    tiles = page.header.findChildren(StatTile)
+    tiles = [tile for tile in page.header.findChildren(StatTile) if tile.isVisible()]
     qtbot.waitUntil(lambda: clipped(page) == [], timeout=5000)
     assert all(tile.height() >= tile.sizeHint().height() for tile in tiles)
     assert page.header.more.geometry().right() <= page.header.more.parentWidget().width()

@@ -136,6 +136,33 @@ class TestLearning:
         assert cells == [["<s>", "7", "no", "yes"], ["Who?↵", "7", "no", ""], ["Me.", "7", "yes", ""]]
         assert model.data(model.index(2, 0), Qt.ItemDataRole.BackgroundRole) is not None
 
+    def test_both_answers_of_a_pair_stand_below_each_other(
+        self, qtbot: QtBot, learns: DataPage, asked: list[Scripted]
+    ) -> None:
+        pair = (row(2, answer="better"), row(2, answer="worse", tokens=[token("You.", trained=True)], num_tokens=1))
+        asked[0].succeeded.emit(answer(*pair, row(4, answer="better"), row(4, answer="worse")))
+        pane = learns.learns
+        assert pane.place.text() == "Line 2  ·  4 tokens, 2 learned"
+        wanted = "Better answer\n<s>Who?↵\nMe.\nWorse answer\nYou."
+        qtbot.waitUntil(lambda: pane.view.text.toPlainText() == wanted, timeout=PATIENCE_MS)
+        model = pane.view.list.model()
+        assert isinstance(model, TokenTable)
+        assert [model.data(model.index(line, 4)) for line in range(model.rowCount())] == [*["better"] * 3, "worse"]
+        pane.step(2)
+        assert pane.place.text().startswith("Line 4")
+        assert asked[1:] == [], "both rows of it are known"
+
+    def test_what_the_train_page_does_with_pairs_is_not_asked_of_other_rows(
+        self, opened: Open, table: Path, asked: list[Scripted], model_folder: Path, qtbot: QtBot
+    ) -> None:
+        page = opened(table)
+        page.context.new_run_spec = RunSpec()
+        page.context.new_run_spec.objective.kind = "dpo"
+        page._choose_model(str(model_folder))
+        page.parts.set_value("learns")
+        qtbot.waitUntil(lambda: len(asked) == 1, timeout=PATIENCE_MS)
+        assert asked[0].spec.run.objective.kind == "sft"
+
     def test_a_long_row_comes_bit_by_bit(self, qtbot: QtBot, learns: DataPage, asked: list[Scripted]) -> None:
         asked[0].succeeded.emit(answer(row(2, tokens=[token("ab")] * 5000, is_cut=True)))
         text = learns.learns.view.text

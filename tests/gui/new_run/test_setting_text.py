@@ -81,7 +81,7 @@ def test_texts_become_values(path: str, text: str, value: object) -> None:
         ("optimizer.learning_rate", "abc", "Must be a number such as 2e-4, not “abc”"),
         ("schedule.epochs", "three", "Must be a number such as 3, not “three”"),
         ("evaluation.percent", "a few", "Must be a number such as 5, not “a few”"),
-        ("adapter.dropout", "none", "Must be a number such as 0.5, not “none”"),
+        ("adapter.dropout", "none", "Must be a number such as 0.1, not “none”"),
         ("optimizer.learning_rate", "inf", "Must be a finite number"),
         ("adapter.rank", "0", "Must be at least 1"),
         ("adapter.rank", "1.5", "Must be a whole number, not “1.5”"),

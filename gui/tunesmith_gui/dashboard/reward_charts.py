@@ -1,0 +1,68 @@
+"""The charts of a run that learns from preference pairs: how far apart it rates their answers, and how often rightly.
+
+Importing this module imports pyqtgraph.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QWidget
+
+from tunesmith_gui.dashboard.chart_card import ChartCard
+from tunesmith_gui.dashboard.model import DashboardModel
+from tunesmith_gui.models.metric_series import smooth
+from tunesmith_gui.plain_text import set_tip
+from tunesmith_gui.tr import translate
+from tunesmith_gui.widgets.metric_plot import Line
+
+_SMOOTHING = 0.6
+_PERCENT = 100.0
+
+
+class RewardCard(ChartCard):
+    """One number of the pairs, in training and held out.
+
+    Args:
+        title, y_title: see ChartCard.
+        column: of a run's steps and evaluations.
+        unit: what the number is multiplied by.
+        help_words: what it means.
+    """
+
+    def __init__(
+        self, title: str, y_title: str, column: str, unit: float, help_words: str, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(title, y_title, height_px=140, parent=parent)
+        self._column, self._unit = column, unit
+        set_tip(self.heading, help_words)
+        self.setAccessibleDescription(help_words)
+
+    def show_model(self, model: DashboardModel) -> None:
+        """Draw the curves of a run."""
+        self.set_scale(self.scale, model.status.total_steps if model.status.state.live else 0)
+        steps, values = (model.steps.column(name) for name in ("step", self._column))
+        at, held_out = (model.evals.column(name) for name in ("step", self._column))
+        lines = [
+            Line(self.tr("training"), steps, values * self._unit, "raw"),
+            Line(self.tr("smoothed"), steps, smooth(values, _SMOOTHING) * self._unit, "smooth", filled=True),
+        ]
+        if len(at):
+            lines.append(Line(self.tr("held out"), at, held_out * self._unit, "dots", 1))
+        self.plot.set_lines(lines)
+
+
+def margin_card(parent: QWidget) -> RewardCard:
+    """By how much the better answers are rated higher."""
+    words = translate(
+        "RewardCharts",
+        "By how much the model rates the better answer above the worse one, on average. It should rise above 0.",
+    )
+    return RewardCard(translate("RewardCharts", "Reward margin"), "", "reward_margin", 1.0, words, parent)
+
+
+def accuracy_card(parent: QWidget) -> RewardCard:
+    """How often the better answer is rated higher."""
+    words = translate(
+        "RewardCharts", "Share of pairs whose better answer the model rates higher. Guessing would be right in 50%."
+    )
+    title = translate("RewardCharts", "Preference accuracy")
+    return RewardCard(title, "%", "reward_accuracy", _PERCENT, words, parent)

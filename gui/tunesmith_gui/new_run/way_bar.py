@@ -1,0 +1,62 @@
+"""The first choice of a run: the way to teach, with one line that says what it does and which data it needs."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
+
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE
+from tunesmith_gui.tr import translate
+from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.segmented import Segmented
+
+
+def way_word(way: str) -> str:
+    """Name of a way to teach."""
+    return {
+        BY_EXAMPLE: translate("WayBar", "Teach by example"),
+        BY_PREFERENCE: translate("WayBar", "Prefer this over that"),
+    }[way]
+
+
+def way_words(way: str) -> str:
+    """What a way to teach does, and which data it needs."""
+    return {
+        BY_EXAMPLE: translate(
+            "WayBar",
+            "The model learns to answer like the examples. The data needs chats, prompts with responses, or text.",
+        ),
+        BY_PREFERENCE: translate(
+            "WayBar",
+            "The model learns which of two answers is better. Each prompt needs a better and a worse answer.",
+        ),
+    }[way]
+
+
+class WayBar(Card):
+    """Segments and the line.
+
+    Signals:
+        chosen: (way) BY_EXAMPLE or BY_PREFERENCE.
+    """
+
+    chosen = Signal(str)
+
+    def __init__(self, *, parent: QWidget | None = None) -> None:
+        title = translate("WayBar", "How to teach")
+        super().__init__(title, parent=parent)
+        options = [(way, way_word(way)) for way in (BY_EXAMPLE, BY_PREFERENCE)]
+        self.segments = Segmented(title, options, parent=self)
+        self.segments.changed.connect(self.chosen)
+        self.add_action(self.segments)
+        self.words = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.words)
+        self.show_way(BY_EXAMPLE)
+
+    def show_way(self, way: str) -> None:
+        """Shows which way is chosen."""
+        self.segments.blockSignals(True)
+        self.segments.set_value(way)
+        self.segments.blockSignals(False)
+        self.words.setText(way_words(way))
