@@ -9,7 +9,9 @@ from typing import Any
 from tunesmith_core.messages import Message
 
 METRICS = ("reward_chosen", "reward_rejected", "reward_margin", "reward_accuracy", "logp_chosen", "logp_rejected")
-"""What runs that learn from pairs tell of each step and evaluation, as TRL does: means over pairs."""
+"""Means over pairs that runs tell of each step and evaluation: TRL's "rewards/chosen", "rewards/rejected",
+"rewards/margins", "rewards/accuracies", "logps/chosen" and "logps/rejected". Where a loss takes means over tokens, so do
+these."""
 
 UNTRAINED_REWARD = 1e-3
 """A model that is compared with itself rates every answer 0, up to rounding."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tunesmith_core.errors import UserError
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import SPEC_VERSION, RunSpec
 from tunesmith_core.spec_migrations import MIGRATIONS
-from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.spec_sections import ObjectiveSpec, SourceSpec
 
 GOLDEN = sorted((Path(__file__).parents[1] / "data" / "specs").glob("*.json"))
 ADDED = {"system": "native", "kernels": True, "fp8_weights": False}
@@ -45,7 +46,8 @@ def test_a_spec_of_an_earlier_release_means_the_same(path: Path, tmp_path: Path)
     assert {name: old["data"][name] for name in data} == data
     assert new["adapter"] == {name: value for name, value in old["method"].items() if name != "kind"}
     assert new["quantization"] == {"kind": "nf4"}
-    assert new["objective"] == {"kind": "sft"}
+    assert new["objective"] == asdict(ObjectiveSpec())
+    assert new["objective"]["kind"] == "sft"
     hardware = {name: value for name, value in old["hardware"].items() if name not in ("device", "gpu_index")}
     assert new["hardware"] == ADDED | hardware | {"devices": ["cuda:1"]}
     assert new["model"] == {"chat_template": "own"} | old["model"]

@@ -60,14 +60,26 @@ class Method:
         return None
 
     def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
-        """Return the objective of a batch summed over its trained tokens, a float32 scalar on the device.
+        """Return what is minimised of a batch summed over its trained tokens, a float32 scalar on the device.
+
+        That is their cross-entropy in nats, and what the model adds for an even use of its experts.
 
         Args:
             model: with its adapter.
             batch: rows, and the places whose next token is trained.
             some_positions: whether the model can compute logits at chosen places only.
         """
-        raise NotImplementedError
+        from torch.nn.functional import cross_entropy
+
+        from tunesmith_engine.data import IGNORED_LABEL
+        from tunesmith_engine.train.loss import balances_experts, logits_of, own_summed_loss
+
+        if balances_experts(model):
+            return own_summed_loss(model, batch)
+        logits = logits_of(model, batch, some_positions)
+        return cross_entropy(
+            logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum"
+        )
 
     def report(self, parts: Parts) -> dict[str, Any]:  # Any: JSON values
         """Return what the journal's "setup" event says about data and model."""

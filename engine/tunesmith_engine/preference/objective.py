@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from tunesmith_core.preferences import METRICS
 from tunesmith_engine.preference.losses import Loss, Pairs, Strength
-
-METRICS = ("reward_chosen", "reward_rejected", "reward_margin", "reward_accuracy", "logp_chosen", "logp_rejected")
-"""Means over the pairs of a step: TRL's "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies",
-"logps/chosen" and "logps/rejected". Where a loss takes means over tokens, so do these."""
 
 
 @dataclass(frozen=True, slots=True)

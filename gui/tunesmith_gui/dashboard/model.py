@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tunesmith_core import preferences
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.errors import TunesmithError
@@ -26,13 +27,14 @@ from tunesmith_gui.models.run_words import phase_word, state_word
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 
 REWARD_COLUMNS = ("reward_margin", "reward_accuracy")
-"""Of runs that learn from preference pairs, means over the pairs of a step or an evaluation; NaN in other runs."""
+"""Of runs that learn from preference pairs, means over the pairs of a step; NaN in other runs. Of evaluations all of
+preferences.METRICS are kept, by which the verdict judges."""
 
 STEP_COLUMNS = (
     *("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes"),
     *REWARD_COLUMNS,
 )
-EVAL_COLUMNS = ("step", "t", "tokens", "loss", *REWARD_COLUMNS)
+EVAL_COLUMNS = ("step", "t", "tokens", "loss", *preferences.METRICS)
 MEMORY_COLUMNS = (
     "t",
     "device_bytes",
@@ -243,7 +245,7 @@ class DashboardModel:
     def _on_eval(self, event: Event) -> None:
         step, loss = event.data.get("step"), event.data.get("loss")
         tokens = self.steps.last("tokens") if len(self.steps) else 0.0
-        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in REWARD_COLUMNS))
+        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in preferences.METRICS))
         self.evals.extend(np.array([row], dtype=np.float64))
         shown = translate("RunLog", "not a number") if loss is None else number(loss, 3)
         self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
@@ -416,7 +418,18 @@ class DashboardModel:
             for series, names in ((self.evals, ("step", "loss")), (self.steps, ("step", "loss")))
         )
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
-        return judge(Measured(finite, training, self.setup, self.comparison, self.answers))
+        return judge(Measured(finite, training, self.setup, self.comparison, self.answers, self._pairs()))
+
+    def _pairs(self) -> dict[int, dict[str, float]]:
+        """How well held-out pairs were told apart, by step; nothing for other runs."""
+        if not self.has_pairs:
+            return {}
+        names = preferences.METRICS
+        rows = zip(*(self.evals.column(name).tolist() for name in ("step", *names)), strict=True)
+        return {
+            int(step): {name: value for name, value in zip(names, values, strict=True) if math.isfinite(value)}
+            for step, *values in rows
+        }
 
     @property
     def has_pairs(self) -> bool:

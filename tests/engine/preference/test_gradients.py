@@ -10,6 +10,7 @@ import torch
 from tests.engine.fused.test_model import CPU, adapted, compute
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tests.engine.preference.pairs import by_autograd, one_by_one, padded, pairs
+from tunesmith_core.preferences import METRICS
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.data import Example
@@ -17,7 +18,7 @@ from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.packed.pack import make_packed_batch
-from tunesmith_engine.preference.objective import METRICS, PreferenceObjective
+from tunesmith_engine.preference.objective import PreferenceObjective
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, PlainPath

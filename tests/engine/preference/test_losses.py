@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from tests.engine.preference import trl_loss
+from tunesmith_core.preferences import METRICS
 from tunesmith_engine.preference import losses
 from tunesmith_engine.preference.losses import Pairs, Strength
-from tunesmith_engine.preference.objective import METRICS, PreferenceObjective
+from tunesmith_engine.preference.objective import PreferenceObjective
 
 SEEDS = range(4)
 STRENGTHS = [Strength(0.1, 0.1, 0.5), Strength(2.0, 0.3, 1.6)]

@@ -19,6 +19,7 @@ from tunesmith_core import files
 from tunesmith_core.actions import RAISE_CONTEXT
 from tunesmith_core.errors import UserError
 from tunesmith_core.locks import FileLock
+from tunesmith_core.preferences import METRICS
 from tunesmith_core.protocol import Event, JournalWriter, encode, read_journal
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
@@ -161,6 +162,18 @@ def test_what_came_of_a_run_is_told_with_the_next_step(tmp_path: Path) -> None:
         "Train until step 10 only, or on more rows.",
         f"Adapter: {tmp_path / 'adapter'}",
     ]
+
+
+def test_what_came_of_pairs_is_told_by_those_told_apart() -> None:
+    model = DashboardModel()
+    before = dict.fromkeys(METRICS, 0.0) | {"logp_chosen": -40.0, "logp_rejected": -50.0}
+    after = before | {"reward_chosen": 1.0, "reward_rejected": -1.0, "reward_margin": 2.0, "reward_accuracy": 0.94}
+    for step, loss, numbers in ((0, 0.693, before), (10, 0.2, after)):
+        model.apply(pack([Event(step, 0.0, "eval", {"step": step, "loss": loss, **numbers})]))
+    verdict = model.verdict()
+    assert "In 94% of the held-out pairs the model leans more toward the better answer" in verdict.sentence
+    assert "is 2.00" in verdict.evidence
+    assert not DashboardModel()._pairs()
 
 
 @pytest.mark.parametrize(("last", "tone"), [(1.0, "ok"), (1.99, "warn"), (2.5, "warn")])
