@@ -10,8 +10,8 @@ from tunesmith_core.messages import Message
 
 METRICS = ("reward_chosen", "reward_rejected", "reward_margin", "reward_accuracy", "logp_chosen", "logp_rejected")
 """Means over pairs that runs tell of each step and evaluation: TRL's "rewards/chosen", "rewards/rejected",
-"rewards/margins", "rewards/accuracies", "logps/chosen" and "logps/rejected". Where a loss takes means over tokens, so do
-these."""
+"rewards/margins", "rewards/accuracies", "logps/chosen" and "logps/rejected". Where a loss takes means over tokens, so
+do these."""
 
 UNTRAINED_REWARD = 1e-3
 """A model that is compared with itself rates every answer 0, up to rounding."""
