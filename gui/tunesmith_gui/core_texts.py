@@ -1371,6 +1371,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "This environment was built from an unknown lock file."),
     QT_TRANSLATE_NOOP("Core", "This is an estimate. To measure it: tunesmith check SPEC.json"),
     QT_TRANSLATE_NOOP("Core", "This model of type {kind} can't be exported as GGUF: {problem}."),
+    QT_TRANSLATE_NOOP("Core", "This objective leaves out the model's share of the loss for even use of experts."),
     QT_TRANSLATE_NOOP("Core", "This process may use {size:.1f} GiB of address space (ulimit -v)."),
     QT_TRANSLATE_NOOP("Core", "This run has no evaluation data."),
     QT_TRANSLATE_NOOP("Core", "This step ended without an error but changed nothing: {step}"),

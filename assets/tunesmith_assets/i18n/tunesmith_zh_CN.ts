@@ -7998,6 +7998,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>这个 {kind} 类型的模型无法导出为 GGUF：{problem}。</translation>
     </message>
     <message>
+        <source>This objective leaves out the model&apos;s share of the loss for even use of experts.</source>
+        <translation>该训练目标不包含模型用于均衡使用各专家的那部分损失。</translation>
+    </message>
+    <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
     </message>

@@ -25,7 +25,7 @@ from tunesmith_engine.model.causality import check_looks_back_only, feels_paddin
 from tunesmith_engine.model.lora import use_activation_checkpointing
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.shapes import NotFusableError
-from tunesmith_engine.train.loss import Objective, Totals, answer_sums, make_batch, takes_positions
+from tunesmith_engine.train.loss import Objective, Totals, answer_sums, balances_experts, make_batch, takes_positions
 from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ class PlainPath:
             self.report.append(
                 Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")
             )
+        if objective and balances_experts(model):
+            self.report.append(Message("This objective leaves out the model's share of the loss for even use of experts."))
         self._equal_lengths = equal_lengths
         self._rotary = RotarySwitches(model)
         self._method, self._objective = method, objective

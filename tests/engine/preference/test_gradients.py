@@ -94,6 +94,13 @@ def test_without_the_adapter_the_reference_is_the_model_itself() -> None:
         assert told["reward_margin"] == pytest.approx(0.0, abs=1e-5)
 
 
+def test_a_share_for_the_experts_that_is_left_out_is_told() -> None:
+    model = adapted("mixtral").eval()
+    assert not any("experts" in line for line in _plain_path(_objective("dpo"), model).report)
+    model.get_base_model().config.output_router_logits = True
+    assert "share of the loss for even use of experts" in _plain_path(_objective("dpo"), model).report[-1]
+
+
 @pytest.mark.parametrize("policy", ["mlp", "smart", "full", "offload"])
 def test_no_way_to_keep_activations_changes_a_bit(policy: str) -> None:
     """The logits are computed twice, with the layers' activations kept between."""
