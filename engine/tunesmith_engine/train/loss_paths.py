@@ -128,7 +128,9 @@ class PlainPath:
                 Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")
             )
         if objective and balances_experts(model):
-            self.report.append(Message("This objective leaves out the model's share of the loss for even use of experts."))
+            self.report.append(
+                Message("This objective leaves out the model's share of the loss for even use of experts.")
+            )
         self._equal_lengths = equal_lengths
         self._rotary = RotarySwitches(model)
         self._method, self._objective = method, objective
