@@ -39,7 +39,7 @@ class Preferences:
     @property
     def is_relative(self) -> bool:
         """Whether rewards are relative to the base model, which then has none itself."""
-        return _are_untrained(self.before)
+        return are_untrained(self.before)
 
     @property
     def are_learned(self) -> bool:
@@ -106,7 +106,7 @@ def of_event(data: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON values
 
 def in_brief(numbers: Numbers) -> Message | None:
     """Return how well pairs are told apart; None without numbers, and of a model that is compared with itself."""
-    if not set(METRICS) <= numbers.keys() or _are_untrained(numbers):
+    if not set(METRICS) <= numbers.keys() or are_untrained(numbers):
         return None
     return Message(
         "better answer preferred {share}  margin {margin}",
@@ -115,7 +115,8 @@ def in_brief(numbers: Numbers) -> Message | None:
     )
 
 
-def _are_untrained(numbers: Numbers) -> bool:
+def are_untrained(numbers: Numbers) -> bool:
+    """Return whether a model was compared with itself, which tells no pair apart and says nothing."""
     return max(abs(numbers[name]) for name in METRICS[:2]) < UNTRAINED_REWARD
 
 

@@ -21,7 +21,7 @@ from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_d
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import ORIGINS, USED_BY
+from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, ORIGINS, USED_BY
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 
@@ -205,6 +205,9 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
         section: read_section(kind, values.get(section, {}), section, problems) for section, kind in SECTIONS.items()
     }
     spec = RunSpec(name=name, **built)
+    given = values.get("optimizer", {})
+    if isinstance(given, dict) and "learning_rate" not in given:
+        spec.optimizer.learning_rate /= LEARNING_RATE_DIVISORS.get(spec.objective.kind, 1)
     problems.extend(cross_problems(spec))
     return spec, problems
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.messages import Message
-from tunesmith_core.spec_sections import ALL_LINEAR, MOST_SOURCES, SourceSpec
+from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
                 Message('must be "{all_linear}" or a list of module names', all_linear=ALL_LINEAR),
             )
         )
+    if spec.objective.kind == "dpo" and spec.objective.label_smoothing and spec.objective.dpo_loss not in SMOOTHED:
+        loss = Message(CHOICE_WORDS[spec.objective.dpo_loss])
+        words = Message("has no effect with the loss {loss}. Set it to 0", loss=loss)
+        problems.append(FieldProblem("objective.label_smoothing", words))
     if spec.objective.kind == "dpo" and spec.objective.dpo_loss == "exo_pair" and not spec.objective.label_smoothing:
         problems.append(FieldProblem("objective.label_smoothing", "must be above 0 for the loss EXO"))
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):

@@ -20,6 +20,9 @@ DPO_LOSSES = (
 )
 """TRL's names of losses that are functions of one pair's log-probabilities."""
 
+SMOOTHED = ("sigmoid", "sigmoid_norm", "exo_pair", "robust")
+"""Those that know of labels the wrong way round."""
+
 CHOICE_WORDS = {
     "utf-8": "UTF-8",
     "windows-1252": "Windows-1252 (Western European)",

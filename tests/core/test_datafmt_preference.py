@@ -9,6 +9,7 @@ import pytest
 from tests.core.test_datafmt_shapes import BAD, GOOD, SYSTEM, USER
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt import Chat, Preference, PromptCompletion
+from tunesmith_core.datafmt.guessing import guess_columns
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
 
@@ -57,6 +58,63 @@ def test_a_pair_of_equal_answers_is_refused_by_its_columns() -> None:
         read({"prompt": "Who?", "chosen": "Me.", "rejected": "Me."})
     assert caught.value.code == "dataset-parse-error"
     assert caught.value.message.startswith(f'{PLACE}: the answers in the columns "chosen" and "rejected" are the same')
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"chosen": [USER, GOOD], "rejected": [{"role": "user", "content": "When?"}, BAD]},
+        {"prompt": "Hm", "chosen": [USER, GOOD], "rejected": [{"role": "user", "content": "When?"}, BAD]},
+    ],
+)
+def test_answers_to_different_questions_are_no_pair(row: dict[str, Any]) -> None:
+    with pytest.raises(UserError) as caught:
+        read(row)
+    assert caught.value.message.endswith("are to different questions.")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("question", "good_answer", "bad_answer"), ("good_answer", "bad_answer")),
+        (("question", "bad answer", "good answer"), ("good answer", "bad answer")),
+        (("prompt", "winner", "loser"), ("winner", "loser")),
+        (("prompt", "worse", "better"), ("better", "worse")),
+        (("prompt", "not preferred", "preferred"), ("preferred", "not preferred")),
+        (("prompt", "alpha", "beta"), (None, None)),
+    ],
+)
+def test_which_answer_is_better_is_known_by_its_name_or_not_at_all(
+    names: tuple[str, str, str], expected: tuple[str | None, str | None]
+) -> None:
+    head = [dict(zip(names, ("What is 2 + 2?", "It is 4.", "It is 5, as everybody knows."), strict=True))] * 4
+    found = guess_columns("preference", head)
+    assert (found.get("chosen"), found.get("rejected")) == expected
+
+
+def test_a_worse_answer_is_not_guessed_as_the_response() -> None:
+    rows = [{"prompt": f"What is {n}?", "worse": f"A long answer {n}", "better": f"It is {n}."} for n in range(4)]
+    assert guess_columns("prompt-completion", rows)["completion"] == "better"
+
+
+def test_smoothing_is_refused_where_a_loss_ignores_it() -> None:
+    values: dict[str, Any] = {
+        "version": 2,
+        "model": {"path": "m"},
+        "data": {"sources": [{"path": "d"}]},
+        "objective": {"kind": "dpo", "dpo_loss": "hinge", "label_smoothing": 0.1},
+    }
+    with pytest.raises(UserError, match="has no effect with the loss Hinge"):
+        RunSpec.from_dict(values)
+
+
+def test_a_rate_that_nobody_gave_suits_the_objective() -> None:
+    values: dict[str, Any] = {"version": 2, "model": {"path": "m"}, "data": {"sources": [{"path": "d"}]}}
+    usual = RunSpec.from_dict(values).optimizer.learning_rate
+    values["objective"] = {"kind": "dpo"}
+    assert RunSpec.from_dict(values).optimizer.learning_rate == usual / 4
+    values["optimizer"] = {"learning_rate": 3e-4}
+    assert RunSpec.from_dict(values).optimizer.learning_rate == 3e-4
 
 
 def test_a_pair_without_its_worse_answer_is_refused() -> None:

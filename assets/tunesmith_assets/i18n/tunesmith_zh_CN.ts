@@ -5752,6 +5752,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{place}，较差的回答</translation>
     </message>
     <message>
+        <source>{place}: the answers in the columns &quot;{chosen}&quot; and &quot;{rejected}&quot; are to different questions.</source>
+        <translation>{place}：“{chosen}”列和“{rejected}”列的回答对应不同的问题。</translation>
+    </message>
+    <message>
         <source>{place}: the row has no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
         <translation>{place}：该行没有分组列“{column}”（evaluation.group_column）。</translation>
     </message>
@@ -8480,6 +8484,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>has fewer than two options</source>
         <translation>的选项少于两个</translation>
+    </message>
+    <message>
+        <source>has no effect with the loss {loss}. Set it to 0</source>
+        <translation>对损失“{loss}”无效。请设为 0</translation>
     </message>
     <message>
         <source>has no effect: {path} is the only file with a weight. Give another file one too, or set it to 0</source>

@@ -7,6 +7,7 @@ import decimal
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from tunesmith_core import json_values
@@ -142,6 +143,14 @@ def to_preference(row: Mapping[str, Any], layout: Layout, place: Place) -> Prefe
     swapped = replace(layout, columns={**columns, "chosen": columns["rejected"], "rejected": columns["chosen"]})
     reader = _RowReader(row, layout, place)
     chosen, rejected = _preferred(reader), _preferred(_RowReader(row, swapped, place))
+    if _asked_by(chosen) != _asked_by(rejected):
+        raise TunesmithError(
+            "dataset-parse-error",
+            '{place}: the answers in the columns "{chosen}" and "{rejected}" are to different questions.',
+            place=reader.placed(),
+            chosen=columns["chosen"],
+            rejected=columns["rejected"],
+        )
     if chosen == rejected:
         raise TunesmithError(
             "dataset-parse-error",
@@ -151,6 +160,13 @@ def to_preference(row: Mapping[str, Any], layout: Layout, place: Place) -> Prefe
             rejected=columns["rejected"],
         )
     return Preference(chosen, rejected)
+
+
+def _asked_by(conversation: Chat | PromptCompletion) -> object:
+    """Return what comes before the first answer."""
+    if isinstance(conversation, PromptCompletion):
+        return conversation.prompt
+    return list(takewhile(lambda message: message["role"] != "assistant", conversation.messages))
 
 
 def _chat(reader: _RowReader, messages: list[Message], first_trained: int = 0) -> Chat:

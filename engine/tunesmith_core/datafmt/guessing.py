@@ -92,6 +92,16 @@ HINTS: dict[str, tuple[str, ...]] = {
 }
 """Parts of names, in the languages of the data sets out there, that speak for a role."""
 
+BETTER, WORSE = (
+    frozenset("good better best winner winning positive preferred desired correct right".split()),
+    frozenset("bad worse worst loser losing negative dispreferred undesired unpreferred incorrect wrong".split())
+    | {"non", "not"},
+)
+"""Words in names of columns that say which of two answers people like better; "non" and "not" turn others round."""
+
+PREFERRED = ("chosen", "rejected")
+"""Roles that no value of a column speaks for: which answer is better is never guessed."""
+
 _SAID = ("prompt", "completion", "output")
 """Roles whose values differ from row to row; an instruction may repeat."""
 
@@ -179,6 +189,17 @@ def speaks(name: str) -> bool:
     return _speaks(name, _QUESTION) or _speaks(name, _ANSWER)
 
 
+def _speaks_for(role: str, name: str, hints: Sequence[str]) -> bool:
+    words = _words(name)
+    if role == "chosen":
+        return not words & WORSE and (_speaks(name, hints) or bool(words & BETTER))
+    return _speaks(name, hints) or (role == "rejected" and bool(words & WORSE))
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[\W_]+", name.lower()))
+
+
 def _speaks(name: str, hints: Sequence[str]) -> bool:
     return any(hint in name.lower() for hint in hints)
 
@@ -238,12 +259,13 @@ def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
         hints = HINTS.get(role.name, ())
         fitting = [name for name in names if not (role.name in _SAID and name in same)]
         free = [name for name in fitting if name not in found.values()]
-        take(role, next((name for name in free if _speaks(name, hints)), None))
-    for role in [role for role in roles if role.required]:
+        take(role, next((name for name in free if _speaks_for(role.name, name, hints)), None))
+    for role in [role for role in roles if role.required and role.name not in PREFERRED]:
         varied = [{name: value for name, value in row.items() if name not in same} for row in head]
         fitting = [*_fitting(role, varied), *_fitting(role, head)]
         free = [name for name in fitting if name not in found.values()]
-        take(role, free[0] if free else None)
+        # A worse answer is learned only where nothing else could be.
+        take(role, min(free, key=lambda name: bool(WORSE & _words(name)), default=None))
     return {role.name: found[role.name] for role in roles if role.name in found}
 
 

@@ -9,6 +9,7 @@ from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
+from tunesmith_core import preferences
 from tunesmith_core.run_queue import Place
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
@@ -124,8 +125,10 @@ class DashboardHeader(QWidget):
         lower = tr.fill(self.tr("best %1"), tr.number(best, 3)) if evaluated and best and best < evaluated else ""
         self.eval_loss.set_value(UNKNOWN if evaluated is None else tr.number(evaluated, 3), lower)
         accuracy = model.evals.last("reward_accuracy") if len(model.evals) else math.nan
-        self.accuracy.setVisible(not math.isnan(accuracy))
-        if not math.isnan(accuracy):
+        numbers = {name: model.evals.last(name) for name in preferences.METRICS} if len(model.evals) else {}
+        is_shown = not math.isnan(accuracy) and not preferences.are_untrained(numbers)
+        self.accuracy.setVisible(is_shown)
+        if is_shown:
             self.accuracy.set_value(f"{tr.number(accuracy * 100)}%")
 
     def _show_time(self, model: DashboardModel) -> None:

@@ -170,6 +170,7 @@ class NewRunForm(QObject):
         self.is_weighing = False
         """Whether a person is giving weights to data files: until the second is there, the first has no effect."""
         self._state = _State()
+        self._preference = BY_PREFERENCE
         self._take_preset(presets.DEFAULT, RunSpec())
         self._sample: _Sample | None = None
 
@@ -298,9 +299,12 @@ class NewRunForm(QObject):
         return self.way == BY_EXAMPLE and self.surroundings.is_pairs is True
 
     def choose_way(self, way: str) -> None:
-        """Takes a way to teach; an objective that belongs to it stays."""
-        if way != self.way:
-            self._choose_objective(way)
+        """Takes a way to teach; an objective that belongs to it stays, and comes back with it."""
+        if way == self.way:
+            return
+        if way == BY_EXAMPLE:
+            self._preference = self.value(OBJECTIVE)
+        self._choose_objective(self._preference if way == BY_PREFERENCE else way)
 
     def uses(self, path: str) -> bool:
         """Whether a setting has an effect with the objective that is chosen."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.gui.layout_checks import clipped
+from tunesmith_core.preferences import METRICS
 from tunesmith_core.protocol import Event
 from tunesmith_gui.dashboard.header import DashboardHeader
 from tunesmith_gui.dashboard.model import DashboardModel, pack
@@ -132,6 +133,9 @@ def test_the_accuracy_of_held_out_pairs_is_shown_where_there_are_pairs(header: D
     header.show_model("pairs", model_at(20, ("eval", {"step": 20, "loss": 0.5, "reward_accuracy": 0.875})))
     assert not header.accuracy.isHidden()
     assert header.accuracy.value.text() == "88%"
+    itself = dict.fromkeys(METRICS, 0.0)
+    header.show_model("pairs", model_at(1, ("eval", {"step": 0, "loss": 0.693, **itself})))
+    assert header.accuracy.isHidden(), "a model compared with itself tells no pair apart"
 
 
 def test_four_figures_beside_each_other_are_whole_at_double_text_size(header: DashboardHeader, qtbot: Any) -> None:

@@ -55,6 +55,13 @@ class TestForm:
         assert (form.value(OBJECTIVE), form.value(RATE), form.preset) == ("sft", 3e-4, "fast-try")
         assert form.changed_paths() == []
 
+    def test_an_objective_comes_back_with_its_way(self, form: NewRunForm) -> None:
+        form.choose_way(BY_PREFERENCE)
+        form.set_value(OBJECTIVE, "simpo")
+        form.choose_way(BY_EXAMPLE)
+        form.choose_way(BY_PREFERENCE)
+        assert form.value(OBJECTIVE) == "simpo"
+
     def test_a_learning_rate_of_ones_own_stays(self, form: NewRunForm) -> None:
         form.set_value(RATE, 1e-3)
         form.choose_way(BY_PREFERENCE)
