@@ -24,7 +24,9 @@ def test_a_run_of_pairs_tells_how_many_are_told_apart(
     make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_engine: Script
 ) -> None:
     spec, path = make_spec("c").to_dict(), tmp_path / "spec.json"
-    spec["objective"] = {"kind": "dpo"}
+    pairs = tmp_path / "pairs.jsonl"
+    files.atomic_write_json(pairs, {"prompt": "Who?", "chosen": "Me.", "rejected": "You."})
+    spec["objective"], spec["data"]["sources"][0]["path"] = {"kind": "dpo"}, str(pairs)
     files.atomic_write_json(path, spec)
     untrained = dict.fromkeys(PREFERRED, 0.0)
     fake_engine(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from tunesmith_core.datafmt import Chat, Preference, PromptCompletion
 from tunesmith_core.datafmt.guessing import guess_columns
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 
 PLACE = "a.jsonl, line 1"
 
@@ -95,6 +98,20 @@ def test_which_answer_is_better_is_known_by_its_name_or_not_at_all(
 def test_a_worse_answer_is_not_guessed_as_the_response() -> None:
     rows = [{"prompt": f"What is {n}?", "worse": f"A long answer {n}", "better": f"It is {n}."} for n in range(4)]
     assert guess_columns("prompt-completion", rows)["completion"] == "better"
+
+
+def test_the_head_of_a_file_is_checked_as_pairs_before_a_run_begins(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"prompt": f"Q{n}", "chosen": "yes", "rejected": "no"} for n in range(3)]
+    path.write_text("\n".join(map(json.dumps, [*rows, rows[0] | {"rejected": "yes"}])), encoding="utf-8")
+    source = SourceSpec(path=str(path))
+    assert datafmt.check_head(source) == (4, 0)
+    assert datafmt.check_head(source, skip_bad_rows=True, in_pairs=True) == (3, 1)
+    with pytest.raises(UserError, match="line 4: the answers in the columns"):
+        datafmt.check_head(source, in_pairs=True)
+    path.write_text('{"prompt": "a", "completion": "b"}\n', encoding="utf-8")
+    with pytest.raises(UserError, match="this objective learns from preference pairs"):
+        datafmt.check_head(source, in_pairs=True)
 
 
 def test_smoothing_is_refused_where_a_loss_ignores_it() -> None:

@@ -5,7 +5,7 @@ which one a file has, `conversion` turns its rows into conversations, `sniffing`
 library only; Parquet and workbooks are recognised here and read by the engine.
 """
 
-from tunesmith_core.datafmt.conversion import is_wanted, to_messages, to_preference
+from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
 from tunesmith_core.datafmt.formats import (
     ROLES,
     Chat,
@@ -43,6 +43,7 @@ __all__ = [
     "check_head",
     "file_kind",
     "is_wanted",
+    "pairs_problem",
     "read_rows",
     "recognition",
     "resolve_layout",

@@ -38,6 +38,7 @@ from tunesmith_core.datafmt.formats import (
 from tunesmith_core.datafmt.transcripts import split_by
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message as Sentence
+from tunesmith_core.spec_sections import CHOICE_WORDS
 
 MESSAGE_KEYS = ("role", "from", "content", "value", "parts")
 """Keys of a message that every template knows; the others are carried along."""
@@ -131,6 +132,20 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         messages = reader.messages(role, in_turn(message_list(reader.value(role))))
         reader.require_answer(role, messages)
     return _chat(reader, messages)
+
+
+def pairs_problem(layout: Layout, path: str) -> TunesmithError | None:
+    """Return what to say where an objective learns from preference pairs and a file holds something else."""
+    if layout.format == PREFERENCE:
+        return None
+    return TunesmithError(
+        "dataset-column-missing",
+        "{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are "
+        "read as: {format}.",
+        hint="Say which columns hold the better and the worse answer, or choose SFT as the objective.",
+        path=path,
+        format=Sentence(CHOICE_WORDS[layout.format]),
+    )
 
 
 def to_preference(row: Mapping[str, Any], layout: Layout, place: Place) -> Preference:

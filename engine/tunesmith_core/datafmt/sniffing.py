@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core.datafmt.conversion import is_wanted, to_messages
+from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
 from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
 from tunesmith_core.datafmt.formats import Layout
 from tunesmith_core.datafmt.json_rows import BadRow, Row
@@ -219,7 +219,9 @@ def row_bytes(row: Row) -> int:
     return len(json.dumps(row, ensure_ascii=False, default=repr).encode("utf-8", "replace"))
 
 
-def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS) -> tuple[int, int]:
+def check_head(
+    source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS, *, in_pairs: bool = False
+) -> tuple[int, int]:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
     At most `num_rows` rows and 8 million bytes are looked at; of a Parquet file only that it holds rows,
@@ -229,6 +231,7 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
         source: the file and its mapping.
         skip_bad_rows: whether bad rows are left out.
         num_rows: most rows to look at.
+        in_pairs: whether both answers of preference pairs are learned from.
 
     Returns:
         How many of them are good, and how many bad; none are looked at where the engine reads the file.
@@ -254,11 +257,14 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
     layout = resolve_layout(
         head_rows(path, LAYOUT_ROWS, _ignore, source.encoding), source.format, source.columns, str(path)
     )
+    if in_pairs and (problem := pairs_problem(layout, str(path))):
+        raise problem
+    convert = to_preference if in_pairs else to_messages
     num_good = 0
     for line, row in _head(path, num_rows, bad_row, source.encoding):
         try:
             if is_wanted(row, layout):
-                to_messages(row, layout, row_place(path, kind, line))
+                convert(row, layout, row_place(path, kind, line))
             num_good += 1
         except UserError as error:
             bad_row(line, error)

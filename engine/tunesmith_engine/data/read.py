@@ -17,7 +17,7 @@ from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, beginning
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.operations.limits import Portions
-from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.given import DOCUMENTS, Given
 from tunesmith_engine.data.groups import group_of, stable_hash
 from tunesmith_engine.data.members import unpacked_into
@@ -150,8 +150,8 @@ class Source:
         layout = self.layout_of([row for _, row in head])
         if not self.row_format:
             self.row_format, self.reason = layout.format, datafmt.recognition(layout, (row for _, row in head))
-        if self.in_pairs and layout.format != PREFERENCE:
-            raise self._without_pairs(layout)
+        if self.in_pairs and (problem := datafmt.pairs_problem(layout, self.shown_path)):
+            raise problem
         if layout.format == PREFERENCE and not self.in_pairs:
             self._noted[-1]["dataset-preference-pairs"] = PAIRS_TEXT
         convert = datafmt.to_preference if self.in_pairs else datafmt.to_messages
@@ -174,16 +174,6 @@ class Source:
                     self.group = group_of(row, self.group_column, self.place(number))
                 yield number, conversation
                 self._announce(number)
-
-    def _without_pairs(self, layout: datafmt.Layout) -> TunesmithError:
-        return TunesmithError(
-            "dataset-column-missing",
-            "{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are "
-            "read as: {format}.",
-            hint="Say which columns hold the better and the worse answer, or choose SFT as the objective.",
-            path=self.shown_path,
-            format=Message(CHOICE_WORDS[layout.format]),
-        )
 
     def layout_of(self, rows: list[datafmt.Row]) -> datafmt.Layout:
         """Return how the rows of the file that is being read are laid out, by the first of them.
