@@ -25,7 +25,7 @@ def test_a_run_of_pairs_tells_how_many_are_told_apart(
 ) -> None:
     spec, path = make_spec("c").to_dict(), tmp_path / "spec.json"
     pairs = tmp_path / "pairs.jsonl"
-    files.atomic_write_json(pairs, {"prompt": "Who?", "chosen": "Me.", "rejected": "You."})
+    pairs.write_text(json.dumps({"prompt": "Who?", "chosen": "Me.", "rejected": "You."}), encoding="utf-8")
     spec["objective"], spec["data"]["sources"][0]["path"] = {"kind": "dpo"}, str(pairs)
     files.atomic_write_json(path, spec)
     untrained = dict.fromkeys(PREFERRED, 0.0)
