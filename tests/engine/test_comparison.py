@@ -12,6 +12,7 @@ from tests.engine.fused.test_model import CPU
 from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.train.comparison import MOST_ROWS, compare, interval
+from tunesmith_engine.train.loss import Totals
 
 
 def row(prompt: int, answer: int, num_prompt: int = 3, num_answer: int = 2) -> Example:
@@ -26,12 +27,12 @@ class Path:
     def __init__(self) -> None:
         self.num_measured = 0
 
-    def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+    def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         [example] = portion
         self.num_measured += 1
         prompt, answer = int(example.input_ids[0]), int(example.input_ids[-1])
         per_token = 1.0 if with_adapter and answer == 100 + prompt else 4.0 if with_adapter else 3.0
-        return torch.tensor(per_token * example.num_trained_tokens)
+        return torch.tensor([per_token * example.num_trained_tokens / totals.num_trained_tokens])
 
 
 def measured(rows: list[Example], path: Path | None = None, most: int = 10**9) -> dict[str, Any] | None:

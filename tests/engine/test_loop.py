@@ -25,6 +25,7 @@ from tunesmith_engine.train import evaluate, metrics
 from tunesmith_engine.train import loop as loop_module
 from tunesmith_engine.train.assembly import Assembly, make_parts
 from tunesmith_engine.train.checkpoint import Snapshot
+from tunesmith_engine.train.loss import Totals
 
 NewRun = Callable[[RunSpec], Run]
 MakeSpec = Callable[..., RunSpec]
@@ -41,9 +42,9 @@ class TwoPortions:
     def portions(self, examples: list[Example]) -> list[list[Example]]:
         return [examples[:3], examples[3:]]
 
-    def add_gradients(self, portion: list[Example], num_trained: int, updater: object) -> torch.Tensor:
-        self.told.append((len(portion), num_trained))
-        return torch.tensor(0.25)
+    def add_gradients(self, portion: list[Example], totals: Totals, updater: object) -> torch.Tensor:
+        self.told.append((len(portion), totals))
+        return torch.tensor([0.25, float(len(portion))])
 
     def weights_changed(self) -> None:
         self.told.append("changed")
@@ -66,10 +67,11 @@ def test_an_update_divides_by_the_trained_tokens_of_all_its_portions(num_trained
         yield
         path.told.append("rested")
 
-    loss, norm = assembly.update([untrained] * 3 + [trained], 0.5, at_rest)
-    shares = [(3, max(num_trained, 1)), (1, max(num_trained, 1))]
+    losses, norm = assembly.update([untrained] * 3 + [trained], 0.5, at_rest)
+    totals = Totals(4, max(num_trained, 1))
+    shares = [(3, totals), (1, totals)]
     assert path.told == ["rests", *shares, "rested", "changed"]
-    assert (loss.item(), norm.item(), rates) == (0.5, 7.0, [0.5])
+    assert (losses.tolist(), norm.item(), rates) == ([0.5, 4.0], 7.0, [0.5])
     assert assembly.parameters.keys() == {name for name, p in model.named_parameters() if p.requires_grad}
 
 
@@ -86,13 +88,13 @@ def test_dropout_takes_part_in_training_and_pauses_are_no_part_of_a_step(
     losses = []
     now_s = [100.0]
     monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    real = evaluate.held_out_loss
+    real = evaluate.held_out
 
     def slow(*arguments: Any) -> Any:
         now_s[0] += 1000.0
         return real(*arguments)
 
-    monkeypatch.setattr(loop_module, "held_out_loss", slow)
+    monkeypatch.setattr(loop_module, "held_out", slow)
     for dropout in (0.0, 0.5):
         settings = {"method": {"dropout": dropout}, "evaluation": {"percent": 20.0, "every_steps": 1}}
         run = new_run(tiny_spec(**settings, schedule={"max_steps": 2, "warmup_steps": 0}, hardware={"kernels": False}))
