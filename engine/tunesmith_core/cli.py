@@ -28,7 +28,6 @@ from tunesmith_core import (
     cli_votes,
     environments,
     files,
-    objectives,
     paths,
     settings,
     terminal,
@@ -55,15 +54,6 @@ WINDOW_MODULE = "tunesmith_gui"
 SETUP_MODULE = "tunesmith_setup"
 
 
-SPEC_HELP = (
-    'The smallest SPEC.json: {"version": 2, "model": {"path": "FOLDER"}, "data": {"sources": [{"path": "FILE"}]}}\n'
-    'To learn from preference pairs, add "objective": {"kind": "dpo"}. '
-    f"Objectives: {', '.join(objectives.names())}.\n"
-    "Whatever a spec leaves out has its default. The Train page of the window saves whole specs."
-)
-"""Below the help of every command that takes a spec."""
-
-
 def make_parser() -> Parser:
     """Return the parser of all commands."""
     parser = Parser(
@@ -88,7 +78,11 @@ def make_parser() -> Parser:
             cli_sources.with_spec_hints(command),
             help_text,
             json=True,
-            epilog=SPEC_HELP,
+            epilog='The smallest SPEC.json: {"version": 2, "model": {"path": "FOLDER"}, '
+            '"data": {"sources": [{"path": "FILE"}]}}\n'
+            'To learn from preference pairs, add "objective": {"kind": "dpo"}. '
+            "Objectives: cpo, dpo, orpo, sft, simpo.\n"
+            "Whatever a spec leaves out has its default. The Train page of the window saves whole specs.",
         )
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
         return sub

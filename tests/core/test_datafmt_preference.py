@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.core.test_datafmt_shapes import BAD, GOOD, SYSTEM, USER
-from tunesmith_core import datafmt
+from tunesmith_core import datafmt, objectives
 from tunesmith_core.datafmt import Chat, Preference, PromptCompletion
 from tunesmith_core.datafmt.guessing import guess_columns
 from tunesmith_core.errors import UserError
@@ -123,6 +123,13 @@ def test_smoothing_is_refused_where_a_loss_ignores_it() -> None:
     }
     with pytest.raises(UserError, match="has no effect with the loss Hinge"):
         RunSpec.from_dict(values)
+
+
+def test_a_setting_of_the_objective_is_used_by_those_that_it_is_for() -> None:
+    assert objectives.uses("simpo", "objective.margin")
+    assert not objectives.uses("dpo", "objective.margin")
+    assert objectives.uses("sft", "adapter.rank")
+    assert not objectives.uses("sft", "objective.beta")
 
 
 def test_a_rate_that_nobody_gave_suits_the_objective() -> None:

@@ -17,7 +17,7 @@ from tunesmith_setup.packages.uvtool import Uv
 
 VERSION = tunesmith_core.__version__
 DATE_S = 1_700_000_000
-WINDOW_TIMEOUT_S = 60
+WINDOW_TIMEOUT_S = 300
 
 
 def make_program(folder: Path, system: str, python_archive: Path | None = None) -> Path:
