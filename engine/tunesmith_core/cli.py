@@ -74,15 +74,11 @@ def make_parser() -> Parser:
 
     def add_for_spec(name: str, command: Command, help_text: str) -> Parser:
         sub = add(
-            name,
-            cli_sources.with_spec_hints(command),
-            help_text,
+            *(name, cli_sources.with_spec_hints(command), help_text),
             json=True,
-            epilog='The smallest SPEC.json: {"version": 2, "model": {"path": "FOLDER"}, '
-            '"data": {"sources": [{"path": "FILE"}]}}\n'
-            'To learn from preference pairs, add "objective": {"kind": "dpo"}. '
-            "Objectives: cpo, dpo, orpo, sft, simpo.\n"
-            "Whatever a spec leaves out has its default. The Train page of the window saves whole specs.",
+            epilog='The smallest SPEC.json: {"version": 2, "model": {"path": "FOLDER"}, "data": {"sources": [{"path": '
+            '"FILE"}]}}\nTo learn from preference pairs, add "objective": {"kind": "dpo"}. Objectives: cpo, dpo, orpo, '
+            "sft, simpo.\nWhatever a spec leaves out has its default. The Train page of the window saves whole specs.",
         )
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
         return sub
