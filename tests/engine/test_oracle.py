@@ -26,8 +26,8 @@ NUM_STEPS = 6
 class GivenOrder(torch.utils.data.Sampler[int]):
     """Our order of rows for as many steps as are trained."""
 
-    def __init__(self, plan: StepPlan) -> None:
-        self._rows = [row for step in range(NUM_STEPS) for row in plan.rows(step)]
+    def __init__(self, plan: StepPlan, num_steps: int) -> None:
+        self._rows = [row for step in range(num_steps) for row in plan.rows(step)]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._rows)
@@ -51,7 +51,7 @@ def _oracle_log(spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]
 
     class Oracle(SFTTrainer):
         def _get_train_sampler(self, *_: object) -> GivenOrder:
-            return GivenOrder(plan)
+            return GivenOrder(plan, NUM_STEPS)
 
     config = SFTConfig(
         output_dir=str(out),

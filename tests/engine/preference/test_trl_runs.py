@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from tests.engine.conftest import events, train
 from tests.engine.prepared import prepare
+from tests.engine.test_oracle import GivenOrder
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example
@@ -42,17 +43,6 @@ def write_pairs(path: Path, num_rows: int = NUM_ROWS) -> None:
         asked = f"Say {words[number % 8]}."
         rows.append({"prompt": asked, "chosen": f"{answer} :)", "rejected": answer[: 4 + number]})
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-
-
-class _GivenOrder(torch.utils.data.Sampler[int]):
-    def __init__(self, plan: StepPlan) -> None:
-        self._rows = [row for step in range(NUM_STEPS) for row in plan.rows(step)]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
 
 def _both(rows: list[Example]) -> tuple[list[Example], list[Example]]:
@@ -125,8 +115,8 @@ def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[
     trainer_class, config, batch_of = _trainer(kind, spec, out)
 
     class Oracle(trainer_class):  # type: ignore[misc]
-        def _get_train_sampler(self, *_: object) -> _GivenOrder:
-            return _GivenOrder(plan)
+        def _get_train_sampler(self, *_: object) -> GivenOrder:
+            return GivenOrder(plan, NUM_STEPS)
 
     # The rows of the trainer only have to be there: its batches are made of ours.
     rows = Dataset.from_list([{"prompt": f"{n}", "chosen": "a b", "rejected": "b a", "number": n} for n in range(99)])
