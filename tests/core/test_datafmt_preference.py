@@ -93,6 +93,14 @@ def test_which_answer_is_better_is_known_by_its_name_or_not_at_all(
     head = [dict(zip(names, ("What is 2 + 2?", "It is 4.", "It is 5, as everybody knows."), strict=True))] * 4
     found = guess_columns("preference", head)
     assert (found.get("chosen"), found.get("rejected")) == expected
+    assert found["prompt"] == names[0]
+
+
+def test_a_column_that_asks_is_the_prompt_of_pairs_whatever_its_name() -> None:
+    rows = [{"ask": f"What is {n}?", "source": "me", "good": f"It is {n}.", "bad": "It is 99."} for n in range(4)]
+    assert guess_columns("preference", rows) == {"chosen": "good", "rejected": "bad", "prompt": "ask"}
+    plain = [{key: value for key, value in row.items() if key != "ask"} for row in rows]
+    assert "prompt" not in guess_columns("preference", plain)
 
 
 def test_a_worse_answer_is_not_guessed_as_the_response() -> None:

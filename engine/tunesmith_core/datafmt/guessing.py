@@ -266,6 +266,9 @@ def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
         free = [name for name in fitting if name not in found.values()]
         # A worse answer is learned only where nothing else could be.
         take(role, min(free, key=lambda name: bool(WORSE & _words(name)), default=None))
+    for role in [role for role in roles if role.name == "prompt"]:
+        # Answers may hold their question; where another column asks, it is that.
+        take(role, next((name for name in names if name not in found.values() and _asks(name, head)), None))
     return {role.name: found[role.name] for role in roles if role.name in found}
 
 
@@ -318,6 +321,11 @@ def _by_what_they_say(names: list[str], lengths: Mapping[str, int], head: Sequen
     if len(both) > 1 and lengths[both[0]] > MUCH_LONGER * lengths[both[1]]:
         both.reverse()
     return [*both, *longest_first[2:]]
+
+
+def _asks(name: str, head: Sequence[Row]) -> bool:
+    num_asking = sum(any(mark in row[name] for mark in "?？") for row in head if isinstance(row.get(name), str))
+    return num_asking >= FEWEST_QUESTIONS * len(head)
 
 
 def _is_date(name: str, head: Sequence[Row]) -> bool:
