@@ -24,8 +24,17 @@ from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
 from tunesmith_engine.model.lora import use_activation_checkpointing
 from tunesmith_engine.model.row_lengths import RotarySwitches
+from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.shapes import NotFusableError
-from tunesmith_engine.train.loss import Objective, Totals, answer_sums, balances_experts, make_batch, takes_positions
+from tunesmith_engine.train.loss import (
+    Objective,
+    Totals,
+    balances_experts,
+    make_batch,
+    objective_of,
+    takes_positions,
+    token_log_probabilities,
+)
 from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
@@ -74,6 +83,9 @@ class LossPath(Protocol):
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """Return the same as `add_gradients` in float64, without gradients."""
+
+    def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
+        """Return those of the trained tokens of a micro-batch, one sequence behind the other, in nats, float32 [R]."""
 
     def weights_changed(self) -> None:
         """Take note of an update of the trained weights."""
@@ -186,26 +198,27 @@ class PlainPath:
             return self._method.summed_loss(self._model, batch, self._some_positions)
 
     def _objective_shares(self, objective: Objective, portion: list[Example], totals: Totals) -> torch.Tensor:
-        sequences = [sequence for example in portion for sequence in example.sequences]
-        counts = [float(sequence.num_trained_tokens) for sequence in sequences]
         reference = None
         if objective.has_reference:
-            with torch.no_grad(), self._adapter(False):
-                reference = self._answer_sums(sequences)
-        sums, num_tokens = self._answer_sums(sequences), torch.tensor(counts, device=self._compute.device)
-        return objective(sums, reference, num_tokens, totals.num_rows, totals.num_trained_tokens)
+            with torch.no_grad():
+                reference = self.log_probabilities(portion, False)
+        answers = Answers.of(portion, self._compute.device)
+        return objective_of(objective, self.log_probabilities(portion), reference, portion, answers, totals)
 
-    def _answer_sums(self, sequences: list[Example]) -> torch.Tensor:
-        """Return the log-probability of each sequence in nats; what can't be padded to one length goes apart."""
+    def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
+        """See LossPath; sequences that can't be padded to one length go apart."""
+        sequences = [sequence for example in portion for sequence in example.sequences]
         apart = self._alike(list(enumerate(sequences)), lambda placed: len(placed[1].input_ids))
-        places = [place for rows in apart for place, _ in rows]
-        parts = []
-        for rows in apart:
-            batch = make_batch([row for _, row in rows], self._pad_token_id, self._compute.device)
+        found: dict[int, torch.Tensor] = {}
+        for placed in apart:
+            rows = [row for _, row in placed]
+            batch = make_batch(rows, self._pad_token_id, self._compute.device)
             self._rotary.forget_lengths()
-            with self._compute.autocast():
-                parts.append(answer_sums(self._model, batch, self._some_positions))
-        return torch.cat(parts)[torch.tensor(places, device=self._compute.device).argsort()]
+            with self._compute.autocast(), self._adapter(with_adapter):
+                together = token_log_probabilities(self._model, batch, self._some_positions)
+            counts = [row.num_trained_tokens for row in rows]
+            found |= {place: each for (place, _), each in zip(placed, together.split(counts), strict=True)}
+        return torch.cat([found[place] for place in range(len(sequences))])
 
     def weights_changed(self) -> None:
         """See LossPath; autograd reads the weights themselves."""

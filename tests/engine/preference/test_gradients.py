@@ -109,7 +109,7 @@ def test_no_way_to_keep_activations_changes_a_bit(policy: str) -> None:
         twin = FusedModel.attach(adapted("llama"), compute(), 64, policy)
         batch, answers = make_packed_batch(ROWS, CPU), Answers.of(ROWS, CPU)
         objective = _objective("simpo")
-        twin.objective_and_gradients(batch, answers, lambda sums: objective(sums, None, answers.num_tokens, 3, 16))
+        twin.objective_and_gradients(batch, lambda each: objective(answers.sums(each), None, answers.num_tokens, 3, 16))
         return twin.arena.gradients.clone()
 
     assert torch.equal(gradients(policy), gradients("none"))
