@@ -9,9 +9,8 @@ from typing import Any
 from tunesmith_core.messages import Message
 
 OF_ROUNDS = ("reward", "reward_spread", "equal_groups", "answer_tokens", "cut_answers")
-"""Told of each step, of the answers that were written in it: the mean reward; the mean standard deviation of the
-rewards of the answers to one prompt; the share of prompts whose answers all got the same; the mean length in tokens;
-the share of answers that were cut. TRL's "reward", "reward_std", "frac_reward_zero_std", "completions/mean_length" and
+"""Told of each step, of the answers that were written in it: mean and standard deviation of their rewards; the share of
+prompts whose answers all got the same; the mean length in tokens; the share of answers that were cut. TRL's "reward", "reward_std", "frac_reward_zero_std", "completions/mean_length" and
 "completions/clipped_ratio"."""
 
 OF_UPDATES = ("kl", "entropy", "clip_share")

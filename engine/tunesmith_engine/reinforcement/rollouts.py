@@ -251,8 +251,8 @@ class Rollouts:
         return [found[id(example)] for example in examples]
 
     def _numbers(self, rewards: Floats, num_tokens: Any, is_cut: Any) -> dict[str, float]:  # Any: NumPy's arrays
-        spreads = spread_of_groups(rewards)
-        values = (rewards.mean(), spreads.mean(), (spreads == 0).mean(), num_tokens.mean(), is_cut.mean())
+        are_equal = spread_of_groups(rewards) == 0.0
+        values = (rewards.mean(), rewards.std(ddof=1), are_equal.mean(), num_tokens.mean(), is_cut.mean())
         return dict(zip(OF_ROUNDS, map(float, values), strict=True))
 
     def _shown(
