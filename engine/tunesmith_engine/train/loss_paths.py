@@ -17,7 +17,7 @@ from tunesmith_core.kernel_words import PLAIN
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
-from tunesmith_engine.decode import Decoder
+from tunesmith_engine.decode import MOST_ROWS, Decoder
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method
@@ -53,8 +53,10 @@ class LossPath(Protocol):
         arena: where the trained parameters lie when they lie together.
         keeps_less_first: whether keeping fewer activations costs less time than smaller portions.
         plan_bytes: expected peak of what PyTorch allocates on a GPU; None where nobody knows.
+        rows_at_once: answers for whose writing there is room.
     """
 
+    rows_at_once: int
     name: str
     arena: AdapterArena | None
     keeps_less_first: bool
@@ -121,6 +123,7 @@ class PlainPath:
     arena: AdapterArena | None = None
     keeps_less_first = False
     plan_bytes: int | None = None
+    rows_at_once = MOST_ROWS
 
     def __init__(
         self,
