@@ -32,6 +32,7 @@ PARTS = {
     "adapter": Message("adapter and optimizer"),
     "activations": Message("intermediate results (activations)"),
     "logits": Message("predictions (logits)"),
+    "answers": Message("answers while they are written"),
     "runtime": Message("libraries"),
 }
 """Words for the parts of the memory that a plan counts."""

@@ -58,7 +58,7 @@ USED_BY = {
 }
 """Which objectives a setting of the section "objective" is for; every other setting is for all."""
 
-LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 10, "orpo": 4, "rloo": 10, "simpo": 10}
+LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 4, "orpo": 4, "rloo": 4, "simpo": 10}
 """By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, or 2e-5 where it is 10.
 
 TRL takes 1e-6 for all weights of a model and names about 1e-5 for adapters (its page about DPO), for data sets of tens

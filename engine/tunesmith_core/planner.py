@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunesmith_core import adapter_shapes, fused_memory
+from tunesmith_core import adapter_shapes, fused_memory, rollout_memory
 from tunesmith_core.fused_memory import NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
@@ -19,7 +19,7 @@ from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import sequences_per_row
+from tunesmith_core.objectives import REINFORCEMENT, sequences_per_row
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -131,8 +131,11 @@ def plan(
     if num_rows and spec.schedule.micro_batch_size > num_rows:
         # No micro-batch has more rows than there are.
         spec = with_changes(spec, {"schedule.micro_batch_size": num_rows})
-    parts = _parts(spec, hardware, card, longest_tokens)
-    least = sum(_least_parts(spec, hardware, card, longest_tokens).values())
+    least_parts = _least_parts(spec, hardware, card, longest_tokens)
+    answers = _answer_bytes(least_parts, spec, hardware, card, longest_tokens)
+    beside = replace(hardware, free_bytes=hardware.free_bytes - sum(answers.values()))
+    parts = _parts(spec, beside, card, longest_tokens) | answers
+    least = sum(least_parts.values())
     ratio = least / max(1, hardware.free_bytes)
     verdict = "fits" if ratio <= FITS_RATIO else "tight" if ratio <= 1 else "exceeds"
     if verdict == "exceeds" and not longest_tokens:
@@ -159,6 +162,17 @@ def plan(
     )
 
 
+def _answer_bytes(
+    parts: Mapping[str, int], spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None
+) -> dict[str, int]:
+    """Return by name what the answers of a round take where the model writes them: as many at once as have room."""
+    if spec.objective.kind not in REINFORCEMENT:
+        return {}
+    row_bytes = rollout_memory.bytes_of_card(card, _num_tokens(spec, longest_tokens), number_bytes(spec, hardware))
+    free_bytes = hardware.free_bytes - sum(parts[name] for name in ("weights", "adapter", "runtime"))
+    return {"answers": row_bytes * rollout_memory.rows_at_once(row_bytes, free_bytes)}
+
+
 def _seconds(steps: int | None, step_s: float | None, other_s: float) -> tuple[int, int] | None:
     if steps is None or not step_s:
         return None
@@ -168,7 +182,9 @@ def _seconds(steps: int | None, step_s: float | None, other_s: float) -> tuple[i
 
 
 def _num_tokens(spec: RunSpec, longest_tokens: int | None) -> int:
-    return min(spec.data.context_length, longest_tokens or spec.data.context_length)
+    tokens = min(spec.data.context_length, longest_tokens or spec.data.context_length)
+    # What the model writes itself may be longer than the answers in the data.
+    return tokens + spec.rollouts.max_tokens if spec.objective.kind in REINFORCEMENT else tokens
 
 
 def _batch_tokens(spec: RunSpec, longest_tokens: int | None) -> int:

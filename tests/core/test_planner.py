@@ -467,3 +467,24 @@ def test_rows_without_a_token_to_learn_are_no_fit() -> None:
     spec = RunSpec()
     assert plan(spec, gpu(80), card=CARD).verdict == "fits"
     assert plan(spec, gpu(80), card=CARD, learns_nothing=True).verdict == "nothing"
+
+
+@pytest.mark.parametrize(("free_gib", "rows"), [(80.0, 128), (24.0, 64), (9.0, 16)])
+def test_answers_of_a_round_have_room_beside_the_training(free_gib: float, rows: int) -> None:
+    """A token of this model has 32 layers of 8 heads of 128 keys and values each."""
+    spec = RunSpec.from_dict(
+        {
+            "version": 2,
+            "model": {"path": "m"},
+            "data": {"sources": [{"path": "d"}], "context_length": 256},
+            "quantization": {"kind": "nf4"},
+            "objective": {"kind": "grpo"},
+            "rollouts": {"max_tokens": 256},
+        }
+    )
+    found = plan(spec, gpu(free_gib), card=CARD, longest_tokens=200)
+    row_bytes = 2 * 32 * 8 * 128 * (200 + 256) * 2 + VOCAB * 16
+    assert found.parts["answers"] == rows * row_bytes
+    assert found.total_bytes <= found.available_bytes
+    spec.objective.kind = "sft"
+    assert "answers" not in plan(spec, gpu(free_gib), card=CARD, longest_tokens=200).parts

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from peft import PeftModel
 
+from tunesmith_core import rollout_memory
 from tunesmith_core.fused_memory import USABLE_SHARE
 from tunesmith_core.messages import joined
 from tunesmith_core.planner import optimizer_bytes
@@ -26,8 +27,6 @@ from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.packed.pack import make_packed_batch, pack
-from tunesmith_engine.reinforcement import room
-from tunesmith_engine.reinforcement.room import bytes_per_row
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.kernel_check import check_kernels
 from tunesmith_engine.train.loss import Objective, Totals, objective_of
@@ -245,9 +244,11 @@ def open_fused(
     checked = check_kernels(shape, compute, spec, lengths.capacity_tokens(micro_batch_size))
     memory_bytes, rows_at_once = timing.memory_bytes if timing else None, MOST_ROWS
     if method.from_rewards and compute.device.type == "cuda":
-        row_bytes = bytes_per_row(shape, lengths.longest, compute.dtype.itemsize)
+        values = sum(2 * each.attention.num_key_value_heads * each.attention.head_dim for each in shape.layers)
+        vocab_size = shape.embedding.num_embeddings
+        row_bytes = rollout_memory.bytes_per_row(values, lengths.longest, vocab_size, compute.dtype.itemsize)
         usable_bytes, free_bytes = _usable(compute.device)
-        rows_at_once = room.rows_at_once(row_bytes, free_bytes)
+        rows_at_once = rollout_memory.rows_at_once(row_bytes, free_bytes)
         memory_bytes = (memory_bytes or usable_bytes) - rows_at_once * row_bytes
     path = FusedPath(
         model,

@@ -33,6 +33,7 @@ def part_word(part: str) -> str:
         "adapter": translate("PlanCard", "Adapter and optimizer"),
         "activations": translate("PlanCard", "Intermediate results"),
         "logits": translate("PlanCard", "Predictions"),
+        "answers": translate("PlanCard", "Answers"),
         "runtime": translate("PlanCard", "Libraries"),
     }.get(part, part)
 
@@ -43,6 +44,7 @@ def part_note(part: str) -> str:
         "adapter": translate("PlanCard", "The weights that are trained, their gradients and the optimizer's state."),
         "activations": translate("PlanCard", "Activations: what the layers keep until the gradients are computed."),
         "logits": translate("PlanCard", "Logits: a score for each token of the vocabulary."),
+        "answers": translate("PlanCard", "Keys, values and logits of the answers that the model writes at once."),
         "runtime": translate("PlanCard", "What PyTorch and other libraries take for themselves."),
     }.get(part, "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunesmith_engine.shapes import ModelShape
+from tunesmith_core.model_cards import ModelCard
 
 MOST_ROWS = 128
 """That are answered at once where there is room: a step of decoding takes hardly longer for them than for a few."""
@@ -11,20 +11,25 @@ MOST_SHARE = 0.4
 """Of the free memory for the answers; the rest is for the training."""
 
 BYTES_PER_LOGIT = 16
-"""Of a row's logits in 16 bits, and in float32 as scores, shares and drawn numbers, see `decode.choose`."""
+"""Of a row's logits in 16 bits, and in float32 as scores, shares and drawn numbers, see the engine's `choose`."""
 
 
-def bytes_per_row(shape: ModelShape, num_tokens: int, bytes_per_value: int) -> int:
+def bytes_per_row(values_per_token: int, num_tokens: int, vocab_size: int, bytes_per_value: int) -> int:
     """Return what one answer takes while it is written.
 
     Args:
-        shape: of the model.
+        values_per_token: keys and values of all layers.
         num_tokens: of prompt and answer.
+        vocab_size: tokens that there are.
         bytes_per_value: of the run's number format.
     """
-    attention = [layer.attention for layer in shape.layers]
-    values = sum(2 * each.num_key_value_heads * each.head_dim * num_tokens for each in attention)
-    return values * bytes_per_value + shape.embedding.num_embeddings * BYTES_PER_LOGIT
+    return values_per_token * num_tokens * bytes_per_value + vocab_size * BYTES_PER_LOGIT
+
+
+def bytes_of_card(card: ModelCard, num_tokens: int, bytes_per_value: int) -> int:
+    """Return the same of a model that is not loaded."""
+    values = 2 * card.num_layers * card.num_kv_heads * card.head_dim
+    return bytes_per_row(values, num_tokens, card.vocab_size, bytes_per_value)
 
 
 def rows_at_once(row_bytes: int, free_bytes: int) -> int:
