@@ -10,6 +10,9 @@ METHODS = Path(__file__).parent.parent / "tunesmith_engine" / "methods"
 PREFERENCES = frozenset({"cpo", "dpo", "orpo", "simpo"})
 """Objectives that learn from pairs: of two answers to a question, which one people like better."""
 
+LABELS = frozenset({"kto"})
+"""Objectives that learn from single answers, each of which people called good or bad."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -35,19 +38,23 @@ ORIGINS = {
     "simpo": Origin("Simple preference optimization (SimPO)", "Meng et al. 2024, arXiv:2405.14734", 2.0),
     "orpo": Origin("Odds ratio preference optimization (ORPO)", "Hong et al. 2024, arXiv:2403.07691", 0.1, 1.0),
     "cpo": Origin("Contrastive preference optimization (CPO)", "Xu et al. 2024, arXiv:2401.08417", 0.1, 1.0),
+    "kto": Origin("Kahneman-Tversky optimization (KTO)", "Ethayarajh et al. 2024, arXiv:2402.01306", 0.1),
 }
-"""Of the objectives that learn from pairs. ORPO's paper calls beta lambda."""
+"""Of the objectives that learn from pairs or labels. ORPO's paper calls beta lambda."""
 
 USED_BY = {
     "dpo_loss": frozenset({"dpo"}),
-    "beta": PREFERENCES,
+    "kto_loss": LABELS,
+    "good_weight": LABELS,
+    "bad_weight": LABELS,
+    "beta": PREFERENCES | LABELS,
     "label_smoothing": frozenset({"cpo", "dpo", "simpo"}),
     "margin": frozenset({"simpo"}),
     "sft_weight": PREFERENCES,
 }
 """Which objectives a setting of the section "objective" is for; every other setting is for all."""
 
-LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "orpo": 4, "simpo": 10}
+LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "kto": 4, "orpo": 4, "simpo": 10}
 """By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, of SimPO 2e-5.
 
 TRL takes 1e-6 for all weights of a model and names about 1e-5 for adapters (its page about DPO), for data sets of tens

@@ -13,6 +13,10 @@ METRICS = ("reward_chosen", "reward_rejected", "reward_margin", "reward_accuracy
 "rewards/margins", "rewards/accuracies", "logps/chosen" and "logps/rejected". Where a loss takes means over tokens, so
 do these."""
 
+LABEL_METRICS = (*METRICS, "kl")
+"""Of labeled answers: the same with means over the good and the bad ones, the accuracy as the share that is rated on
+the right side of what the model has moved on other answers; and that, TRL's "kl" in nats."""
+
 UNTRAINED_REWARD = 1e-3
 """A model that is compared with itself rates every answer 0, up to rounding."""
 

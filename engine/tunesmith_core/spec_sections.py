@@ -20,6 +20,9 @@ DPO_LOSSES = (
 )
 """TRL's names of losses that are functions of one pair's log-probabilities."""
 
+KTO_LOSSES = ("kto", "apo_zero_unpaired")
+"""TRL's names of losses of one labeled answer."""
+
 SMOOTHED = ("sigmoid", "sigmoid_norm", "exo_pair", "robust")
 """Those that know of labels the wrong way round."""
 
@@ -60,6 +63,8 @@ CHOICE_WORDS = {
     "simpo": "Preferences (SimPO)",
     "orpo": "Preferences (ORPO)",
     "cpo": "Preferences (CPO)",
+    "kto": "Good and bad answers (KTO)",
+    "apo_zero_unpaired": "APO-zero, unpaired",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
     "hinge": "Hinge",
@@ -247,7 +252,7 @@ class ObjectiveSpec:
         label="Objective",
         meaning=(
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
-            "pairs to prefer one answer over another."
+            "pairs to prefer one answer over another. KTO learns from single answers that are labeled good or bad."
         ),
         choices=objectives.names(),
     )
@@ -259,6 +264,36 @@ class ObjectiveSpec:
             "very different lengths, robust suits labels that are often wrong."
         ),
         choices=DPO_LOSSES,
+    )
+    kto_loss: str = declared(
+        "kto",
+        label="KTO loss",
+        meaning=(
+            "How KTO rates an answer. The original compares it with how far the model has moved on other answers, "
+            "which takes a third more time. APO-zero does without and suits good answers that are better than what "
+            "the model writes."
+        ),
+        choices=KTO_LOSSES,
+    )
+    good_weight: float = declared(
+        1.0,
+        label="Weight of good answers",
+        meaning=(
+            "How much each good answer counts. With fewer good than bad answers, raise it until both sides count "
+            "about the same in total."
+        ),
+        minimum=0.0,
+        maximum=1000.0,
+    )
+    bad_weight: float = declared(
+        1.0,
+        label="Weight of bad answers",
+        meaning=(
+            "How much each bad answer counts. With fewer bad than good answers, raise it until both sides count "
+            "about the same in total."
+        ),
+        minimum=0.0,
+        maximum=1000.0,
     )
     beta: float = declared(
         0.0,

@@ -19,11 +19,13 @@ class Example:
         input_ids: int32 of shape [num_tokens].
         labels: int32 of shape [num_tokens]: the token where it counts for the loss, -100 elsewhere; not shifted.
         rejected: the worse answer to the same question where a run learns from pairs.
+        is_bad: whether people called the answer a bad one, where a run learns from labels.
     """
 
     input_ids: NDArray[np.int32]
     labels: NDArray[np.int32]
     rejected: Example | None = None
+    is_bad: bool = False
 
     @property
     def sequences(self) -> tuple[Example, ...]:

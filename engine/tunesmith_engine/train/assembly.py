@@ -21,8 +21,7 @@ from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_
 from tunesmith_engine.model.load import check_predicts, check_row_lengths, check_token_ids, load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.preparation import Preparation
-from tunesmith_engine.train.loss import Totals
-from tunesmith_engine.train.loss_paths import LossPath, open_path
+from tunesmith_engine.train.loss_paths import LossPath, open_path, totals_of
 from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
@@ -142,8 +141,8 @@ class Assembly:
             learning_rate: of the step.
             at_rest: makes the context of the gradients, in which nothing that is saved changes.
         """
-        totals = Totals.of(examples)
         with at_rest():
+            totals = totals_of(self.path, examples)
             shares = [
                 self.path.add_gradients(portion, totals, self.updater) for portion in self.path.portions(examples)
             ]

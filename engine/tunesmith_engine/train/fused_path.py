@@ -27,7 +27,7 @@ from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.packed.pack import make_packed_batch, pack
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.kernel_check import check_kernels
-from tunesmith_engine.train.loss import Objective, Totals
+from tunesmith_engine.train.loss import Objective, Totals, are_good
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
@@ -111,7 +111,7 @@ class FusedPath:
         Raises:
             NotFusableError: the model has parts that the fused model can't run.
         """
-        self._lengths, self._objective = lengths, objective
+        self._lengths, self.objective, self.longest = lengths, objective, lengths.longest
         self._model, self._compute = model, compute
         self._decoder: Decoder | None = None
         self._device = compute.device
@@ -150,32 +150,40 @@ class FusedPath:
 
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """Add a micro-batch's gradients to the arena."""
-        if self._objective is None:
+        if self.objective is None:
             batch = make_packed_batch(portion, self._device, **self._fused.fixed_sizes(portion))
             loss = self._fused.loss_and_gradients(batch, totals.num_trained_tokens, updater.loss_scale())
             return loss.reshape(1)
         batch, answers = make_packed_batch(portion, self._device), Answers.of(portion, self._device)
-        objective = self._objective_of(self._objective, batch, answers, totals)
+        objective = self._objective_of(self.objective, portion, batch, answers, totals)
         return self._fused.objective_and_gradients(batch, answers, objective, updater.loss_scale())
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """Return the loss of a micro-batch."""
         batch = make_packed_batch(portion, self._device)
         losses = self._fused.losses(batch, with_adapter)
-        if self._objective is None:
+        if self.objective is None:
             return (losses.sum().double() / totals.num_trained_tokens).reshape(1)
         answers = Answers.of(portion, self._device)
         with torch.no_grad():
-            return self._objective_of(self._objective, batch, answers, totals)(answers.sums(-losses)).double()
+            objective = self._objective_of(self.objective, portion, batch, answers, totals)
+            return objective(answers.sums(-losses)).double()
+
+    def answer_sums(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+        """See LossPath."""
+        batch, answers = make_packed_batch(portion, self._device), Answers.of(portion, self._device)
+        return answers.sums(-self._fused.losses(batch, with_adapter))
 
     def _objective_of(
-        self, objective: Objective, batch: PackedBatch, answers: Answers, totals: Totals
+        self, objective: Objective, portion: list[Example], batch: PackedBatch, answers: Answers, totals: Totals
     ) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return the objective as a function of the answers' log-probabilities alone."""
         reference = answers.sums(-self._fused.losses(batch, False)) if objective.has_reference else None
 
+        good = are_good(portion, self._device)
+
         def shares(sums: torch.Tensor) -> torch.Tensor:
-            return objective(sums, reference, answers.num_tokens, totals.num_rows, totals.num_trained_tokens)
+            return objective(sums, reference, answers.num_tokens, good, totals)
 
         return shares
 

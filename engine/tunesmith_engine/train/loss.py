@@ -21,15 +21,21 @@ class Totals:
     Attributes:
         num_rows: rows, pairs where a run learns from these; at least 1.
         num_trained_tokens: tokens to learn, see `Example.num_trained_tokens`; at least 1.
+        num_good: rows whose answer is not labeled bad.
+        kl: how far the model has moved from its reference on other answers, in nats, where the objective needs to know;
+            a 0-dim tensor.
     """
 
     num_rows: int
     num_trained_tokens: int
+    num_good: int = 0
+    kl: torch.Tensor | None = None
 
     @classmethod
     def of(cls, examples: Sequence[Example]) -> Totals:
         """Return those of some rows."""
-        return cls(max(1, len(examples)), max(1, num_trained_tokens(examples)))
+        num_good = sum(not example.is_bad for example in examples)
+        return cls(max(1, len(examples)), max(1, num_trained_tokens(examples)), num_good)
 
 
 class Objective(Protocol):
@@ -38,6 +44,7 @@ class Objective(Protocol):
     Attributes:
         metrics: names of what is told of a step beside the loss.
         has_reference: whether it is a function of the base model's log-probabilities, too.
+        needs_kl: whether it is a function of the KL divergence from the base model, too.
     """
 
     @property
@@ -46,15 +53,32 @@ class Objective(Protocol):
     @property
     def has_reference(self) -> bool: ...
 
+    @property
+    def needs_kl(self) -> bool: ...
+
     def __call__(
         self,
         sums: torch.Tensor,
         reference: torch.Tensor | None,
         num_tokens: torch.Tensor,
-        num_pairs_of_step: int,
-        num_chosen_tokens_of_step: int,
+        are_good: torch.Tensor,
+        totals: Totals,
     ) -> torch.Tensor:
-        """See `PreferenceObjective`."""
+        """Return the share of a micro-batch in the step's loss and in each of `metrics`, float32 [1 + metrics].
+
+        Args:
+            sums: log-probabilities of the answers in nats, of pairs each better one before its worse one, [answers].
+            reference: those of the reference model; None without one.
+            num_tokens: trained tokens of the answers.
+            are_good: which answers are good; of pairs the better ones.
+            totals: of all micro-batches of the step.
+        """
+
+
+def are_good(examples: Sequence[Example], device: torch.device) -> torch.Tensor:
+    """Return which answers of a micro-batch are good, bool [answers] on the device."""
+    good = [not sequence.is_bad and sequence is example for example in examples for sequence in example.sequences]
+    return torch.tensor(good, device=device)
 
 
 @dataclass(frozen=True, slots=True)

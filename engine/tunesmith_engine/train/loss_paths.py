@@ -6,8 +6,10 @@ Both ways have one face, so the training loop, the evaluation and the test of th
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
@@ -24,8 +26,17 @@ from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
 from tunesmith_engine.model.lora import use_activation_checkpointing
 from tunesmith_engine.model.row_lengths import RotarySwitches
+from tunesmith_engine.preference.labeled import mismatched
 from tunesmith_engine.shapes import NotFusableError
-from tunesmith_engine.train.loss import Objective, Totals, answer_sums, balances_experts, make_batch, takes_positions
+from tunesmith_engine.train.loss import (
+    Objective,
+    Totals,
+    answer_sums,
+    are_good,
+    balances_experts,
+    make_batch,
+    takes_positions,
+)
 from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
@@ -44,9 +55,13 @@ class LossPath(Protocol):
         arena: where the trained parameters lie when they lie together.
         keeps_less_first: whether keeping fewer activations costs less time than smaller portions.
         plan_bytes: expected peak of what PyTorch allocates on a GPU; None where nobody knows.
+        longest: tokens of the longest row that passes in one piece.
+        objective: what is minimised; None for the mean cross-entropy.
     """
 
     name: str
+    longest: int
+    objective: Objective | None
     arena: AdapterArena | None
     keeps_less_first: bool
 
@@ -74,6 +89,9 @@ class LossPath(Protocol):
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """Return the same as `add_gradients` in float64, without gradients."""
+
+    def answer_sums(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+        """Return the log-probability of each answer of a micro-batch in nats, float32 [answers], without gradients."""
 
     def weights_changed(self) -> None:
         """Take note of an update of the trained weights."""
@@ -121,6 +139,7 @@ class PlainPath:
         method: Method,
         objective: Objective | None = None,
         equal_lengths: bool = False,
+        longest: int = sys.maxsize,
     ) -> None:
         self.report: list[str] = [Message(PLAIN.template, reason=reason)]
         if equal_lengths:
@@ -133,7 +152,7 @@ class PlainPath:
             )
         self._equal_lengths = equal_lengths
         self._rotary = RotarySwitches(model)
-        self._method, self._objective = method, objective
+        self._method, self.objective, self.longest = method, objective, longest
         self._model = model
         self._compute = compute
         self._pad_token_id = pad_token_id
@@ -149,7 +168,7 @@ class PlainPath:
         """Divide rows in their order into micro-batches of the same number, apart where their lengths say so."""
         size = self._micro_batch_size
         # The answers of a pair come apart later, where they must.
-        alike = self._alike(examples, lambda example: len(example.input_ids)) if self._objective is None else [examples]
+        alike = self._alike(examples, lambda example: len(example.input_ids)) if self.objective is None else [examples]
         return [rows[start : start + size] for rows in alike for start in range(0, len(rows), size)]
 
     def _alike(self, items: list[Item], length_of: Callable[[Item], int]) -> list[list[Item]]:
@@ -162,18 +181,18 @@ class PlainPath:
 
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """See LossPath."""
-        if self._objective is None:
+        if self.objective is None:
             shares = (self._summed_loss(portion) / totals.num_trained_tokens).reshape(1)
         else:
-            shares = self._objective_shares(self._objective, portion, totals)
+            shares = self._objective_shares(self.objective, portion, totals)
         updater.backward(shares[0])
         return shares.detach()
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """See LossPath."""
         with torch.no_grad(), self._adapter(with_adapter):
-            if self._objective is not None:
-                return self._objective_shares(self._objective, portion, totals).double()
+            if self.objective is not None:
+                return self._objective_shares(self.objective, portion, totals).double()
             return (self._summed_loss(portion).double() / totals.num_trained_tokens).reshape(1)
 
     def _adapter(self, is_on: bool) -> AbstractContextManager[None]:
@@ -188,12 +207,15 @@ class PlainPath:
     def _objective_shares(self, objective: Objective, portion: list[Example], totals: Totals) -> torch.Tensor:
         sequences = [sequence for example in portion for sequence in example.sequences]
         counts = [float(sequence.num_trained_tokens) for sequence in sequences]
-        reference = None
-        if objective.has_reference:
-            with torch.no_grad(), self._adapter(False):
-                reference = self._answer_sums(sequences)
-        sums, num_tokens = self._answer_sums(sequences), torch.tensor(counts, device=self._compute.device)
-        return objective(sums, reference, num_tokens, totals.num_rows, totals.num_trained_tokens)
+        reference = self.answer_sums(portion, False) if objective.has_reference else None
+        device = self._compute.device
+        sums, num_tokens = self._answer_sums(sequences), torch.tensor(counts, device=device)
+        return objective(sums, reference, num_tokens, are_good(portion, device), totals)
+
+    def answer_sums(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+        """See LossPath."""
+        with torch.no_grad(), self._adapter(with_adapter):
+            return self._answer_sums([sequence for example in portion for sequence in example.sequences])
 
     def _answer_sums(self, sequences: list[Example]) -> torch.Tensor:
         """Return the log-probability of each sequence in nats; what can't be padded to one length goes apart."""
@@ -275,4 +297,22 @@ def open_path(
         method,
         method.objective(spec),
         equal_lengths,
+        max(len(sequence.input_ids) for row in (*data.train, *data.eval) for sequence in row.sequences),
     )
+
+
+def totals_of(path: LossPath, rows: list[Example], with_adapter: bool = True) -> Totals:
+    """Return what the losses of rows are divided by and compared with, such as those of a step.
+
+    The KL divergence is that of all of them, however they are divided into micro-batches. A single row has no other
+    answer to compare with, nor has the base model moved.
+    """
+    totals = Totals.of(rows)
+    if path.objective is None or not path.objective.needs_kl:
+        return totals
+    moved = []
+    if with_adapter and len(rows) > 1:
+        for portion in path.portions(mismatched(rows, path.longest)):
+            moved.append((path.answer_sums(portion, True) - path.answer_sums(portion, False)).sum())
+    return replace(totals, kl=(torch.stack(moved).sum() / len(rows)).clamp(min=0) if moved else None)
+
