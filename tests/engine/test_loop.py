@@ -35,6 +35,7 @@ class TwoPortions:
     """A path that takes three rows first, then the others, and writes down what it is asked for."""
 
     arena = None
+    objective = None
 
     def __init__(self) -> None:
         self.told: list[Any] = []

@@ -47,7 +47,7 @@ def held_out(
     ordered = sorted(examples, key=lambda example: -example.num_tokens)
     sums = torch.zeros(1 + len(metrics), device=device, dtype=torch.float64)
     with untouched_training(model, device):
-        totals = totals_of(path, examples, with_adapter)
+        totals = totals_of(path, examples, with_adapter, should_stop)
         for portion in path.portions(ordered):
             if should_stop():
                 return None

@@ -301,11 +301,16 @@ def open_path(
     )
 
 
-def totals_of(path: LossPath, rows: list[Example], with_adapter: bool = True) -> Totals:
+def totals_of(
+    path: LossPath,
+    rows: list[Example],
+    with_adapter: bool = True,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Totals:
     """Return what the losses of rows are divided by and compared with, such as those of a step.
 
     The KL divergence is that of all of them, however they are divided into micro-batches. A single row has no other
-    answer to compare with, nor has the base model moved.
+    answer to compare with, nor has the base model moved. When stopped on the way, it is that of the rows so far.
     """
     totals = Totals.of(rows)
     if path.objective is None or not path.objective.needs_kl:
@@ -313,6 +318,8 @@ def totals_of(path: LossPath, rows: list[Example], with_adapter: bool = True) ->
     moved = []
     if with_adapter and len(rows) > 1:
         for portion in path.portions(mismatched(rows, path.longest)):
+            if should_stop():
+                break
             moved.append((path.answer_sums(portion, True) - path.answer_sums(portion, False)).sum())
     return replace(totals, kl=(torch.stack(moved).sum() / len(rows)).clamp(min=0) if moved else None)
 
