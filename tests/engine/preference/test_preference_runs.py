@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
-from tests.engine.preference.test_trl_runs import write_pairs
+from tests.engine.preference.test_trl_runs import write_labels, write_pairs
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 
 MakeSpec = Callable[..., RunSpec]
 NewRun = Callable[[RunSpec], Run]
-KINDS = ["dpo", "simpo", "orpo", "cpo"]
+KINDS = ["dpo", "simpo", "orpo", "cpo", "kto"]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def pair_spec(tiny_spec: MakeSpec, tmp_path: Path) -> MakeSpec:
     def make(kind: str, **sections: dict[str, Any]) -> RunSpec:
         path = tmp_path / "pairs.jsonl"
         if not path.exists():
-            write_pairs(path)
+            (write_labels if kind == "kto" else write_pairs)(path)
         sections["data"] = {"path": str(path), **sections.get("data", {})}
         spec = tiny_spec(**sections)
         spec.objective.kind = kind
@@ -75,6 +75,9 @@ def test_held_out_pairs_are_told_apart_after_training(kind: str, pair_spec: Make
     before, after = (event.data for event in (events(run, "eval")[0], events(run, "eval")[-1]))
     assert after["reward_margin"] > before["reward_margin"]
     assert after["loss"] < before["loss"]
+    if kind == "kto":
+        assert (before["loss"], before["kl"]) == (pytest.approx(0.5, abs=1e-4), 0.0)
+        return
     # A short answer is the likelier one, which CPO's sums show and SimPO's means don't.
     assert after["reward_accuracy"] == (0.0 if kind == "cpo" else 1.0)
     if kind == "dpo":
