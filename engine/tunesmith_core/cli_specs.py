@@ -214,6 +214,14 @@ def preview(arguments: Namespace) -> int:
     return show_preview(conduct(PREVIEW, spec).get(), as_json=arguments.json)
 
 
+ANSWERS = {
+    "worse": Message("{place}, worse answer"),
+    "good": Message("{place}, good answer"),
+    "bad": Message("{place}, bad answer"),
+}
+"""What stands above the answers that people have called something."""
+
+
 def show_preview(found: dict[str, Any], *, as_json: bool) -> int:  # Any: JSON values
     """Print the answer of PREVIEW."""
     if as_json:
@@ -223,8 +231,8 @@ def show_preview(found: dict[str, Any], *, as_json: bool) -> int:  # Any: JSON v
     for row in found.get("rows", []):
         words = SKIPPED_ROW if row.get("is_skipped") else TRAINED_ROW
         place = row["place"] if are_several else Message("line {line}", line=row["line"])
-        if row.get("answer") == "worse":
-            place = Message("{place}, worse answer", place=place)
+        if words_of_answer := ANSWERS.get(row.get("answer")):
+            place = Message(words_of_answer.template, place=place)
         facts = {name: row[name] for name in ROW_FACTS if name in row}
         terminal.say(Message(words.template, place=place, **facts))
         parts = (f"[[{part['text']}]]" if part["trained"] else part["text"] for part in row["segments"])

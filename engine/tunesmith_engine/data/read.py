@@ -153,8 +153,6 @@ class Source:
         if failure and not head:
             raise failure
         layout = self.layout_of([row for _, row in head])
-        if self.in_labels:
-            layout = datafmt.with_labels(layout, (row for _, row in head), self.spec.columns, self.shown_path)
         if not self.row_format:
             self.row_format, self.reason = layout.format, datafmt.recognition(layout, (row for _, row in head))
         if self.in_pairs and (problem := datafmt.pairs_problem(layout, self.shown_path)):
@@ -200,8 +198,14 @@ class Source:
         """Return how the rows of the file that is being read are laid out, by the first of them.
 
         Raises:
-            UserError: see `datafmt.resolve_layout`; that of a workbook also names its other sheets.
+            UserError: see `datafmt.resolve_layout` and `with_labels`; that of a workbook also names its other sheets.
         """
+        layout = self._layout_of(rows)
+        if not self.in_labels:
+            return layout
+        return datafmt.with_labels(layout, rows, self.spec.columns, self.shown_path)
+
+    def _layout_of(self, rows: list[datafmt.Row]) -> datafmt.Layout:
         path = self.shown_path
         try:
             return datafmt.resolve_layout(rows, self.spec.format, self.spec.columns, path)
