@@ -44,6 +44,14 @@
         <source>Worse answer</source>
         <translation>较差的回答</translation>
     </message>
+    <message>
+        <source>Good answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Bad answer</source>
+        <translation type="unfinished"></translation>
+    </message>
 </context>
 <context>
     <name>AnswerPair</name>
@@ -561,8 +569,20 @@ Click a symbol in the legend to hide its line.</source>
 <context>
     <name>ColumnQuestion</name>
     <message>
+        <source>Which column is the prompt, which the better and which the worse answer?</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Which column is the prompt, which the response, and which the label?</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Which column is the prompt, and which the response?</source>
         <translation>哪一列是提示词，哪一列是回答？</translation>
+    </message>
+    <message>
+        <source>Which column says whether an answer is good or bad?</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Choose a column</source>
@@ -4248,6 +4268,30 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>无法从该工作簿读取数字的显示格式，因此 5% 会变成 0.05。</translation>
     </message>
     <message>
+        <source>The labels don&apos;t tell good answers from bad ones</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Every answer has the same label, or the labels are numbers of a scale.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Label each answer good or bad, and have some of both.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Far more answers are good than bad, or the other way round</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Each answer counts with the weight of its side, so the larger side decides what is learned.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Raise the weight of the smaller side.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The run has not saved a model yet</source>
         <translation>该运行还没有保存过模型</translation>
     </message>
@@ -4288,6 +4332,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请用此账号在模型页面上接受许可证，然后重试。有些作者会人工审批。细粒度令牌还需要读取受限仓库的权限。</translation>
     </message>
     <message>
+        <source>Add a column that says good or bad, such as true for a rating of 4 or more.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Add answers labeled bad, or choose SFT, which learns from good answers.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Add answers labeled good.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Add rows that differ from each other.</source>
         <translation>请加入彼此不同的行。</translation>
     </message>
@@ -4306,6 +4362,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Ask whoever runs your network for its certificate and name the file in the variable SSL_CERT_FILE.</source>
         <translation>请向网络管理员索取证书，并在环境变量 SSL_CERT_FILE 中填写该文件。</translation>
+    </message>
+    <message>
+        <source>Caution: good answers became much less likely, too. Their log-probability fell from {before} to {after}, so the model may write something that is neither. A lower learning rate or a higher weight of good answers counteracts that.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Caution: the better answers became much less likely, too. Their log-probability fell from {before} to {after}, so the model may write something that is neither answer. A lower learning rate or a weight of the SFT loss counteracts that.</source>
@@ -4346,6 +4406,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Data set</source>
         <translation>数据集</translation>
+    </message>
+    <message>
+        <source>Each pair gives a good and a bad answer.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Error</source>
@@ -4404,6 +4468,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>多留出一些行，至少 {least} 行，然后重新训练。</translation>
     </message>
     <message>
+        <source>Hold out more rows, at least {least}, to know how much better it is.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>If it is in another folder, pass that with --prefix.</source>
         <translation>如果它在其他文件夹，请用 --prefix 指定。</translation>
     </message>
@@ -4414,6 +4482,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Improved a lot.</source>
         <translation>明显改善。</translation>
+    </message>
+    <message>
+        <source>Improved, but {num} held-out rows are too few to say by how much.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>In LM Studio: {path}</source>
@@ -4528,6 +4600,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>之前已导出过，此后没有改动。</translation>
     </message>
     <message>
+        <source>KTO compares the answers of a step with each other. Use at least 2 examples per step</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Kept: {names}.</source>
         <translation>已保留：{names}。</translation>
     </message>
@@ -4560,6 +4636,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>过长的文本也可以改为拆分（“过长的样本”选“拆分”）。</translation>
     </message>
     <message>
+        <source>Look at the labels: good and bad may be swapped. If they are right, train for more steps or at a higher learning rate.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Look at the pairs: better and worse may be swapped. If they are right, train for more steps or at a higher learning rate.</source>
         <translation>请检查偏好对：好坏两个回答可能弄反了。如果没有问题，请增加训练步数或提高学习率。</translation>
     </message>
@@ -4578,6 +4658,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Looking up the runtime took too long.</source>
         <translation>查找运行库超时。</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, and look at the labels: good and bad may be swapped.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Lower the learning rate, and look at the pairs: better and worse may be swapped.</source>
@@ -4766,6 +4850,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Nothing was removed. With --yes it is removed without asking.</source>
         <translation>没有删除任何内容。加上 --yes 可直接删除而不询问。</translation>
+    </message>
+    <message>
+        <source>Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, compared with the base model.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Of unknown origin, moved to {folder}.</source>
@@ -5088,8 +5176,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>可节省 {saved_bytes}：{changes}</translation>
     </message>
     <message>
+        <source>Say which column says whether an answer is good or bad.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Say which columns hold the better and the worse answer, or choose SFT as the objective.</source>
         <translation>请指定哪些列是较好和较差的回答，或者把训练目标改为 SFT。</translation>
+    </message>
+    <message>
+        <source>Say which columns hold the prompt, the response and the label, or choose SFT as the objective.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Security</source>
@@ -5180,6 +5276,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>检查项 {check} 没有修复方法（{kind}）。</translation>
     </message>
     <message>
+        <source>The column {column} says which answers are good.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The computer must be restarted before the subsystem works.</source>
         <translation>重启电脑后子系统才能使用。</translation>
     </message>
@@ -5244,6 +5344,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>损失的单位是每词元纳特，表示正确的词元有多出乎意料：减少 0.7，正确词元的概率平均就翻一倍。</translation>
     </message>
     <message>
+        <source>The loss is the mean over answers. The lower it is, the more clearly good answers are preferred and bad ones avoided. Where every answer counts alike it begins at 0.5.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different ones.</source>
         <translation>模型反复看到少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行各不相同。</translation>
     </message>
@@ -5266,6 +5370,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The proxy {proxy} refused the connection.</source>
         <translation>代理 {proxy} 拒绝了连接。</translation>
+    </message>
+    <message>
+        <source>The reward margin, by how much it rates good answers above bad ones, is {after}.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>The run continues under different conditions.</source>
@@ -5298,6 +5406,12 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model. A larger type, such as q8_0, loses less.</source>
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
+    </message>
+    <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: cpo, dpo, orpo, sft, simpo, and kto for answers labeled good or bad.
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
@@ -5668,6 +5782,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：工作表“{sheet}”</translation>
     </message>
     <message>
+        <source>{path}: the column &quot;{column}&quot; holds numbers from {low} to {high}. Which of them mean a good answer?</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{path}: the label of every row is false.</source>
         <translation>{path}：每一行的标签都是 false。</translation>
     </message>
@@ -5708,6 +5826,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：以下文件缺失或已更改：{names}。</translation>
     </message>
     <message>
+        <source>{path}: this objective learns from answers that are labeled good or bad, and no column is recognized as the label. The columns are {found}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{path}: this objective learns from answers that are labeled good or bad, and the rows were not recognized as such. They are read as: {format}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{path}: {num:,} from {rows:,} rows, each taken {times} or {more} times.</source>
         <translation>{path}：{num:,} 个样本，来自 {rows:,} 行，每行用 {times} 或 {more} 次。</translation>
     </message>
@@ -5744,8 +5870,28 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{pattern} 不是正则表达式：{problem}。</translation>
     </message>
     <message>
+        <source>{place}, bad answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{place}, column &quot;{column}&quot;: the label is missing.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{place}, column &quot;{column}&quot;: the token {number} is not among the {num:,} of {path}.</source>
         <translation>{place}，列“{column}”：词元 {number} 不在 {path} 的 {num:,} 个词元之中。</translation>
+    </message>
+    <message>
+        <source>{place}, column &quot;{column}&quot;: {value} is not a label, but looks like a number of a scale.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{place}, column &quot;{column}&quot;: {value} is not a label.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{place}, good answer</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{place}, worse answer</source>
@@ -7930,14 +8076,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
     <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: cpo, dpo, orpo, sft, simpo.
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-要从偏好对学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。训练目标：cpo、dpo、orpo、sft、simpo。
-未写出的设置使用默认值。窗口的训练页面可以保存完整的设置文件。</translation>
-    </message>
-    <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
         <translation>--weights 之和必须大于 0：权重为 0 的文件不提供任何行。</translation>
     </message>
@@ -8144,6 +8282,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Write it without a repetition inside a repetition, such as (a+)+.</source>
         <translation>请避免在重复中嵌套重复，例如 (a+)+。</translation>
+    </message>
+    <message>
+        <source>Write true or false, good or bad, 1 or 0, 👍 or 👎.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>a checkpoint instead of the base model</source>
@@ -8506,6 +8648,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>正在计算哈希</translation>
     </message>
     <message>
+        <source>held-out answers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>held-out pairs</source>
         <translation>留出的偏好对</translation>
     </message>
@@ -8834,6 +8980,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>使用 EXO 损失时必须大于 0</translation>
     </message>
     <message>
+        <source>must be above 0 where bad answers count for nothing</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>must be an object</source>
         <translation>必须是对象</translation>
     </message>
@@ -8876,6 +9026,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be true or false</source>
         <translation>必须是 true 或 false</translation>
+    </message>
+    <message>
+        <source>must be {wanted} for KTO, which rates answers</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>must be {wanted}, not {value!r}</source>
@@ -9128,6 +9282,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>questions per passage at most (3)</source>
         <translation>每个段落最多生成的问题数（3）</translation>
+    </message>
+    <message>
+        <source>rated on the right side</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>rated on the right side {share}  margin {margin}</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>read every installed byte to find problems</source>
@@ -10230,6 +10392,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name}{inside}</translation>
     </message>
     <message>
+        <source>{num_good:,} answers are labeled good and {num_bad:,} bad. With its weight, one side counts for more than three times as much as the other. Raise the weight of the other side.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{number:,} questions</source>
         <translation>{number:,} 个问题</translation>
     </message>
@@ -11070,16 +11236,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another.</source>
-        <translation>模型学习什么。SFT 学习写出数据中的回答；DPO、SimPO、ORPO 和 CPO 从成对的回答中学习偏好哪一个。</translation>
-    </message>
-    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
     <message>
         <source>Preferences (DPO)</source>
         <translation>偏好学习（DPO）</translation>
+    </message>
+    <message>
+        <source>Good and bad answers (KTO)</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Preferences (ORPO)</source>
@@ -11144,6 +11310,34 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>DiscoPOP</source>
         <translation>DiscoPOP</translation>
+    </message>
+    <message>
+        <source>KTO loss</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How KTO rates an answer. The original compares it with how far the model has moved on other answers, which takes a third more time. APO-zero does without and suits good answers that are better than what the model writes.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>APO-zero, unpaired</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Weight of good answers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How much each good answer counts. With fewer good than bad answers, raise it until both sides count about the same in total.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Weight of bad answers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How much each bad answer counts. With fewer bad than good answers, raise it until both sides count about the same in total.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Beta</source>
@@ -11272,6 +11466,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
+    </message>
+    <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another. KTO learns from single answers that are labeled good or bad.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -12974,16 +13172,32 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>再添加一个数据文件</translation>
     </message>
     <message>
+        <source>Each row: a prompt with a better and a worse answer.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Each row: a prompt, an answer, and whether it is good or bad. Pairs work too.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>One example per row: a chat, a prompt and its response, or text.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>JSONL, CSV, Excel, Parquet, PDF, Word, text and more.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>JSONL, CSV, Excel, Parquet and more.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Map columns…</source>
         <translation>指定各列…</translation>
     </message>
     <message>
         <source>Preview…</source>
         <translation>预览…</translation>
-    </message>
-    <message>
-        <source>JSONL, CSV, Excel, Parquet, PDF, Word, text and more. One example per row: a chat, a prompt and its response, or text.</source>
-        <translation>支持 JSONL、CSV、Excel、Parquet、PDF、Word、纯文本等。每行一个样本：一段对话、一个提示词及其回答，或一段文本。</translation>
     </message>
     <message>
         <source>Use the sample</source>
@@ -13000,6 +13214,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Trained as plain text</source>
         <translation>作为纯文本训练</translation>
+    </message>
+    <message>
+        <source>No labels in this data that tell good answers from bad ones</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Say which columns hold the better and the worse answer, or teach by example.</source>
@@ -13079,6 +13297,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The model learns to prefer the better underlined text. The rest is context.</source>
         <translation>模型学习偏好带下划线的较好回答，其余只作为上下文。</translation>
+    </message>
+    <message>
+        <source>The model learns to write more like good underlined text and less like bad. The rest is context.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Reading the data with the model&apos;s own tokenizer…</source>
@@ -16501,8 +16723,24 @@ Save a copy to train with your changes.</source>
         <translation>模型给较好回答更高评分的偏好对所占的比例。随机猜测为 50%。</translation>
     </message>
     <message>
+        <source>By how much the model rates good answers above bad ones, on average. It should rise above 0.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Share of answers on the right side: compared with answers in general, good ones have become likelier and bad ones less likely.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Preference accuracy</source>
         <translation>偏好准确率</translation>
+    </message>
+    <message>
+        <source>How much likelier the model finds answers in general than the base model does, in nats. A rating counts from there. A steep rise means that it moves far from the base model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Distance from the base model</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -18029,6 +18267,10 @@ Save a copy to train with your changes.</source>
         <translation>数据中没有偏好对</translation>
     </message>
     <message>
+        <source>The data has no labels</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The data can&apos;t be used</source>
         <translation>数据无法使用</translation>
     </message>
@@ -18592,12 +18834,20 @@ Save a copy to train with your changes.</source>
         <translation>偏好学习</translation>
     </message>
     <message>
+        <source>Good and bad answers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
         <translation>模型学习像示例那样回答。数据可以是对话、提示词和回答，或纯文本。</translation>
     </message>
     <message>
         <source>The model learns which of two answers is better. Each prompt needs a better and a worse answer.</source>
         <translation>模型学习两个回答中哪个更好。每个提示词都需要一个较好和一个较差的回答。</translation>
+    </message>
+    <message>
+        <source>The model learns to write more like the good answers and less like the bad ones. Each answer needs a label, such as a thumb up or down.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>How to teach</source>

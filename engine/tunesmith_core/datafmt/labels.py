@@ -69,7 +69,7 @@ def with_labels(
     rows = list(rows)
     if layout.format == PREFERENCE:
         return replace(layout, bad_number=0)
-    if not any(role.name == LABEL for role in ROLES[layout.format]):
+    if not has_label(layout.format):
         raise TunesmithError(
             "dataset-column-missing",
             "{path}: this objective learns from answers that are labeled good or bad, and the rows were not recognized "
@@ -78,7 +78,8 @@ def with_labels(
             path=path,
             format=Sentence(CHOICE_WORDS[layout.format]),
         )
-    present = {name.lower(): name for row in rows for name in reversed(row)}
+    names: list[str] = list(dict.fromkeys(name for row in rows for name in row))
+    present = {name.lower(): name for name in reversed(names)}
     used = {name for role, name in layout.columns.items() if role != LABEL}
     usual = (present[name] for name in USUAL_NAMES if name in present and present[name] not in used)
     column = given.get(LABEL) or next(usual, None)
@@ -88,6 +89,11 @@ def with_labels(
     if not numbers <= {-1.0, 0.0, 1.0} or {-1.0, 0.0} <= numbers:
         raise _scale(path, column, f"{min(numbers):g}", f"{max(numbers):g}")
     return replace(layout, columns={**layout.columns, LABEL: column}, bad_number=-1 if -1.0 in numbers else 0)
+
+
+def has_label(format_name: str) -> bool:
+    """Return whether rows of a format hold an answer that a label can be about; pairs need none."""
+    return any(role.name == LABEL for role in ROLES.get(format_name, ()))
 
 
 def to_labeled(row: Mapping[str, Any], layout: Layout, place: Place) -> Iterator[tuple[Conversation, bool]]:

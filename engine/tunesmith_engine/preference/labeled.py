@@ -67,6 +67,7 @@ class LabeledObjective:
         totals: Totals,
     ) -> torch.Tensor:
         """See `train.loss.Objective`; means over good and over bad answers are NaN where a step has none of them."""
+        del num_tokens
         assert reference is not None, "it is always asked for"
         kl = sums.new_zeros(()) if totals.kl is None else totals.kl.to(sums.dtype)
         ratios = sums - reference

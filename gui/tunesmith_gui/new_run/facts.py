@@ -17,6 +17,8 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from tunesmith_core import environments, held_out, measured, model_library, paths, presets
 from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import PREFERENCE
+from tunesmith_core.datafmt.labels import with_labels
+from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
@@ -278,6 +280,7 @@ class NewRunFacts(QObject):
             self._ask_model()
         if self.data is None or self.data.path != self._form.value(DATA):
             self._form.surroundings.is_pairs = None
+            self._form.surroundings.labels_problem = None
         if path == "" or section == "data":
             if path in ("", DATA, "data.sources[0].columns", ENCODING, SHEET, SOURCES):
                 self.longest_tokens = None
@@ -367,6 +370,7 @@ class NewRunFacts(QObject):
         self._form.surroundings.data_broken = is_broken
         self._form.surroundings.columns = self._known_columns
         self._form.surroundings.is_pairs = self._is_pairs(data)
+        self._form.surroundings.labels_problem = self._labels_problem(data)
         self._form.surroundings.columns_unknown = error is not None and error.code == "dataset-column-missing"
         self.data_changed.emit()
         self._plan_timer.start()
@@ -382,6 +386,18 @@ class NewRunFacts(QObject):
         if formats <= {PREFERENCE, AUTO}:
             return None if AUTO in formats else True
         return False
+
+    def _labels_problem(self, data: DataFacts | None) -> TunesmithError | None:
+        """Why the head of the first file is no head of labeled answers; None where it is, or can't be read."""
+        if data is None or data.error is not None or not data.head:
+            return None
+        source = self._form.spec.data.sources[0]
+        try:
+            layout = resolve_layout(data.head, source.format, source.columns, data.path)
+            with_labels(layout, data.head, source.columns, data.path)
+        except UserError as error:
+            return error
+        return None
 
     def _recognized_encoding(self, data: DataFacts | None) -> str:
         """Which encoding was recognized; one that was asked for only proves to be possible."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.engine.desk.checking import check, problems_of, spec_of, write_lines
 
-ROWS = [{"prompt": f"Is {n} even or is it odd?", "completion": "Even." * (1 + n), "label": n % 2 == 0} for n in range(6)]
+ROWS = [{"prompt": f"Is {n} even or odd?", "completion": "Even." * (1 + n), "label": n % 2 == 0} for n in range(6)]
 
 
 def test_bad_answers_are_rows_and_labels_that_say_nothing_are_named(tmp_path: Path) -> None:
@@ -33,7 +33,8 @@ def test_a_scale_of_numbers_is_named_once(tmp_path: Path) -> None:
 
 
 def test_pairs_are_looked_at_with_both_answers(tmp_path: Path) -> None:
-    rows = [{"prompt": "Is 2 even?", "chosen": "Yes.", "rejected": "No."}, {"prompt": "Q", "chosen": "A", "rejected": ""}]
+    rows = [{"prompt": f"Is {n} even?", "chosen": "Yes.", "rejected": "No."} for n in range(2)]
+    rows[1]["rejected"] = ""
     spec = spec_of(write_lines(tmp_path / "pairs.jsonl", rows))
     spec.objective.kind = "kto"
     assert problems_of(check(tmp_path, spec)) == {"empty-answer": [(2, problems_line(rows[1]))]}

@@ -18,7 +18,7 @@ from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.packed.pack import make_packed_batch
-from tunesmith_engine.preference.labeled import LabeledObjective, mismatched
+from tunesmith_engine.preference.labeled import LabeledObjective
 from tunesmith_engine.preference.objective import PreferenceObjective
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.loss import Objective, Totals, are_good
@@ -111,8 +111,8 @@ def test_no_way_to_keep_activations_changes_a_bit(policy: str) -> None:
     def gradients(policy: str) -> torch.Tensor:
         twin = FusedModel.attach(adapted("llama"), compute(), 64, policy)
         batch, answers = make_packed_batch(ROWS, CPU), Answers.of(ROWS, CPU)
-        objective = _objective("simpo")
-        twin.objective_and_gradients(batch, answers, lambda sums: objective(sums, None, answers.num_tokens, are_good(ROWS, CPU), Totals(3, 16)))
+        objective, given = _objective("simpo"), (None, answers.num_tokens, are_good(ROWS, CPU), Totals(3, 16))
+        twin.objective_and_gradients(batch, answers, lambda sums: objective(sums, *given))
         return twin.arena.gradients.clone()
 
     assert torch.equal(gradients(policy), gradients("none"))

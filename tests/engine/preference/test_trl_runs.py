@@ -163,8 +163,10 @@ def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "loss"),
-    [("dpo", "sigmoid"), ("dpo", "ipo"), ("dpo", "robust"), ("simpo", ""), ("orpo", ""), ("cpo", ""), ("kto", "kto")]
-    + [("kto", "apo_zero_unpaired")],
+    [
+        *(("dpo", "sigmoid"), ("dpo", "ipo"), ("dpo", "robust"), ("simpo", ""), ("orpo", ""), ("cpo", "")),
+        *(("kto", "kto"), ("kto", "apo_zero_unpaired")),
+    ],
 )
 def test_thirty_steps_are_those_of_trl(
     kind: str,
