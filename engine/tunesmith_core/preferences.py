@@ -1,4 +1,4 @@
-"""How well held-out pairs, or good and bad answers, are told apart before training and after it, and what to say of it."""
+"""How well held-out pairs, or good and bad answers, are told apart before training and after, and what to say of it."""
 
 from __future__ import annotations
 

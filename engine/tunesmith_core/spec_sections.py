@@ -270,8 +270,8 @@ class ObjectiveSpec:
         label="KTO loss",
         meaning=(
             "How KTO rates an answer. The original compares it with how far the model has moved on other answers, "
-            "which takes a third more time. APO-zero does without and suits good answers that are better than what "
-            "the model writes."
+            "which takes more time. APO-zero does without, and suits good answers that are better than what the model "
+            "writes."
         ),
         choices=KTO_LOSSES,
     )

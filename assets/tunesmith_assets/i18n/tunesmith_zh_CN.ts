@@ -46,11 +46,11 @@
     </message>
     <message>
         <source>Good answer</source>
-        <translation type="unfinished"></translation>
+        <translation>好的回答</translation>
     </message>
     <message>
         <source>Bad answer</source>
-        <translation type="unfinished"></translation>
+        <translation>差的回答</translation>
     </message>
 </context>
 <context>
@@ -570,11 +570,11 @@ Click a symbol in the legend to hide its line.</source>
     <name>ColumnQuestion</name>
     <message>
         <source>Which column is the prompt, which the better and which the worse answer?</source>
-        <translation type="unfinished"></translation>
+        <translation>哪一列是提示词，哪一列是较好的回答，哪一列是较差的回答？</translation>
     </message>
     <message>
         <source>Which column is the prompt, which the response, and which the label?</source>
-        <translation type="unfinished"></translation>
+        <translation>哪一列是提示词，哪一列是回答，哪一列是标签？</translation>
     </message>
     <message>
         <source>Which column is the prompt, and which the response?</source>
@@ -582,7 +582,7 @@ Click a symbol in the legend to hide its line.</source>
     </message>
     <message>
         <source>Which column says whether an answer is good or bad?</source>
-        <translation type="unfinished"></translation>
+        <translation>哪一列说明回答是好是坏？</translation>
     </message>
     <message>
         <source>Choose a column</source>
@@ -4269,27 +4269,27 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     </message>
     <message>
         <source>The labels don&apos;t tell good answers from bad ones</source>
-        <translation type="unfinished"></translation>
+        <translation>标签无法区分好的回答和差的回答</translation>
     </message>
     <message>
         <source>Every answer has the same label, or the labels are numbers of a scale.</source>
-        <translation type="unfinished"></translation>
+        <translation>所有回答的标签都相同，或者标签是评分数字。</translation>
     </message>
     <message>
         <source>Label each answer good or bad, and have some of both.</source>
-        <translation type="unfinished"></translation>
+        <translation>请为每个回答标注好或差，并且两种都要有。</translation>
     </message>
     <message>
         <source>Far more answers are good than bad, or the other way round</source>
-        <translation type="unfinished"></translation>
+        <translation>好的回答远多于差的回答，或者相反</translation>
     </message>
     <message>
         <source>Each answer counts with the weight of its side, so the larger side decides what is learned.</source>
-        <translation type="unfinished"></translation>
+        <translation>每个回答按所属一方的权重计入，数量多的一方会主导学习。</translation>
     </message>
     <message>
         <source>Raise the weight of the smaller side.</source>
-        <translation type="unfinished"></translation>
+        <translation>提高数量较少一方的权重。</translation>
     </message>
     <message>
         <source>The run has not saved a model yet</source>
@@ -4333,15 +4333,15 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     </message>
     <message>
         <source>Add a column that says good or bad, such as true for a rating of 4 or more.</source>
-        <translation type="unfinished"></translation>
+        <translation>添加一列说明好或差，例如评分不低于 4 时写 true。</translation>
     </message>
     <message>
         <source>Add answers labeled bad, or choose SFT, which learns from good answers.</source>
-        <translation type="unfinished"></translation>
+        <translation>添加标注为差的回答，或者改选 SFT，它只从好的回答中学习。</translation>
     </message>
     <message>
         <source>Add answers labeled good.</source>
-        <translation type="unfinished"></translation>
+        <translation>添加标注为好的回答。</translation>
     </message>
     <message>
         <source>Add rows that differ from each other.</source>
@@ -4365,7 +4365,7 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     </message>
     <message>
         <source>Caution: good answers became much less likely, too. Their log-probability fell from {before} to {after}, so the model may write something that is neither. A lower learning rate or a higher weight of good answers counteracts that.</source>
-        <translation type="unfinished"></translation>
+        <translation>注意：好的回答的概率也大幅降低了。它们的对数概率从 {before} 降到了 {after}，模型可能会写出两者都不是的内容。降低学习率或提高好的回答的权重可以缓解。</translation>
     </message>
     <message>
         <source>Caution: the better answers became much less likely, too. Their log-probability fell from {before} to {after}, so the model may write something that is neither answer. A lower learning rate or a weight of the SFT loss counteracts that.</source>
@@ -4409,7 +4409,7 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     </message>
     <message>
         <source>Each pair gives a good and a bad answer.</source>
-        <translation type="unfinished"></translation>
+        <translation>每个偏好对提供一个好的回答和一个差的回答。</translation>
     </message>
     <message>
         <source>Error</source>
@@ -4469,7 +4469,7 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     </message>
     <message>
         <source>Hold out more rows, at least {least}, to know how much better it is.</source>
-        <translation type="unfinished"></translation>
+        <translation>请留出更多数据行，至少 {least} 行，才能知道提升了多少。</translation>
     </message>
     <message>
         <source>If it is in another folder, pass that with --prefix.</source>
@@ -4485,7 +4485,7 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     </message>
     <message>
         <source>Improved, but {num} held-out rows are too few to say by how much.</source>
-        <translation type="unfinished"></translation>
+        <translation>有所提升，但只有 {num} 行留出数据，不足以判断提升了多少。</translation>
     </message>
     <message>
         <source>In LM Studio: {path}</source>
@@ -4601,7 +4601,7 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     </message>
     <message>
         <source>KTO compares the answers of a step with each other. Use at least 2 examples per step</source>
-        <translation type="unfinished"></translation>
+        <translation>KTO 会比较同一步中的回答。每步至少要有 2 个样本</translation>
     </message>
     <message>
         <source>Kept: {names}.</source>
@@ -4637,7 +4637,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>Look at the labels: good and bad may be swapped. If they are right, train for more steps or at a higher learning rate.</source>
-        <translation type="unfinished"></translation>
+        <translation>检查标签：好和差可能弄反了。如果没有问题，请训练更多步，或提高学习率。</translation>
     </message>
     <message>
         <source>Look at the pairs: better and worse may be swapped. If they are right, train for more steps or at a higher learning rate.</source>
@@ -4661,7 +4661,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>Lower the learning rate, and look at the labels: good and bad may be swapped.</source>
-        <translation type="unfinished"></translation>
+        <translation>降低学习率，并检查标签：好和差可能弄反了。</translation>
     </message>
     <message>
         <source>Lower the learning rate, and look at the pairs: better and worse may be swapped.</source>
@@ -4853,7 +4853,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, compared with the base model.</source>
-        <translation type="unfinished"></translation>
+        <translation>在留出的回答中，模型对 {after} 的判断方向正确：与基础模型相比，好的回答升高，差的回答降低。</translation>
     </message>
     <message>
         <source>Of unknown origin, moved to {folder}.</source>
@@ -5177,7 +5177,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>Say which column says whether an answer is good or bad.</source>
-        <translation type="unfinished"></translation>
+        <translation>请指定哪一列说明回答是好是坏。</translation>
     </message>
     <message>
         <source>Say which columns hold the better and the worse answer, or choose SFT as the objective.</source>
@@ -5185,7 +5185,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>Say which columns hold the prompt, the response and the label, or choose SFT as the objective.</source>
-        <translation type="unfinished"></translation>
+        <translation>请指定提示词、回答和标签所在的列，或者把目标改为 SFT。</translation>
     </message>
     <message>
         <source>Security</source>
@@ -5277,7 +5277,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>The column {column} says which answers are good.</source>
-        <translation type="unfinished"></translation>
+        <translation>{column} 列说明哪些回答是好的。</translation>
     </message>
     <message>
         <source>The computer must be restarted before the subsystem works.</source>
@@ -5345,7 +5345,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>The loss is the mean over answers. The lower it is, the more clearly good answers are preferred and bad ones avoided. Where every answer counts alike it begins at 0.5.</source>
-        <translation type="unfinished"></translation>
+        <translation>损失是所有回答的平均值。越低，说明模型越偏向好的回答、越避开差的回答。所有回答权重相同时，从 0.5 开始。</translation>
     </message>
     <message>
         <source>The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different ones.</source>
@@ -5373,7 +5373,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>The reward margin, by how much it rates good answers above bad ones, is {after}.</source>
-        <translation type="unfinished"></translation>
+        <translation>奖励差距，即好的回答比差的回答高出多少，为 {after}。</translation>
     </message>
     <message>
         <source>The run continues under different conditions.</source>
@@ -5411,7 +5411,9 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
 To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: cpo, dpo, orpo, sft, simpo, and kto for answers labeled good or bad.
 Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation type="unfinished"></translation>
+        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可选的目标：cpo、dpo、orpo、sft、simpo，以及用于好坏标签的 kto。
+没有写出的设置使用默认值。窗口的“训练”页面可以保存完整的文件。</translation>
     </message>
     <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
@@ -5783,7 +5785,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{path}: the column &quot;{column}&quot; holds numbers from {low} to {high}. Which of them mean a good answer?</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：“{column}”列包含从 {low} 到 {high} 的数字。其中哪些表示好的回答？</translation>
     </message>
     <message>
         <source>{path}: the label of every row is false.</source>
@@ -5827,11 +5829,11 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{path}: this objective learns from answers that are labeled good or bad, and no column is recognized as the label. The columns are {found}.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：这个目标从标注了好坏的回答中学习，但没有识别出标签列。现有的列：{found}。</translation>
     </message>
     <message>
         <source>{path}: this objective learns from answers that are labeled good or bad, and the rows were not recognized as such. They are read as: {format}.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：这个目标从标注了好坏的回答中学习，但这些数据行不是这种格式。它们被识别为：{format}。</translation>
     </message>
     <message>
         <source>{path}: {num:,} from {rows:,} rows, each taken {times} or {more} times.</source>
@@ -5871,11 +5873,11 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{place}, bad answer</source>
-        <translation type="unfinished"></translation>
+        <translation>{place}，差的回答</translation>
     </message>
     <message>
         <source>{place}, column &quot;{column}&quot;: the label is missing.</source>
-        <translation type="unfinished"></translation>
+        <translation>{place}，“{column}”列：缺少标签。</translation>
     </message>
     <message>
         <source>{place}, column &quot;{column}&quot;: the token {number} is not among the {num:,} of {path}.</source>
@@ -5883,15 +5885,15 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{place}, column &quot;{column}&quot;: {value} is not a label, but looks like a number of a scale.</source>
-        <translation type="unfinished"></translation>
+        <translation>{place}，“{column}”列：{value} 不是标签，看起来像评分。</translation>
     </message>
     <message>
         <source>{place}, column &quot;{column}&quot;: {value} is not a label.</source>
-        <translation type="unfinished"></translation>
+        <translation>{place}，“{column}”列：{value} 不是标签。</translation>
     </message>
     <message>
         <source>{place}, good answer</source>
-        <translation type="unfinished"></translation>
+        <translation>{place}，好的回答</translation>
     </message>
     <message>
         <source>{place}, worse answer</source>
@@ -7708,6 +7710,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>删除时间</translation>
     </message>
     <message>
+        <source>Every answer is labeled bad ({num:,}). This objective needs good answers too.</source>
+        <translation>所有回答都标注为差（{num:,} 个）。这个目标还需要好的回答。</translation>
+    </message>
+    <message>
+        <source>Every answer is labeled good ({num:,}). This objective needs bad answers too.</source>
+        <translation>所有回答都标注为好（{num:,} 个）。这个目标还需要差的回答。</translation>
+    </message>
+    <message>
         <source>Folder</source>
         <translation>文件夹</translation>
     </message>
@@ -8285,7 +8295,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Write true or false, good or bad, 1 or 0, 👍 or 👎.</source>
-        <translation type="unfinished"></translation>
+        <translation>可以写 true 或 false、好或差、1 或 0、👍 或 👎。</translation>
     </message>
     <message>
         <source>a checkpoint instead of the base model</source>
@@ -8649,7 +8659,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>held-out answers</source>
-        <translation type="unfinished"></translation>
+        <translation>留出的回答</translation>
     </message>
     <message>
         <source>held-out pairs</source>
@@ -8981,7 +8991,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>must be above 0 where bad answers count for nothing</source>
-        <translation type="unfinished"></translation>
+        <translation>在差的回答不计入时必须大于 0</translation>
     </message>
     <message>
         <source>must be an object</source>
@@ -9029,7 +9039,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>must be {wanted} for KTO, which rates answers</source>
-        <translation type="unfinished"></translation>
+        <translation>对 KTO 必须为“{wanted}”，因为它评价的是回答</translation>
     </message>
     <message>
         <source>must be {wanted}, not {value!r}</source>
@@ -9285,11 +9295,11 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>rated on the right side</source>
-        <translation type="unfinished"></translation>
+        <translation>判断方向正确</translation>
     </message>
     <message>
         <source>rated on the right side {share}  margin {margin}</source>
-        <translation type="unfinished"></translation>
+        <translation>判断方向正确 {share}  差距 {margin}</translation>
     </message>
     <message>
         <source>read every installed byte to find problems</source>
@@ -10393,7 +10403,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>{num_good:,} answers are labeled good and {num_bad:,} bad. With its weight, one side counts for more than three times as much as the other. Raise the weight of the other side.</source>
-        <translation type="unfinished"></translation>
+        <translation>{num_good:,} 个回答标注为好，{num_bad:,} 个标注为差。按权重计算，一方的分量是另一方的三倍以上。请提高另一方的权重。</translation>
     </message>
     <message>
         <source>{number:,} questions</source>
@@ -11245,7 +11255,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Good and bad answers (KTO)</source>
-        <translation type="unfinished"></translation>
+        <translation>好坏回答（KTO）</translation>
     </message>
     <message>
         <source>Preferences (ORPO)</source>
@@ -11313,31 +11323,27 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>KTO loss</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>How KTO rates an answer. The original compares it with how far the model has moved on other answers, which takes a third more time. APO-zero does without and suits good answers that are better than what the model writes.</source>
-        <translation type="unfinished"></translation>
+        <translation>KTO 损失</translation>
     </message>
     <message>
         <source>APO-zero, unpaired</source>
-        <translation type="unfinished"></translation>
+        <translation>APO-zero（非成对）</translation>
     </message>
     <message>
         <source>Weight of good answers</source>
-        <translation type="unfinished"></translation>
+        <translation>好的回答的权重</translation>
     </message>
     <message>
         <source>How much each good answer counts. With fewer good than bad answers, raise it until both sides count about the same in total.</source>
-        <translation type="unfinished"></translation>
+        <translation>每个好的回答的分量。好的回答少于差的回答时，提高它，使两方的总分量大致相同。</translation>
     </message>
     <message>
         <source>Weight of bad answers</source>
-        <translation type="unfinished"></translation>
+        <translation>差的回答的权重</translation>
     </message>
     <message>
         <source>How much each bad answer counts. With fewer bad than good answers, raise it until both sides count about the same in total.</source>
-        <translation type="unfinished"></translation>
+        <translation>每个差的回答的分量。差的回答少于好的回答时，提高它，使两方的总分量大致相同。</translation>
     </message>
     <message>
         <source>Beta</source>
@@ -11469,7 +11475,11 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another. KTO learns from single answers that are labeled good or bad.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从偏好对中学习更偏向哪个回答。KTO 从标注了好坏的单个回答中学习。</translation>
+    </message>
+    <message>
+        <source>How KTO rates an answer. The original compares it with how far the model has moved on other answers, which takes more time. APO-zero does without, and suits good answers that are better than what the model writes.</source>
+        <translation>KTO 如何评价一个回答。原始方法会与模型在其他回答上的变化作比较，耗时更多。APO-zero 不需要这一步，适合好的回答优于模型自己所写内容的情况。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -13173,23 +13183,23 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Each row: a prompt with a better and a worse answer.</source>
-        <translation type="unfinished"></translation>
+        <translation>每行包含一个提示词，以及一个较好和一个较差的回答。</translation>
     </message>
     <message>
         <source>Each row: a prompt, an answer, and whether it is good or bad. Pairs work too.</source>
-        <translation type="unfinished"></translation>
+        <translation>每行包含一个提示词、一个回答，以及它是好是坏。也可以使用偏好对。</translation>
     </message>
     <message>
         <source>One example per row: a chat, a prompt and its response, or text.</source>
-        <translation type="unfinished"></translation>
+        <translation>每行一个样本：对话、提示词及其回答，或文本。</translation>
     </message>
     <message>
         <source>JSONL, CSV, Excel, Parquet, PDF, Word, text and more.</source>
-        <translation type="unfinished"></translation>
+        <translation>支持 JSONL、CSV、Excel、Parquet、PDF、Word、文本等。</translation>
     </message>
     <message>
         <source>JSONL, CSV, Excel, Parquet and more.</source>
-        <translation type="unfinished"></translation>
+        <translation>支持 JSONL、CSV、Excel、Parquet 等。</translation>
     </message>
     <message>
         <source>Map columns…</source>
@@ -13217,7 +13227,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>No labels in this data that tell good answers from bad ones</source>
-        <translation type="unfinished"></translation>
+        <translation>数据中没有能区分好坏回答的标签</translation>
     </message>
     <message>
         <source>Say which columns hold the better and the worse answer, or teach by example.</source>
@@ -13300,7 +13310,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>The model learns to write more like good underlined text and less like bad. The rest is context.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型学习写得更像好的带下划线的文字，更不像差的。其余是上下文。</translation>
     </message>
     <message>
         <source>Reading the data with the model&apos;s own tokenizer…</source>
@@ -16724,11 +16734,11 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>By how much the model rates good answers above bad ones, on average. It should rise above 0.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型对好的回答的评价平均比差的回答高出多少。它应当升到 0 以上。</translation>
     </message>
     <message>
         <source>Share of answers on the right side: compared with answers in general, good ones have become likelier and bad ones less likely.</source>
-        <translation type="unfinished"></translation>
+        <translation>判断方向正确的回答占比：与一般回答相比，好的回答概率升高，差的回答概率降低。</translation>
     </message>
     <message>
         <source>Preference accuracy</source>
@@ -16736,11 +16746,11 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>How much likelier the model finds answers in general than the base model does, in nats. A rating counts from there. A steep rise means that it moves far from the base model.</source>
-        <translation type="unfinished"></translation>
+        <translation>与基础模型相比，模型认为一般回答的概率高出多少，单位为奈特。评价以此为起点。急剧上升说明模型偏离基础模型较远。</translation>
     </message>
     <message>
         <source>Distance from the base model</source>
-        <translation type="unfinished"></translation>
+        <translation>与基础模型的距离</translation>
     </message>
 </context>
 <context>
@@ -18268,7 +18278,7 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>The data has no labels</source>
-        <translation type="unfinished"></translation>
+        <translation>数据没有标签</translation>
     </message>
     <message>
         <source>The data can&apos;t be used</source>
@@ -18835,7 +18845,7 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>Good and bad answers</source>
-        <translation type="unfinished"></translation>
+        <translation>好坏回答</translation>
     </message>
     <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
@@ -18847,7 +18857,7 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>The model learns to write more like the good answers and less like the bad ones. Each answer needs a label, such as a thumb up or down.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型学习写得更像好的回答，更不像差的回答。每个回答都需要标签，例如赞或踩。</translation>
     </message>
     <message>
         <source>How to teach</source>

@@ -139,12 +139,18 @@ def one_sided(num_good: int, num_bad: int) -> TunesmithError | None:
     if num_good and num_bad:
         return None
     if num_good:
-        words = "Every answer is labeled good ({num:,}). This objective needs bad answers too."
         return TunesmithError(
-            SCALE, words, hint="Add answers labeled bad, or choose SFT, which learns from good answers.", num=num_good
+            SCALE,
+            "Every answer is labeled good ({num:,}). This objective needs bad answers too.",
+            hint="Add answers labeled bad, or choose SFT, which learns from good answers.",
+            num=num_good,
         )
-    words = "Every answer is labeled bad ({num:,}). This objective needs good answers too."
-    return TunesmithError(SCALE, words, hint="Add answers labeled good.", num=num_bad)
+    return TunesmithError(
+        SCALE,
+        "Every answer is labeled bad ({num:,}). This objective needs good answers too.",
+        hint="Add answers labeled good.",
+        num=num_bad,
+    )
 
 
 def unbalanced(num_good: int, num_bad: int, good_weight: float, bad_weight: float) -> Sentence | None:
