@@ -57,6 +57,7 @@ GROUPS = "evaluation.group_column"
 
 OBJECTIVE = "objective.kind"
 BY_EXAMPLE, BY_PREFERENCE, BY_LABEL = "sft", "dpo", "kto"
+WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL)
 """The ways to teach, each by the objective that it begins with."""
 
 DRAFT_VERSION = 2
@@ -290,11 +291,9 @@ class NewRunForm(QObject):
 
     @property
     def way(self) -> str:
-        """How the model is taught: BY_EXAMPLE, BY_PREFERENCE or BY_LABEL."""
+        """How the model is taught: one of WAYS."""
         kind = self.value(OBJECTIVE)
-        if kind in objectives.LABELS:
-            return BY_LABEL
-        return BY_PREFERENCE if kind in objectives.PREFERENCES else BY_EXAMPLE
+        return BY_PREFERENCE if kind in objectives.PREFERENCES else str(kind)
 
     @property
     def lacks_pairs(self) -> bool:

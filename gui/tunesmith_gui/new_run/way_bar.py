@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, WAYS
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -44,7 +44,7 @@ class WayBar(Card):
     """Segments and the line.
 
     Signals:
-        chosen: (way) BY_EXAMPLE, BY_PREFERENCE or BY_LABEL.
+        chosen: (way) one of WAYS.
     """
 
     chosen = Signal(str)
@@ -52,10 +52,10 @@ class WayBar(Card):
     def __init__(self, *, parent: QWidget | None = None) -> None:
         title = translate("WayBar", "How to teach")
         super().__init__(title, parent=parent)
-        options = [(way, way_word(way)) for way in (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL)]
-        self.segments = Segmented(title, options, parent=self)
+        options = [(way, way_word(way)) for way in WAYS]
+        self.segments = Segmented(title, options, wraps=True, parent=self)
         self.segments.changed.connect(self.chosen)
-        self.add_action(self.segments)
+        self.body.addWidget(self.segments)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.words)
         self.show_way(BY_EXAMPLE)

@@ -120,12 +120,16 @@ class TestSettings:
         own = {path for path in LISTED if path.startswith("objective.")}
         assert listed.toggle.text() == f"Show all {len(LISTED) - len(own) + 1}"
         choose(qtbot, page, "Prefer this over that")
-        assert listed.toggle.text() == f"Show all {len(LISTED) - 1}"
+        of_labels = {"objective.kto_loss", "objective.good_weight", "objective.bad_weight"}
+        assert listed.toggle.text() == f"Show all {len(LISTED) - 1 - len(of_labels)}"
         with qtbot.waitSignal(listed.opened):
             listed.set_open(True)
-        assert shown() == set(LISTED) - {"objective.margin"}
+        assert shown() == set(LISTED) - {"objective.margin"} - of_labels
         page.form.set_value(OBJECTIVE, "simpo")
-        assert shown() == set(LISTED) - {"objective.dpo_loss"}
+        assert shown() == set(LISTED) - {"objective.dpo_loss"} - of_labels
+        choose(qtbot, page, "Good and bad answers")
+        assert shown() & own == {OBJECTIVE, "objective.beta", *of_labels}
+        choose(qtbot, page, "Prefer this over that")
         listed.filter.setText("margin")
         assert shown() == {"objective.margin"}
         choose(qtbot, page, "Teach by example")
