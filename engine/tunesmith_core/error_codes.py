@@ -530,6 +530,19 @@ CODES: dict[str, ErrorCode] = {
         "The fused kernels don't support this part or setting, or failed their test on this computer.",
         "No action needed. The results are the same, only slower.",
     ),
+    "reward-failed": ErrorCode(
+        USER,
+        "A reward could not be computed",
+        "Your own Python file raised an error or gave something that is not a number, or no reward suits the data.",
+        "Correct the named file or setting, then resume the run.",
+    ),
+    "rewards-collapsed": ErrorCode(
+        RUN,
+        "The rewards teach nothing, or the wrong thing",
+        "Learning needs answers to one prompt that differ in their reward. A reward that can be had without the task "
+        "is exploited.",
+        "Look at the answers on the page of the run, then change the rewards or the data.",
+    ),
     "sample-failed": ErrorCode(
         RUN,
         "A sample could not be generated",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tunesmith_core.json_values import MOST, is_count, is_number, is_text
 
-_TEXTS = """name path code kind title message hint link context text prompt level mode status unit dtype device
+_TEXTS = """expected name path code kind title message hint link context text prompt level mode status unit dtype device
     device_name version torch python protocol command row_format system_prompt"""
 _COUNTS = """step resumed_from_step last_checkpoint_step total_steps steps_per_epoch num_train_rows num_eval_rows
     num_skipped_rows num_truncated_rows num_open_rows num_leaked_rows num_distinct_rows
@@ -17,7 +17,8 @@ _BYTES = """bytes planned_bytes tried_bytes vram_peak_bytes allocated_bytes rese
     total_bytes done_bytes process_bytes host_used_bytes host_total_bytes"""
 _NUMBERS = """done total epoch loss lr grad_norm tokens tokens_per_s step_s seconds bytes_per_s remaining_s
     utilization_percent temperature_c power_w cpu_percent cpu_machine_percent eval_loss_before eval_loss_after
-    reward_chosen reward_rejected reward_margin reward_accuracy logp_chosen logp_rejected kl"""
+    reward_chosen reward_rejected reward_margin reward_accuracy logp_chosen logp_rejected
+    reward reward_spread equal_groups answer_tokens cut_answers kl entropy clip_share"""
 
 
 SOURCE_COUNTS = ("num_train_rows", "num_eval_rows", "num_epoch_rows")
@@ -60,6 +61,13 @@ def _is_interval(value: object) -> bool:
     return isinstance(value, dict) and value.keys() == names and all(map(is_number, value.values()))
 
 
+def _is_group(value: object) -> bool:
+    """Return whether a JSON value lists answers to one prompt, each with its text and its reward."""
+    return isinstance(value, list) and all(
+        isinstance(each, dict) and is_text(each.get("text")) and is_number(each.get("reward")) for each in value
+    )
+
+
 def are_named_texts(value: object) -> bool:
     """Return whether a JSON value gives texts by name."""
     return isinstance(value, dict) and all(map(is_text, value.values()))
@@ -77,6 +85,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "artifacts": are_named_texts,
     "answers": _are_answers,
     "sources": _are_sources,
+    "group": _is_group,
     "improvement": _is_interval,
     "dependence": _is_interval,
 }

@@ -13,6 +13,9 @@ PREFERENCES = frozenset({"cpo", "dpo", "orpo", "simpo"})
 LABELS = frozenset({"kto"})
 """Objectives that learn from single answers, each of which people called good or bad."""
 
+REINFORCEMENT = frozenset({"grpo", "rloo"})
+"""Objectives that learn from rewards: of answers that the model writes itself, how good each one is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -39,23 +42,31 @@ ORIGINS = {
     "orpo": Origin("Odds ratio preference optimization (ORPO)", "Hong et al. 2024, arXiv:2403.07691", 0.1, 1.0),
     "cpo": Origin("Contrastive preference optimization (CPO)", "Xu et al. 2024, arXiv:2401.08417", 0.1, 1.0),
     "kto": Origin("Kahneman-Tversky optimization (KTO)", "Ethayarajh et al. 2024, arXiv:2402.01306", 0.1),
+    "grpo": Origin("Group relative policy optimization (GRPO)", "Shao et al. 2024, arXiv:2402.03300", 0.0),
+    "rloo": Origin("REINFORCE leave-one-out (RLOO)", "Ahmadian et al. 2024, arXiv:2402.14740", 0.05),
 }
-"""Of the objectives that learn from pairs or labels. ORPO's paper calls beta lambda."""
+"""Of the objectives that learn from pairs, labels or rewards. ORPO's paper calls beta lambda. GRPO's beta is TRL's:
+newer papers, such as DAPO (Yu et al. 2025, arXiv:2503.14476), leave the base model out."""
 
 USED_BY = {
     "dpo_loss": frozenset({"dpo"}),
     "kto_loss": LABELS,
     "good_weight": LABELS,
     "bad_weight": LABELS,
-    "beta": PREFERENCES | LABELS,
+    "beta": PREFERENCES | LABELS | REINFORCEMENT,
     "label_smoothing": frozenset({"cpo", "dpo", "simpo"}),
     "margin": frozenset({"simpo"}),
     "sft_weight": PREFERENCES,
+    "policy_loss": frozenset({"grpo"}),
+    "ratio_of": frozenset({"grpo"}),
+    "reward_scale": REINFORCEMENT,
+    "clip": REINFORCEMENT,
+    "clip_high": REINFORCEMENT,
 }
 """Which objectives a setting of the section "objective" is for; every other setting is for all."""
 
-LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "kto": 4, "orpo": 4, "simpo": 10}
-"""By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, of SimPO 2e-5.
+LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 10, "kto": 4, "orpo": 4, "rloo": 10, "simpo": 10}
+"""By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, or 2e-5 where it is 10.
 
 TRL takes 1e-6 for all weights of a model and names about 1e-5 for adapters (its page about DPO), for data sets of tens
 of thousands of pairs. The few hundred steps of a run here need the upper end of what is in use, 5e-6 to 5e-5.
@@ -65,6 +76,8 @@ of thousands of pairs. The few hundred steps of a run here need the upper end of
 def uses(kind: str, path: str) -> bool:
     """Return whether the setting of a dotted path has an effect on runs of an objective."""
     section, _, name = path.partition(".")
+    if section == "rollouts":
+        return kind in REINFORCEMENT
     return section != "objective" or kind in USED_BY.get(name, (kind,))
 
 

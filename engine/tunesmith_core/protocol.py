@@ -19,6 +19,7 @@ Events and their fields:
 - step: step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes
 - eval: step, loss, num_tokens, seconds
 - sample: step, prompt, text, cut_at_tokens (where the answer was cut, 0 where the model ended it)
+- rollouts: step, prompt, expected, group (of each answer text, reward, is_cut)
 - answers: step, answers (of each prompt, expected and answer), cuts (of each its cut_at_tokens), seconds
 - checkpoint: step, path (relative to the run folder), bytes, seconds
 - gpu: device, allocated_bytes, reserved_bytes, used_by_others_bytes, total_bytes, utilization_percent, temperature_c,
@@ -76,8 +77,8 @@ PROTOCOL_MAJOR = 1
 PROTOCOL = "1.0"
 
 EVENT_TYPES = frozenset(
-    """hello phase setup step eval sample answers comparison checkpoint gpu log warning error ack stopping result
-    check plan progress waiting ready piece done prompt""".split()
+    """hello phase setup step eval sample answers rollouts comparison checkpoint gpu log warning error ack stopping
+    result check plan progress waiting ready piece done prompt""".split()
 )
 DURABLE_TYPES = frozenset({"hello", "checkpoint", "error", "result", "stopping"})
 """Events that are fsynced before `write` returns; the others may be lost with the last second of a power cut."""
@@ -85,7 +86,7 @@ DURABLE_TYPES = frozenset({"hello", "checkpoint", "error", "result", "stopping"}
 MAX_WAITING = 10_000
 """How many events wait in memory for a disk that can't be written before those of the expendable types are dropped."""
 
-EXPENDABLE_TYPES = frozenset({"step", "phase", "log", "progress"})
+EXPENDABLE_TYPES = frozenset({"step", "phase", "log", "progress", "rollouts"})
 _BEGUN = ""
 """In place of the type of a line that is in the file in part: it must be completed."""
 

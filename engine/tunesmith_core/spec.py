@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files, paths
+from tunesmith_core import spec_rollouts as rollouts
 from tunesmith_core import spec_sections as sections
 from tunesmith_core import spec_training as training
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, ORIGINS, USED_BY
+from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, ORIGINS, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 
@@ -37,6 +38,7 @@ SECTIONS: dict[str, type[Any]] = {
     "model": sections.ModelSpec,
     "data": sections.DataSpec,
     "objective": sections.ObjectiveSpec,
+    "rollouts": rollouts.RolloutSpec,
     "adapter": sections.AdapterSpec,
     "quantization": sections.QuantizationSpec,
     "optimizer": training.OptimizerSpec,
@@ -57,6 +59,7 @@ class RunSpec:
     model: sections.ModelSpec = field(default_factory=sections.ModelSpec)
     data: sections.DataSpec = field(default_factory=sections.DataSpec)
     objective: sections.ObjectiveSpec = field(default_factory=sections.ObjectiveSpec)
+    rollouts: rollouts.RolloutSpec = field(default_factory=rollouts.RolloutSpec)
     adapter: sections.AdapterSpec = field(default_factory=sections.AdapterSpec)
     quantization: sections.QuantizationSpec = field(default_factory=sections.QuantizationSpec)
     optimizer: training.OptimizerSpec = field(default_factory=training.OptimizerSpec)
@@ -154,7 +157,11 @@ class RunSpec:
             # Not Path.is_dir, which raises for a name that no file can have.
             if os.path.isdir(in_library):  # noqa: PTH112
                 self.model.path = str(in_library)
-        holders: list[sections.SourceSpec | training.EvaluationSpec] = [*self.data.sources, self.evaluation]
+        holders: list[sections.SourceSpec | training.EvaluationSpec | rollouts.RewardSpec] = [
+            *self.data.sources,
+            self.evaluation,
+            *self.rollouts.rewards,
+        ]
         for holder in holders:
             if holder.path:
                 # Not Path.expanduser, which raises for the home of an unknown person.
@@ -236,7 +243,7 @@ class Setting:
         set_field(getattr(spec, self.section), self.name, value)
 
 
-TOLD_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule")
+TOLD_SECTIONS = ("objective", "rollouts", "adapter", "quantization", "optimizer", "schedule")
 """What a card or a report tells of the settings; what they say of files and computers is told apart."""
 
 TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evaluation.percent")
@@ -246,7 +253,8 @@ TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evalua
 def told_settings(spec: RunSpec) -> list[Setting]:
     """Return the settings that cards and reports show of a run, without those that have no effect in it."""
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
-    unused |= {f"objective.{name}" for name, kinds in USED_BY.items() if spec.objective.kind not in kinds}
+    kind = spec.objective.kind
+    unused |= {each.path for each in iter_settings() if not uses(kind, each.path)}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tunesmith_core.declared import FieldProblem
+from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import LABELS
+from tunesmith_core.objectives import LABELS, REINFORCEMENT
+from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
 
@@ -54,6 +56,8 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
     if spec.objective.kind == "dpo" and spec.objective.dpo_loss == "exo_pair" and not spec.objective.label_smoothing:
         problems.append(FieldProblem("objective.label_smoothing", "must be above 0 for the loss EXO"))
     problems += _label_problems(spec)
+    if spec.objective.kind in REINFORCEMENT:
+        problems += _reward_problems(spec)
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
         problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
     return problems
@@ -95,3 +99,36 @@ def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
         )
         problems.append(FieldProblem(f"data.sources[{weighted[0]}].weight", words))
     return problems
+
+
+def _reward_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is missing in rewards, and settings that don't go together."""
+    problems = []
+    if len(spec.rollouts.rewards) > MOST_REWARDS:
+        words = Message("must be at most {most} rewards", most=MOST_REWARDS)
+        problems.append(FieldProblem("rollouts.rewards", words))
+    for number, reward in enumerate(spec.rollouts.rewards):
+        if problem := _reward_problem(reward):
+            name, words = problem
+            problems.append(FieldProblem(f"rollouts.rewards[{number}].{name}", words))
+    if spec.objective.kind == "rloo" and spec.objective.reward_scale == "group":
+        words = Message("must not be by group for RLOO, whose baseline leaves one answer out. Choose another")
+        problems.append(FieldProblem("objective.reward_scale", words))
+    if spec.objective.kind == "grpo" and spec.objective.policy_loss == "luspo" and spec.objective.ratio_of == "token":
+        problems.append(FieldProblem("objective.ratio_of", Message('must be "answer" for the loss LUSPO')))
+    return problems
+
+
+def _reward_problem(reward: RewardSpec) -> tuple[str, Message] | None:
+    """Return the name of a setting that a reward needs and what is wrong with it, None where nothing is."""
+    if not reward.weight:
+        return "weight", Message("must not be 0. Remove the reward instead")
+    if reward.kind == PATTERN and not reward.pattern:
+        return "pattern", Message("is missing. Enter a regular expression")
+    if reward.kind == PYTHON and not reward.path:
+        return "path", Message("is missing. Choose a Python file")
+    if reward.kind == LANGUAGE and reward.language not in LANGUAGES:
+        return "language", Message("must be one of {choices}", choices=", ".join(LANGUAGES))
+    if reward.kind == LENGTH and reward.shortest > reward.longest:
+        return "shortest", Message("must not be above the longest answer")
+    return None

@@ -23,6 +23,9 @@ DPO_LOSSES = (
 KTO_LOSSES = ("kto", "apo_zero_unpaired")
 """TRL's names of losses of one labeled answer."""
 
+POLICY_LOSSES = ("dapo", "grpo", "dr_grpo", "cispo", "sapo", "luspo")
+"""TRL's names of losses of what a model wrote itself."""
+
 SMOOTHED = ("sigmoid", "sigmoid_norm", "exo_pair", "robust")
 """Those that know of labels the wrong way round."""
 
@@ -65,6 +68,27 @@ CHOICE_WORDS = {
     "cpo": "Preferences (CPO)",
     "kto": "Good and bad answers (KTO)",
     "apo_zero_unpaired": "APO-zero, unpaired",
+    "grpo": "Rewards (GRPO)",
+    "rloo": "Rewards (RLOO)",
+    "dapo": "DAPO, per token",
+    "dr_grpo": "Dr. GRPO",
+    "cispo": "CISPO",
+    "sapo": "SAPO",
+    "luspo": "LUSPO",
+    "token": "Each token",
+    "answer": "The answer",
+    "usual": "Usual",
+    "group": "Answers to one prompt",
+    "batch": "All answers of a step",
+    "right": "Right answer",
+    "exact": "Exactly the answer",
+    "number": "Right number",
+    "pattern": "Pattern found",
+    "json": "Valid JSON",
+    "length": "Length",
+    "language": "Language",
+    "tool-call": "Valid tool call",
+    "python": "Your own Python file",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
     "hinge": "Hinge",
@@ -252,7 +276,8 @@ class ObjectiveSpec:
         label="Objective",
         meaning=(
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
-            "pairs to prefer one answer over another. KTO learns from single answers that are labeled good or bad."
+            "pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and "
+            "RLOO learn from rewards for what the model writes."
         ),
         choices=objectives.names(),
     )
@@ -328,6 +353,48 @@ class ObjectiveSpec:
             "How much learning to write the better answer counts beside preferring it. 0 takes the usual value: 1 for "
             "CPO and ORPO, else nothing."
         ),
+        minimum=0.0,
+        maximum=1000.0,
+    )
+    policy_loss: str = declared(
+        "dapo",
+        label="GRPO loss",
+        meaning=(
+            "How GRPO averages over tokens and limits updates. DAPO counts every token alike. GRPO is the original, "
+            "which favors short answers among good ones."
+        ),
+        choices=POLICY_LOSSES,
+    )
+    ratio_of: str = declared(
+        "token",
+        label="Ratio of",
+        meaning="What is compared with the model that wrote the answers. The answer as a whole is called GSPO.",
+        choices=("token", "answer"),
+    )
+    reward_scale: str = declared(
+        "usual",
+        label="Rewards divided by the spread of",
+        meaning=(
+            "Makes strong and weak rewards comparable. Usual divides by the spread of the answers to one prompt for "
+            "GRPO, and not at all for RLOO."
+        ),
+        choices=("usual", "group", "batch", "none"),
+    )
+    clip: float = declared(
+        0.2,
+        label="Clipping",
+        meaning=(
+            "How far the probability of a token may move in one round before it is left alone: 0.2 for a fifth. It "
+            "has an effect with several updates per round."
+        ),
+        above=0.0,
+        maximum=1000.0,
+    )
+    clip_high: float = declared(
+        0.0,
+        label="Clipping upward",
+        zero="like downward",
+        meaning="The same for tokens that become more likely. DAPO recommends 0.28. 0 takes the value of Clipping.",
         minimum=0.0,
         maximum=1000.0,
     )

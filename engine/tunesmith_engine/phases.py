@@ -141,7 +141,12 @@ def _assemble(
     parts = make_parts(spec, compute, preparation, enter=enter, should_stop=host.stop_requested, folder=folder)
     if parts is None or host.stop_requested():
         return None
-    loop = Loop(parts, host.warning, watch.at_rest)
+
+    def interrupted() -> bool:
+        host.progress()
+        return host.stop_requested()
+
+    loop = Loop(parts, host.warning, watch.at_rest, interrupted, host.event)
     conductor = Conductor(host, parts, checkpoints, loop)
     if snapshot and manifest:
         conductor.restore(snapshot, manifest.fingerprint, changes)

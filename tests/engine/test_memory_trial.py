@@ -56,9 +56,6 @@ class SmallMemory:
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         return torch.zeros(1, dtype=torch.float64)
 
-    def answer_sums(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
-        return torch.zeros(len(portion))
-
     def weights_changed(self) -> None: ...
 
     def use_micro_batch_size(self, micro_batch_size: int) -> bool:

@@ -36,6 +36,7 @@ WORK = {
     "tokenizer": Message("the tokenizer"),
     "prompt": Message("the chat template of a sample prompt"),
     "pattern": Message("the pattern"),
+    "reward": Message("your reward"),
 }
 """What a portion may be, as it is told."""
 

@@ -12,6 +12,20 @@ IGNORED_LABEL = -100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Sampled:
+    """What is known of an answer that the model wrote itself.
+
+    Attributes:
+        advantage: how much better than others to the same prompt it is.
+        log_probabilities: of its tokens when they were written, float32 [trained tokens]; None where it is trained by
+            the very model that wrote it.
+    """
+
+    advantage: float
+    log_probabilities: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Example:
     """One row as the model will see it.
 
@@ -20,12 +34,14 @@ class Example:
         labels: int32 of shape [num_tokens]: the token where it counts for the loss, -100 elsewhere; not shifted.
         rejected: the worse answer to the same question where a run learns from pairs.
         is_bad: whether people called the answer a bad one, where a run learns from labels.
+        sampled: where the model wrote the answer itself.
     """
 
     input_ids: NDArray[np.int32]
     labels: NDArray[np.int32]
     rejected: Example | None = None
     is_bad: bool = False
+    sampled: Sampled | None = None
 
     @property
     def sequences(self) -> tuple[Example, ...]:

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.device import Compute
 
+MOST_ROWS = 32
+"""That are answered at once, unless more are asked for."""
+
 OnTokens = Callable[[int, list[int]], None]
 """Told the number of a row and the tokens that are new in its answer, every few tokens."""
 
@@ -41,6 +44,8 @@ class Decoder(Protocol):
         on_tokens: OnTokens = lambda _row, _tokens: None,
         on_end: Callable[[int], None] = lambda _row: None,
         should_stop: Callable[[], bool] = lambda: False,
+        keeps_end: bool = False,
+        rows_at_once: int = MOST_ROWS,
     ) -> list[list[int]]:
         """Return the answer to each prompt, without the token that ended it.
 
@@ -52,6 +57,8 @@ class Decoder(Protocol):
             on_tokens: called as answers grow; never with a token of `ends`.
             on_end: called when the answer to a row is whole.
             should_stop: asked every few tokens; True ends all answers where they are.
+            keeps_end: whether the token that ended an answer is its last one; `on_tokens` is told of it, too.
+            rows_at_once: most rows that are answered together, where they are.
 
         Raises:
             RuntimeError: as PyTorch, for lack of memory too.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tunesmith_core.sampling import Sampling
-from tunesmith_engine.decode import OnTokens
+from tunesmith_engine.decode import MOST_ROWS, OnTokens
 from tunesmith_engine.decode.cache import KeyValueCache
 from tunesmith_engine.decode.choose import Chooser
 from tunesmith_engine.decode.plain import PlainDecoder
@@ -24,8 +24,6 @@ from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.batch import PackedBatch
 
-MOST_ROWS = 32
-"""That are answered at once."""
 CAPACITY_STEP = 256
 """Tokens by which a cache grows, so that a longer prompt seldom needs a new graph."""
 PREFILL_TOKENS = 4096
@@ -95,20 +93,22 @@ class FusedDecoder:
         on_tokens: OnTokens = lambda _row, _tokens: None,
         on_end: Callable[[int], None] = lambda _row: None,
         should_stop: Callable[[], bool] = lambda: False,
+        keeps_end: bool = False,
+        rows_at_once: int = MOST_ROWS,
     ) -> list[list[int]]:
         """Do what `Decoder.generate` says."""
         longest = max(map(len, prompts), default=0) + sampling.max_tokens
         if self._switches.table_of(longest) != self._switches.table_of(1):
-            calls = {"on_tokens": on_tokens, "on_end": on_end, "should_stop": should_stop}
+            calls = {"on_tokens": on_tokens, "on_end": on_end, "should_stop": should_stop, "keeps_end": keeps_end}
             return self._plain.generate(prompts, sampling, ends, with_adapter=with_adapter, **calls)  # type: ignore[arg-type]
         answers: list[list[int]] = [[] for _ in prompts]
         # Rows of like lengths share a batch, so that none waits for a much longer one.
         order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
         # No module runs, and random numbers have a generator of their own: the training has nothing to be kept.
         with torch.no_grad():
-            for start in range(0, len(order), MOST_ROWS):
-                rows = order[start : start + MOST_ROWS]
-                batch = _Batch(rows, ends, answers, on_tokens, on_end)
+            for start in range(0, len(order), rows_at_once):
+                rows = order[start : start + rows_at_once]
+                batch = _Batch(rows, ends, answers, on_tokens, on_end, keeps_end)
                 if not should_stop():
                     self._answer([prompts[row] for row in rows], sampling, batch, with_adapter, should_stop)
                 batch.finish()
@@ -210,8 +210,9 @@ class _Batch:
         answers: list[list[int]],
         on_tokens: OnTokens,
         on_end: Callable[[int], None],
+        keeps_end: bool,
     ) -> None:
-        self._rows, self._ends, self._answers = rows, ends, answers
+        self._rows, self._ends, self._answers, self._keeps_end = rows, ends, answers, keeps_end
         self._on_tokens, self._on_end = on_tokens, on_end
         self._open = set(range(len(rows)))
 
@@ -228,7 +229,7 @@ class _Batch:
             end = next((index for index, token in enumerate(new) if token in self._ends), None)
             if end is not None:
                 self._open.discard(place)
-            added = list(new[:end])
+            added = list(new if end is None else new[: end + self._keeps_end])
             if added:
                 self._answers[self._rows[place]] += added
                 self._on_tokens(self._rows[place], added)

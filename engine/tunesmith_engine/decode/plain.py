@@ -11,7 +11,7 @@ import torch
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
 from tunesmith_core.sampling import Sampling
-from tunesmith_engine.decode import OnTokens
+from tunesmith_engine.decode import MOST_ROWS, OnTokens
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.inference import untouched_training
 
@@ -47,6 +47,8 @@ class PlainDecoder:
         on_tokens: OnTokens = lambda _row, _tokens: None,
         on_end: Callable[[int], None] = lambda _row: None,
         should_stop: Callable[[], bool] = lambda: False,
+        keeps_end: bool = False,
+        rows_at_once: int = MOST_ROWS,  # noqa: ARG002 - one after another
     ) -> list[list[int]]:
         """Do what `Decoder.generate` says."""
         answers: list[list[int]] = []
@@ -55,7 +57,7 @@ class PlainDecoder:
         with untouched_training(model, device), base_model_only, self._compute.autocast():
             for row, prompt in enumerate(prompts):
                 torch.manual_seed(sampling.seed + row)
-                watch = _Watch(len(prompt), ends, partial(on_tokens, row), should_stop)
+                watch = _Watch(len(prompt), () if keeps_end else ends, partial(on_tokens, row), should_stop)
                 if not should_stop():
                     self._continue(prompt, sampling, ends, watch)
                 answers.append(watch.tokens)

@@ -27,7 +27,6 @@ from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels.embedding import embed
-from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import NotFusableError
 
@@ -282,19 +281,18 @@ class FusedModel:
     def objective_and_gradients(
         self,
         batch: PackedBatch,
-        answers: Answers,
         objective: Callable[[torch.Tensor], torch.Tensor],
         loss_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Add the gradients of an objective that is a function of the log-probabilities of whole answers to the arena.
+        """Add the gradients of an objective that is a function of the log-probabilities of tokens to the arena.
 
-        The slope of the objective by an answer's log-probability is the weight of that answer's tokens in the
-        cross-entropy, so the logits are computed twice: once for the log-probabilities, once for their gradient.
+        The slope of the objective by the log-probability of a token is the weight of that token in the cross-entropy,
+        so the logits are computed twice: once for the log-probabilities, once for their gradient.
 
         Args:
             batch: at most `capacity_tokens` tokens.
-            answers: which trained token belongs to which document.
-            objective: gets the log-probabilities, float32 [documents]; returns the objective and further numbers.
+            objective: gets the log-probabilities of the trained tokens, float32 [R]; returns the objective and further
+                numbers.
             loss_scale: factor of the gradients, a float32 scalar on the device (float16 needs one).
 
         Returns:
@@ -304,13 +302,12 @@ class FusedModel:
             self._assembly.scratch.forget()
             now = self._pass(batch, True, True)
             x, pending = self._forward(now)
-            sums = answers.sums(-self._losses(x, pending, batch, None, None))
+            log_probabilities = -self._losses(x, pending, batch, None, None)
             with torch.enable_grad():
-                sums.requires_grad_()
-                values = objective(sums)
-                (slopes,) = torch.autograd.grad(values[0], sums)
-            weights = -answers.spread(slopes)
-            self._backward(x, pending, now, weights if loss_scale is None else weights * loss_scale)
+                log_probabilities.requires_grad_()
+                values = objective(log_probabilities)
+                (slopes,) = torch.autograd.grad(values[0], log_probabilities)
+            self._backward(x, pending, now, -slopes if loss_scale is None else -slopes * loss_scale)
             return values.detach()
 
     def _losses(

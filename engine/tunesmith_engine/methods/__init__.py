@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
     from tunesmith_core.operations.limits import Portions
-    from tunesmith_engine.data import Prepared
+    from tunesmith_engine.data import Prepared, PreparedData
     from tunesmith_engine.data.rows_file import RowsWriter
     from tunesmith_engine.device import Compute
     from tunesmith_engine.train.assembly import Parts
+    from tunesmith_engine.train.fused_path import RowLengths
     from tunesmith_engine.train.loss import Batch, Objective
 
 
@@ -29,9 +30,11 @@ class Method:
 
     Attributes:
         fused: whether the fused path computes this objective; else it runs as plain PyTorch.
+        from_rewards: whether the model writes what it is trained on, see `reinforcement`.
     """
 
     fused = False
+    from_rewards = False
 
     def prepare(
         self, spec: RunSpec, tokenizer: Any, rows: RowsWriter, portions: Portions
@@ -49,7 +52,7 @@ class Method:
         return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4"), spec)
 
     def objective(self, spec: RunSpec) -> Objective | None:
-        """Return what is minimised, where that is a function of the log-probabilities of whole answers.
+        """Return what is minimised, where that is a function of the log-probabilities of tokens.
 
         None where it is the mean of `summed_loss` over the trained tokens.
 
@@ -58,6 +61,13 @@ class Method:
         """
         del spec
         return None
+
+    def row_lengths(self, spec: RunSpec, data: PreparedData) -> RowLengths:
+        """Return how long the sequences of a run are, which are the same after a resume."""
+        from tunesmith_engine.train.fused_path import RowLengths
+        from tunesmith_engine.train.schedule import StepPlan
+
+        return RowLengths.of(data, StepPlan.of(spec.schedule, data))
 
     def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
         """Return what is minimised of a batch summed over its trained tokens, a float32 scalar on the device.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,8 +43,23 @@ class Answers:
 
     def sums(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sums of the values of trained places, [R], over each document, [documents]."""
-        return torch.cat([values, values.new_zeros(1)])[self.places].sum(dim=1)
+        sums: torch.Tensor = _Sums.apply(values, self.places, self.documents)
+        return sums
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:
         """Return for each trained place the value of its document, [R]."""
         return values[self.documents]
+
+
+class _Sums(torch.autograd.Function):
+    """Sums over documents, whose gradient by a value is that of its document; autograd would add by index."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, places: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(documents)
+        return torch.cat([values, values.new_zeros(1)])[places].sum(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (documents,) = ctx.saved_tensors
+        return slopes[0][documents], None, None

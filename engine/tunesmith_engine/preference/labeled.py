@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from tunesmith_core.preferences import LABEL_METRICS
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
-
-if TYPE_CHECKING:
-    from tunesmith_engine.train.loss import Totals
 
 LabeledLoss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]
 """Of ratios [answers], which of them are good [answers], the KL [] and beta: the loss of each answer."""
@@ -40,7 +36,7 @@ LOSSES: dict[str, LabeledLoss] = {each.__name__: each for each in (kto, apo_zero
 
 @dataclass(frozen=True, slots=True)
 class LabeledObjective:
-    """The mean loss of the answers of a step, each by the weight of its side. See `train.loss.Objective`.
+    """The mean loss of the answers of a step, each by the weight of its side.
 
     Attributes:
         loss: of each answer.
@@ -61,28 +57,37 @@ class LabeledObjective:
     def __call__(
         self,
         sums: torch.Tensor,
-        reference: torch.Tensor | None,
-        num_tokens: torch.Tensor,
+        reference: torch.Tensor,
         are_good: torch.Tensor,
-        totals: Totals,
+        num_answers_of_step: int,
+        num_good_of_step: int,
+        kl_of_step: torch.Tensor | None,
     ) -> torch.Tensor:
-        """See `train.loss.Objective`; means over good and over bad answers are NaN where a step has none of them."""
-        del num_tokens
-        assert reference is not None, "it is always asked for"
-        kl = sums.new_zeros(()) if totals.kl is None else totals.kl.to(sums.dtype)
+        """Return the share of a micro-batch in the step's loss and in each of `metrics`, float32 [1 + metrics].
+
+        Means over good and over bad answers are NaN where a step has none of them.
+
+        Args:
+            sums: log-probabilities of the answers in nats, [answers].
+            reference: those of the reference model.
+            are_good: which answers are good, bool [answers].
+            num_answers_of_step, num_good_of_step: of all micro-batches of the step.
+            kl_of_step: the KL divergence from the reference in nats, 0-dim; None for 0.
+        """
+        kl = sums.new_zeros(()) if kl_of_step is None else kl_of_step.to(sums.dtype)
         ratios = sums - reference
         weights = torch.where(are_good, self.good_weight, self.bad_weight).to(sums.dtype)
-        loss = (weights * self.loss(ratios, are_good, kl, self.beta)).sum() / totals.num_rows
+        loss = (weights * self.loss(ratios, are_good, kl, self.beta)).sum() / num_answers_of_step
         with torch.no_grad():
-            of_side = (are_good, totals.num_good), (~are_good, totals.num_rows - totals.num_good)
+            of_side = (are_good, num_good_of_step), (~are_good, num_answers_of_step - num_good_of_step)
             reward_good, reward_bad, logp_good, logp_bad = (
                 (values * side).sum() / sums.new_tensor(num)
                 for values in (self.beta * ratios, sums)
                 for side, num in of_side
             )
-            are_right = torch.where(are_good, ratios > kl, ratios < kl).sum() / totals.num_rows
+            are_right = torch.where(are_good, ratios > kl, ratios < kl).sum() / num_answers_of_step
             seen = (reward_good, reward_bad, reward_good - reward_bad, are_right, logp_good, logp_bad)
-            means = torch.stack([*seen, kl * (len(sums) / totals.num_rows)])
+            means = torch.stack([*seen, kl * (len(sums) / num_answers_of_step)])
         return torch.cat([loss.reshape(1), means.to(loss.dtype)])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,6 +133,7 @@ class Assembly:
         examples: list[Example],
         learning_rate: float,
         at_rest: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        num_rows: int = 0,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Do one update and return its loss with the metrics of its objective, and the gradient norm, on the device.
 
@@ -140,9 +141,11 @@ class Assembly:
             examples: rows of the step.
             learning_rate: of the step.
             at_rest: makes the context of the gradients, in which nothing that is saved changes.
+            num_rows: of which some may have been left out; 0 for as many as examples.
         """
         with at_rest():
             totals = totals_of(self.path, examples)
+            totals = replace(totals, num_rows=num_rows or totals.num_rows)
             shares = [
                 self.path.add_gradients(portion, totals, self.updater) for portion in self.path.portions(examples)
             ]

@@ -76,6 +76,12 @@ def compare(
     return improvement and {"improvement": improvement, "dependence": interval(*_columns(dependence))}
 
 
+def compare_rewards(before: Floats, after: Floats) -> dict[str, Any] | None:  # Any: JSON values
+    """Return by how much the rewards of answers to the same held-out prompts rose, with its interval; see `compare`."""
+    improvement = interval(after - before, np.ones(len(after)))
+    return improvement and {"improvement": improvement, "dependence": None}
+
+
 def _swapped(asked: Sequence[Asked | None], place: int, longest: int) -> tuple[Example, Example] | None:
     """Return the last answer of a row under its own prompt, and under that of the next row which asks otherwise."""
     own = asked[place]

@@ -26,6 +26,7 @@ from tunesmith_core.spec_changes import OTHER_ROWS, OTHER_TOKENS, ROUNDING, chan
 from tunesmith_engine.failures import MAX_MESSAGE_CHARS
 from tunesmith_engine.host import Host
 from tunesmith_engine.patience import Unsaved, write_out
+from tunesmith_engine.reinforcement.watch import Watch
 from tunesmith_engine.train.asking import Asking
 from tunesmith_engine.train.assembly import Parts
 from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
@@ -116,6 +117,7 @@ class Conductor:
         self._sample_every = self._spec.evaluation.sample_every_steps or self._evaluate_every
         self._saving = Saving(host, parts, checkpoints, self._total_steps)
         self._asking = Asking(host, parts, trainee.answer)
+        self._watch = Watch()
         self._stopped_early = False
         self._started_s = time.monotonic()
 
@@ -162,6 +164,10 @@ class Conductor:
         if self._saving.is_due(step):
             self._save_if_possible()
 
+    def save_before_failing(self) -> None:
+        """Save the steps so far, if possible: what fails next is no fault of theirs."""
+        self._save_if_possible()
+
     def end(self) -> None:
         """Do what comes after the last step. Raises RunFailure `nan-loss` when not one step was any good."""
         self._flush()
@@ -198,6 +204,9 @@ class Conductor:
         if device.type == "cuda":
             event["vram_peak_bytes"] = torch.cuda.max_memory_allocated(device)
         host.event("step", **event)
+        if "reward" in report.metrics:
+            for words in self._watch.look(report.metrics):
+                host.warning("rewards-collapsed", Message("Step {step}: {words}", step=report.step, words=words))
         if report.finite:
             progress.num_nonfinite_steps = 0
             return

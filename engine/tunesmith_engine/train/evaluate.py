@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from peft import PeftModel
 
 from tunesmith_core.sampling import Sampling
@@ -23,14 +25,20 @@ class HeldOut:
     """How well held-out rows are predicted.
 
     Attributes:
-        loss: the mean of the objective: of SFT per trained token in nats, of pairs per pair.
-        num_tokens: trained tokens.
+        loss: the mean of the objective: of SFT per trained token in nats, of pairs per pair; of rewards their negative.
+        num_tokens: trained tokens; 0 of rewards.
         metrics: of the objective, by their names.
     """
 
     loss: float
     num_tokens: int
     metrics: dict[str, float]
+
+    @staticmethod
+    def of_rewards(rewards: NDArray[np.float64]) -> HeldOut:
+        """Return what the rewards of answers to held-out prompts tell, [prompts]."""
+        reward = float(rewards.mean())
+        return HeldOut(-reward, 0, {"reward": reward})
 
 
 def held_out(

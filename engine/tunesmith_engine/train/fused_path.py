@@ -27,7 +27,7 @@ from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.packed.pack import make_packed_batch, pack
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.kernel_check import check_kernels
-from tunesmith_engine.train.loss import Objective, Totals, are_good
+from tunesmith_engine.train.loss import Objective, Totals, objective_of
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
@@ -154,9 +154,9 @@ class FusedPath:
             batch = make_packed_batch(portion, self._device, **self._fused.fixed_sizes(portion))
             loss = self._fused.loss_and_gradients(batch, totals.num_trained_tokens, updater.loss_scale())
             return loss.reshape(1)
-        batch, answers = make_packed_batch(portion, self._device), Answers.of(portion, self._device)
-        objective = self._objective_of(self.objective, portion, batch, answers, totals)
-        return self._fused.objective_and_gradients(batch, answers, objective, updater.loss_scale())
+        batch = make_packed_batch(portion, self._device)
+        objective = self._objective_of(self.objective, batch, portion, totals)
+        return self._fused.objective_and_gradients(batch, objective, updater.loss_scale())
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """Return the loss of a micro-batch."""
@@ -164,28 +164,24 @@ class FusedPath:
         losses = self._fused.losses(batch, with_adapter)
         if self.objective is None:
             return (losses.sum().double() / totals.num_trained_tokens).reshape(1)
-        answers = Answers.of(portion, self._device)
         with torch.no_grad():
-            objective = self._objective_of(self.objective, portion, batch, answers, totals)
-            return objective(answers.sums(-losses)).double()
-
-    def answer_sums(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
-        """See LossPath."""
-        batch, answers = make_packed_batch(portion, self._device), Answers.of(portion, self._device)
-        return answers.sums(-self._fused.losses(batch, with_adapter))
+            return self._objective_of(self.objective, batch, portion, totals)(-losses).double()
 
     def _objective_of(
-        self, objective: Objective, portion: list[Example], batch: PackedBatch, answers: Answers, totals: Totals
+        self, objective: Objective, batch: PackedBatch, portion: list[Example], totals: Totals
     ) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return the objective as a function of the answers' log-probabilities alone."""
-        reference = answers.sums(-self._fused.losses(batch, False)) if objective.has_reference else None
+        """Return the objective as a function of the tokens' log-probabilities alone."""
+        reference = -self._fused.losses(batch, False) if objective.has_reference else None
+        answers = Answers.of(portion, self._device)
 
-        good = are_good(portion, self._device)
-
-        def shares(sums: torch.Tensor) -> torch.Tensor:
-            return objective(sums, reference, answers.num_tokens, good, totals)
+        def shares(log_probabilities: torch.Tensor) -> torch.Tensor:
+            return objective_of(objective, log_probabilities, reference, portion, answers, totals)
 
         return shares
+
+    def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
+        """See LossPath."""
+        return -self._fused.losses(make_packed_batch(portion, self._device), with_adapter)
 
     def weights_changed(self) -> None:
         """Let the fused model copy the new weights to where its products read them."""
@@ -238,7 +234,7 @@ def open_fused(
     """
     _check_possible(compute, method)
     _check_tables(model, data)
-    lengths = timing.lengths if timing else RowLengths.of(data, StepPlan.of(spec.schedule, data))
+    lengths = timing.lengths if timing else method.row_lengths(spec, data)
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
     checked = check_kernels(recognise(model), compute, spec, lengths.capacity_tokens(micro_batch_size))
     path = FusedPath(

@@ -9,20 +9,21 @@ What happens between steps is decided by the conductor.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_changes import refusal
 from tunesmith_engine.preparation import prompt_tokens
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
-from tunesmith_engine.train.comparison import compare
+from tunesmith_engine.train.comparison import compare, compare_rewards
 from tunesmith_engine.train.conductor import Conductor, Progress
 from tunesmith_engine.train.evaluate import HeldOut, Written, generate, held_out
 from tunesmith_engine.train.memory_trial import try_longest
@@ -30,6 +31,11 @@ from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
 from tunesmith_engine.train.optim import optimizer_of
 from tunesmith_engine.train.schedule import StepPlan
+
+if TYPE_CHECKING:
+    from tunesmith_engine.data import Example
+    from tunesmith_engine.reinforcement.advantages import Floats
+    from tunesmith_engine.reinforcement.rollouts import Rollouts, Round
 
 
 class Loop:
@@ -40,6 +46,8 @@ class Loop:
         parts: Parts,
         warn: Callable[[str, str], None],
         at_rest: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        should_stop: Callable[[], bool] = lambda: False,
+        tell: Callable[..., object] = lambda _event, **_fields: None,
     ) -> None:
         """Open the way in which gradients come about.
 
@@ -47,6 +55,8 @@ class Loop:
             parts: what a method has put together.
             warn: takes a code and a sentence.
             at_rest: makes the context of what may be cut short by the end of the run, see `StopWatch.at_rest`.
+            should_stop: asked while a step takes long.
+            tell: writes an event, by its name and fields.
         """
         self.parts = parts
         self.plan = StepPlan.of(parts.spec.schedule, parts.data)
@@ -60,6 +70,13 @@ class Loop:
         self._meter = StepMeter(parts.compute.device, parts.metrics)
         self._rest = at_rest
         self._random_at_rest: dict[str, torch.Tensor] | None = None
+        self._should_stop, self._tell = should_stop, tell
+        self._rollouts: Rollouts | None = None
+        if parts.method.from_rewards:
+            from tunesmith_engine.reinforcement.rollouts import Rollouts
+
+            self._rollouts = Rollouts(parts, path, warn)
+        self._rewards: dict[bool, tuple[int, Floats]] = {}
 
     @contextlib.contextmanager
     def _at_rest(self) -> Iterator[None]:
@@ -77,6 +94,9 @@ class Loop:
         if device.type == "cuda":
             self.parts.model.train()
             num_rows = len(self.plan.rows(0))
+            if self._rollouts:
+                rows = self._rollouts.trial_rows(num_rows)
+                num_rows = len(rows)
             self.tried_bytes = try_longest(self.path, self.assembly.updater, self.ladder, rows, num_rows, device)
 
     def train(self, conductor: Conductor) -> None:
@@ -88,16 +108,60 @@ class Loop:
         self.parts.model.train()
         conductor.begin()
         while conductor.wants_step():
-            conductor.take(self._step(conductor.progress))
+            try:
+                reports = self._step(conductor.progress)
+            except UserError:
+                # A reward that can't be computed.
+                conductor.save_before_failing()
+                raise
+            conductor.take(reports)
             conductor.do_what_is_due()
         conductor.end()
 
     def _step(self, progress: Progress) -> list[StepReport]:
         """Train on the rows of one step; after a lack of memory, again and in smaller portions."""
-        step = progress.step
-        examples = [self.parts.data.train[row] for row in self.plan.rows(step)]
-        lr = self.parts.spec.optimizer.learning_rate * self.plan.learning_rate_factor(step)
-        losses, grad_norm = self._fit(lambda: self.assembly.update(examples, lr, self._at_rest), step)
+        rows = self.plan.rows(progress.step)
+        if self._rollouts:
+            return self._round(self._rollouts, rows, progress)
+        examples = [self.parts.data.train[row] for row in rows]
+        lr = self._learning_rate(progress.step)
+        losses, grad_norm = self._fit(lambda: self.assembly.update(examples, lr, self._at_rest), progress.step)
+        return self._taken(progress, examples, lr, losses, grad_norm)
+
+    def _round(self, rollouts: Rollouts, rows: list[int], progress: Progress) -> list[StepReport]:
+        """Let the model answer the prompts of a step and train it on its answers; no step after a stop."""
+        step, updates = progress.step, self.parts.spec.rollouts.updates
+
+        def write() -> Round | None:
+            with self._at_rest():
+                return rollouts.round(rows, step, self._should_stop)
+
+        found = self._fit(write, step)
+        if found is None:
+            return []
+        self._tell("rollouts", **found.shown)
+        lr = self._learning_rate(step)
+
+        def update() -> tuple[torch.Tensor, torch.Tensor]:
+            return self.assembly.update(found.examples, lr, self._at_rest, found.num_answers)
+
+        done = [self._fit(update, step) for _ in range(updates)]
+        losses = torch.stack([losses for losses, _ in done]).mean(dim=0)
+        return self._taken(progress, found.examples, lr, losses, done[-1][1], found.numbers)
+
+    def _learning_rate(self, step: int) -> float:
+        return self.parts.spec.optimizer.learning_rate * self.plan.learning_rate_factor(step)
+
+    def _taken(
+        self,
+        progress: Progress,
+        examples: list[Example],
+        lr: float,
+        losses: torch.Tensor,
+        grad_norm: torch.Tensor,
+        numbers: Mapping[str, float] = MappingProxyType({}),
+    ) -> list[StepReport]:
+        """Count a step and return the reports that are complete by now."""
         num_tokens = sum(example.num_tokens for example in examples)
         progress.step += 1
         progress.num_tokens += num_tokens
@@ -109,6 +173,7 @@ class Loop:
             tokens_in_step=num_tokens,
             losses=losses,
             grad_norm=grad_norm,
+            numbers=numbers,
         )
 
     def _fit(self, work: Callable[[], Result], step: int) -> Result:
@@ -131,6 +196,9 @@ class Loop:
 
         def measure() -> HeldOut | None:
             with self._at_rest():
+                if self._rollouts:
+                    rewards = self._held_out_rewards(self._rollouts, step, with_adapter, should_stop)
+                    return None if rewards is None else HeldOut.of_rewards(rewards)
                 return held_out(model, self.path, rows, device, self.parts.metrics, with_adapter, should_stop)
 
         return self._fit(measure, step)
@@ -141,9 +209,25 @@ class Loop:
 
         def measure() -> dict[str, Any] | None:
             with self._at_rest():
+                if self._rollouts:
+                    after = self._held_out_rewards(self._rollouts, step, True, is_over)
+                    before = self._held_out_rewards(self._rollouts, 0, False, is_over)
+                    return None if before is None or after is None else compare_rewards(before, after)
                 return compare(model, self.path, rows, device, is_over)
 
         return self._fit(measure, step)
+
+    def _held_out_rewards(
+        self, rollouts: Rollouts, step: int, with_adapter: bool, should_stop: Callable[[], bool]
+    ) -> Floats | None:
+        """Return the rewards of held-out prompts, those of the base model and of the last step without asking again."""
+        known_step, known = self._rewards.get(with_adapter, (-1, None))
+        if known is not None and (known_step == step or not with_adapter):
+            return known
+        rewards = rollouts.held_out(with_adapter, should_stop)
+        if rewards is not None:
+            self._rewards[with_adapter] = step, rewards
+        return rewards
 
     def without_adapter(self) -> AbstractContextManager[None]:
         """Return the context in which the model is the base model."""

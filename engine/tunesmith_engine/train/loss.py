@@ -5,13 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import torch
 from peft import PeftModel
 
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.collate import collate
+from tunesmith_engine.packed.answers import Answers
+from tunesmith_engine.preference.labeled import LabeledObjective
+from tunesmith_engine.preference.objective import PreferenceObjective
+from tunesmith_engine.reinforcement.objective import PolicyObjective
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,47 +43,45 @@ class Totals:
         return cls(max(1, len(examples)), max(1, num_trained_tokens(examples)), num_good)
 
 
-class Objective(Protocol):
-    """What is minimised, as a function of the log-probabilities of whole answers.
+Objective = PreferenceObjective | LabeledObjective | PolicyObjective
+"""What is minimised, as a function of the log-probabilities of tokens."""
 
-    Attributes:
-        metrics: names of what is told of a step beside the loss.
-        has_reference: whether it is a function of the base model's log-probabilities, too.
-        needs_kl: whether it is a function of the KL divergence from the base model, too.
+
+def objective_of(
+    objective: Objective,
+    log_probabilities: torch.Tensor,
+    reference: torch.Tensor | None,
+    examples: Sequence[Example],
+    answers: Answers,
+    totals: Totals,
+) -> torch.Tensor:
+    """Return the share of a micro-batch in the loss of a step and in each metric, float32 [1 + metrics].
+
+    Args:
+        objective: a function of them.
+        log_probabilities: of the trained tokens of the micro-batch, float32 [R].
+        reference: those by the base model; None where nothing is compared with it.
+        examples: the micro-batch.
+        answers: which of the tokens belongs to which sequence of the examples.
+        totals: of the whole step.
     """
-
-    @property
-    def metrics(self) -> tuple[str, ...]: ...
-
-    @property
-    def has_reference(self) -> bool: ...
-
-    @property
-    def needs_kl(self) -> bool: ...
-
-    def __call__(
-        self,
-        sums: torch.Tensor,
-        reference: torch.Tensor | None,
-        num_tokens: torch.Tensor,
-        are_good: torch.Tensor,
-        totals: Totals,
-    ) -> torch.Tensor:
-        """Return the share of a micro-batch in the step's loss and in each of `metrics`, float32 [1 + metrics].
-
-        Args:
-            sums: log-probabilities of the answers in nats, of pairs each better one before its worse one, [answers].
-            reference: those of the reference model; None without one.
-            num_tokens: trained tokens of the answers.
-            are_good: which answers are good; of pairs the better ones.
-            totals: of all micro-batches of the step.
-        """
-
-
-def are_good(examples: Sequence[Example], device: torch.device) -> torch.Tensor:
-    """Return which answers of a micro-batch are good, bool [answers] on the device."""
-    good = [not sequence.is_bad and sequence is example for example in examples for sequence in example.sequences]
-    return torch.tensor(good, device=device)
+    if isinstance(objective, PreferenceObjective):
+        sums = answers.sums(log_probabilities)
+        before = None if reference is None else answers.sums(reference)
+        return objective(sums, before, answers.num_tokens, totals.num_rows, totals.num_trained_tokens)
+    device = log_probabilities.device
+    if isinstance(objective, LabeledObjective):
+        assert reference is not None, "it is always compared"
+        are_good = torch.tensor([not example.is_bad for example in examples]).to(device)
+        sides = totals.num_rows, totals.num_good
+        return objective(answers.sums(log_probabilities), answers.sums(reference), are_good, *sides, totals.kl)
+    sampled = [example.sampled for example in examples]
+    advantages = torch.tensor([each.advantage if each else 0.0 for each in sampled], dtype=torch.float32).to(device)
+    known = [each.log_probabilities for each in sampled if each and each.log_probabilities is not None]
+    then = torch.from_numpy(np.concatenate(known)).to(device) if known else None
+    return objective(
+        *(log_probabilities, then, reference, advantages, answers), totals.num_rows, totals.num_trained_tokens
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +136,13 @@ def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Ten
     return logits.float()
 
 
-def answer_sums(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
-    """Return the log-probability of each row's trained tokens in nats, float32 [rows]."""
+def token_log_probabilities(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+    """Return the log-probabilities of the trained tokens, one row behind the other, in nats, float32 [R]."""
     logits = logits_of(model, batch, some_positions)
     losses = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="none"
     )
-    return -losses.view(batch.targets.shape).sum(dim=1)
+    return -losses[batch.targets.flatten() != IGNORED_LABEL]
 
 
 def balances_experts(model: PeftModel) -> bool:

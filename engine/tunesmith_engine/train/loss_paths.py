@@ -26,16 +26,17 @@ from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
 from tunesmith_engine.model.lora import use_activation_checkpointing
 from tunesmith_engine.model.row_lengths import RotarySwitches
-from tunesmith_engine.preference.labeled import mismatched
+from tunesmith_engine.packed.answers import Answers
+from tunesmith_engine.preference.labeled import LabeledObjective, mismatched
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.loss import (
     Objective,
     Totals,
-    answer_sums,
-    are_good,
     balances_experts,
     make_batch,
+    objective_of,
     takes_positions,
+    token_log_probabilities,
 )
 from tunesmith_engine.train.optim import Updater
 
@@ -90,8 +91,8 @@ class LossPath(Protocol):
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """Return the same as `add_gradients` in float64, without gradients."""
 
-    def answer_sums(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
-        """Return the log-probability of each answer of a micro-batch in nats, float32 [answers], without gradients."""
+    def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
+        """Return those of the trained tokens of a micro-batch, one sequence behind the other, in nats, float32 [R]."""
 
     def weights_changed(self) -> None:
         """Take note of an update of the trained weights."""
@@ -205,29 +206,27 @@ class PlainPath:
             return self._method.summed_loss(self._model, batch, self._some_positions)
 
     def _objective_shares(self, objective: Objective, portion: list[Example], totals: Totals) -> torch.Tensor:
+        reference = None
+        if objective.has_reference:
+            with torch.no_grad():
+                reference = self.log_probabilities(portion, False)
+        answers = Answers.of(portion, self._compute.device)
+        return objective_of(objective, self.log_probabilities(portion), reference, portion, answers, totals)
+
+    def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
+        """See LossPath; sequences that can't be padded to one length go apart."""
         sequences = [sequence for example in portion for sequence in example.sequences]
-        counts = [float(sequence.num_trained_tokens) for sequence in sequences]
-        reference = self.answer_sums(portion, False) if objective.has_reference else None
-        device = self._compute.device
-        sums, num_tokens = self._answer_sums(sequences), torch.tensor(counts, device=device)
-        return objective(sums, reference, num_tokens, are_good(portion, device), totals)
-
-    def answer_sums(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
-        """See LossPath."""
-        with torch.no_grad(), self._adapter(with_adapter):
-            return self._answer_sums([sequence for example in portion for sequence in example.sequences])
-
-    def _answer_sums(self, sequences: list[Example]) -> torch.Tensor:
-        """Return the log-probability of each sequence in nats; what can't be padded to one length goes apart."""
         apart = self._alike(list(enumerate(sequences)), lambda placed: len(placed[1].input_ids))
-        places = [place for rows in apart for place, _ in rows]
-        parts = []
-        for rows in apart:
-            batch = make_batch([row for _, row in rows], self._pad_token_id, self._compute.device)
+        found: dict[int, torch.Tensor] = {}
+        for placed in apart:
+            rows = [row for _, row in placed]
+            batch = make_batch(rows, self._pad_token_id, self._compute.device)
             self._rotary.forget_lengths()
-            with self._compute.autocast():
-                parts.append(answer_sums(self._model, batch, self._some_positions))
-        return torch.cat(parts)[torch.tensor(places, device=self._compute.device).argsort()]
+            with self._compute.autocast(), self._adapter(with_adapter):
+                together = token_log_probabilities(self._model, batch, self._some_positions)
+            counts = [row.num_trained_tokens for row in rows]
+            found |= {place: each for (place, _), each in zip(placed, together.split(counts), strict=True)}
+        return torch.cat([found[place] for place in range(len(sequences))])
 
     def weights_changed(self) -> None:
         """See LossPath; autograd reads the weights themselves."""
@@ -312,14 +311,14 @@ def totals_of(
     The KL divergence is that of all of them, however they are divided into micro-batches. A single row has no other
     answer to compare with, nor has the base model moved. When stopped on the way, it is that of the rows so far.
     """
-    totals = Totals.of(rows)
-    if path.objective is None or not path.objective.needs_kl:
+    totals, objective = Totals.of(rows), path.objective
+    if not isinstance(objective, LabeledObjective) or not objective.needs_kl or not with_adapter or len(rows) < 2:
         return totals
     moved = []
-    if with_adapter and len(rows) > 1:
+    with torch.no_grad():
         for portion in path.portions(mismatched(rows, path.longest)):
             if should_stop():
                 break
-            moved.append((path.answer_sums(portion, True) - path.answer_sums(portion, False)).sum())
+            moved.append((path.log_probabilities(portion) - path.log_probabilities(portion, False)).sum())
     return replace(totals, kl=(torch.stack(moved).sum() / len(rows)).clamp(min=0) if moved else None)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import torch
 
@@ -44,6 +45,7 @@ class _Pending:
     tokens_in_step: int
     values: torch.Tensor
     arrived: torch.cuda.Event | None
+    numbers: Mapping[str, float]
 
 
 class StepMeter:
@@ -71,6 +73,7 @@ class StepMeter:
         tokens_in_step: int,
         losses: torch.Tensor,
         grad_norm: torch.Tensor,
+        numbers: Mapping[str, float] = MappingProxyType({}),
     ) -> list[StepReport]:
         """Take over a step's numbers and return the reports that are complete by now, oldest first.
 
@@ -78,13 +81,14 @@ class StepMeter:
             step, epoch, lr, num_tokens, tokens_in_step: see StepReport.
             losses: the loss and each of the metrics, [1 + metrics].
             grad_norm: before clipping, 0-dim.
+            numbers: further metrics, which the host knows.
         """
         values, arrived = torch.cat((losses.detach().float(), grad_norm.detach().float().reshape(1))), None
         if self._device.type == "cuda":
             values = values.to("cpu", non_blocking=True)
             arrived = _mark_on_device()
         reports = self.flush()
-        self._pending = _Pending(step, epoch, lr, num_tokens, tokens_in_step, values, arrived)
+        self._pending = _Pending(step, epoch, lr, num_tokens, tokens_in_step, values, arrived, numbers)
         return reports + (self.flush() if arrived is None else [])
 
     def flush(self) -> list[StepReport]:
@@ -104,7 +108,7 @@ class StepMeter:
                 loss,
                 grad_norm,
                 step_s,
-                named(self._metrics, metrics),
+                {**pending.numbers, **named(self._metrics, metrics)},
             )
         ]
 

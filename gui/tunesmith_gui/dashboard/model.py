@@ -441,7 +441,7 @@ class DashboardModel:
     def has_labels(self) -> bool:
         """Whether the run learns from answers labeled good or bad, as far as its journal tells."""
         known = [series.column("kl") for series in (self.steps, self.evals)]
-        return any(len(values) and np.isfinite(values[0]) for values in known)
+        return self.has_pairs and any(len(values) and np.isfinite(values[0]) for values in known)
 
     @property
     def can_answer(self) -> bool:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from peft import PeftModel
 
 from tunesmith_engine.data import IGNORED_LABEL, Example
-from tunesmith_engine.preference.labeled import mismatched
-from tunesmith_engine.train.loss import Objective, Totals, are_good
+from tunesmith_engine.preference.labeled import LabeledObjective, mismatched
+from tunesmith_engine.preference.objective import PreferenceObjective
 
 
 def pairs(sizes: Sequence[tuple[int, int, int]], vocab_size: int = 160) -> list[Example]:
@@ -50,7 +50,7 @@ LogProbabilities = Callable[[PeftModel, Sequence[Example]], torch.Tensor]
 def by_autograd(
     model: PeftModel,
     rows: Sequence[Example],
-    objective: Objective,
+    objective: PreferenceObjective | LabeledObjective,
     dtype: torch.dtype,
     log_probabilities: LogProbabilities = one_by_one,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -63,10 +63,14 @@ def by_autograd(
         with torch.no_grad(), model.disable_adapter():
             reference = log_probabilities(model, sequences)
     sums = log_probabilities(model, sequences)
-    totals = Totals.of(rows)
-    if objective.needs_kl:
-        totals = replace(totals, kl=_kl(model, rows, log_probabilities))
-    values = objective(sums, reference, num_tokens.to(sums.dtype), are_good(rows, sums.device), totals)
+    if isinstance(objective, LabeledObjective):
+        assert reference is not None
+        are_good = torch.tensor([not row.is_bad for row in rows])
+        kl = _kl(model, rows, log_probabilities) if objective.needs_kl else None
+        values = objective(sums, reference, are_good, len(rows), int(are_good.sum()), kl)
+    else:
+        num_chosen = sum(row.num_trained_tokens for row in rows)
+        values = objective(sums, reference, num_tokens.to(sums.dtype), len(rows), num_chosen)
     values[0].backward()
     gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     return values.detach(), gradients

@@ -21,7 +21,7 @@ from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.preference.labeled import LabeledObjective
 from tunesmith_engine.preference.objective import PreferenceObjective
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
-from tunesmith_engine.train.loss import Objective, Totals, are_good
+from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, PlainPath, totals_of
 from tunesmith_engine.train.optim import Updater
 
@@ -31,21 +31,21 @@ ROWS = pairs([(3, 5, 9), (4, 8, 2), (1, 3, 3)])
 LABELED = labeled([(3, 9), (4, 8), (1, 3), (5, 2)])
 
 
-def _objective(kind: str, **settings: object) -> Objective:
+def _objective(kind: str, **settings: object) -> PreferenceObjective | LabeledObjective:
     spec = RunSpec()
     spec.objective.kind = kind
     for name, value in settings.items():
         setattr(spec.objective, name, value)
     objective = method_of(kind).objective(spec)
-    assert isinstance(objective, LabeledObjective if kind == "kto" else PreferenceObjective)
+    assert isinstance(objective, PreferenceObjective | LabeledObjective)
     return objective
 
 
-def _fused_path(objective: Objective, model: object) -> LossPath:
+def _fused_path(objective: PreferenceObjective | LabeledObjective, model: object) -> LossPath:
     return FusedPath(model, compute(), RowLengths(26, 60), 1, objective=objective)  # type: ignore[arg-type]
 
 
-def _plain_path(objective: Objective, model: object) -> LossPath:
+def _plain_path(objective: PreferenceObjective | LabeledObjective, model: object) -> LossPath:
     return PlainPath(model, compute(), 0, 2, False, "A test.", method_of("dpo"), objective)  # type: ignore[arg-type]
 
 
@@ -58,7 +58,7 @@ def _side_by_side(gradients: dict[str, torch.Tensor], exact: dict[str, torch.Ten
 @pytest.mark.parametrize("name", ["llama", "gemma2", "cohere"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_in_portions_is_the_objective_of_all_its_pairs(
-    kind: str, name: str, open_path: Callable[[Objective, object], LossPath]
+    kind: str, name: str, open_path: Callable[[PreferenceObjective | LabeledObjective, object], LossPath]
 ) -> None:
     objective = _objective(kind, sft_weight=0.5, good_weight=1.5, bad_weight=0.75)
     rows = LABELED if kind == "kto" else ROWS
@@ -111,8 +111,8 @@ def test_no_way_to_keep_activations_changes_a_bit(policy: str) -> None:
     def gradients(policy: str) -> torch.Tensor:
         twin = FusedModel.attach(adapted("llama"), compute(), 64, policy)
         batch, answers = make_packed_batch(ROWS, CPU), Answers.of(ROWS, CPU)
-        objective, given = _objective("simpo"), (None, answers.num_tokens, are_good(ROWS, CPU), Totals(3, 16))
-        twin.objective_and_gradients(batch, answers, lambda sums: objective(sums, *given))
+        objective = _objective("simpo")
+        twin.objective_and_gradients(batch, lambda each: objective(answers.sums(each), None, answers.num_tokens, 3, 16))
         return twin.arena.gradients.clone()
 
     assert torch.equal(gradients(policy), gradients("none"))

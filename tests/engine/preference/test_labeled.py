@@ -16,7 +16,6 @@ from tests.engine.preference.trl_loss import _Accelerator, _Model
 from tunesmith_core.preferences import LABEL_METRICS
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.preference.labeled import LOSSES, LabeledObjective, mismatched
-from tunesmith_engine.train.loss import Totals
 
 SAME_NAMES = {
     "reward_chosen": "rewards/chosen",
@@ -87,8 +86,7 @@ def test_a_loss_has_the_value_the_slope_and_the_metrics_of_trl(name: str, labels
         (their_slopes,) = torch.autograd.grad(theirs, logps)
         kl = (now - before).sum(dim=1).mean().clamp(min=0) if objective.needs_kl else None
         sums, good = logps.detach().sum(dim=1).requires_grad_(), torch.tensor(labels)
-        totals = Totals(5, 1, sum(labels), kl)
-        ours = objective(sums, reference.sum(dim=1), torch.full((5,), 7.0), good, totals)
+        ours = objective(sums, reference.sum(dim=1), good, 5, sum(labels), kl)
         (slopes,) = torch.autograd.grad(ours[0], sums)
         assert ours[0].item() == pytest.approx(theirs.item(), rel=1e-9)
         assert torch.allclose(slopes[:, None].expand(-1, 7), their_slopes, rtol=1e-9, atol=1e-15)
@@ -104,12 +102,12 @@ def test_answers_are_rated_on_the_right_side_of_what_the_model_has_moved() -> No
     objective = LabeledObjective(LOSSES["kto"], 0.1, 1.0, 1.0, True)
     sums = torch.tensor([3.0, 1.0, 1.0, 3.0])
     good = torch.tensor([True, True, False, False])
-    totals = Totals(4, 1, 2, torch.tensor(2.0))
-    told = dict(zip(LABEL_METRICS, objective(sums, sums * 0, sums, good, totals)[1:].tolist(), strict=True))
+    found = objective(sums, sums * 0, good, 4, 2, torch.tensor(2.0))
+    told = dict(zip(LABEL_METRICS, found[1:].tolist(), strict=True))
     assert told["reward_accuracy"] == 0.5
     assert told["kl"] == 2.0
     # The base model itself is right about nothing.
-    told = dict(zip(LABEL_METRICS, objective(sums, sums, sums, good, Totals(4, 1, 2))[1:].tolist(), strict=True))
+    told = dict(zip(LABEL_METRICS, objective(sums, sums, good, 4, 2, None)[1:].tolist(), strict=True))
     assert (told["reward_accuracy"], told["reward_margin"], told["kl"]) == (0.0, 0.0, 0.0)
 
 

@@ -12,10 +12,8 @@ from tunesmith_core.preferences import METRICS
 from tunesmith_engine.preference import losses
 from tunesmith_engine.preference.losses import Pairs, Strength
 from tunesmith_engine.preference.objective import PreferenceObjective
-from tunesmith_engine.train.loss import Totals
 
 SEEDS = range(4)
-GOOD = torch.tensor([True, False] * 5)
 STRENGTHS = [Strength(0.1, 0.1, 0.5), Strength(2.0, 0.3, 1.6)]
 SAME_IN_TRL = {"sigmoid", "sigmoid_norm"}
 """TRL smooths no labels there; without smoothing both agree."""
@@ -47,7 +45,7 @@ def test_a_loss_of_dpo_has_the_value_the_slope_and_the_metrics_of_trl(name: str,
         theirs, their_metrics = trl_loss.dpo(name, logps, reference, mask, strength)
         (their_slopes,) = torch.autograd.grad(theirs, logps)
         sums = _in_turns(logps.detach().sum(dim=1)).requires_grad_()
-        ours = objective(sums, _in_turns(reference.sum(dim=1)), _in_turns(mask.sum(dim=1)), GOOD, Totals(5, 1))
+        ours = objective(sums, _in_turns(reference.sum(dim=1)), _in_turns(mask.sum(dim=1)), 5, 1)
         (slopes,) = torch.autograd.grad(ours[0], sums)
         # TRL takes EXO's logarithms in float32.
         assert ours[0].item() == pytest.approx(theirs.item(), rel=1e-7, abs=1e-12)
@@ -101,7 +99,7 @@ def test_the_share_of_cross_entropy_is_a_mean_over_all_better_tokens_of_the_step
     objective = PreferenceObjective(losses.sigmoid, Strength(0.1), False, False, 2.0)
     alone = PreferenceObjective(losses.sigmoid, Strength(0.1), False, False, 0.0)
     sums, num_tokens = torch.tensor([-3.0, -4.0, -5.0, -1.0]), torch.tensor([2.0, 2.0, 4.0, 1.0])
-    given = (None, num_tokens, GOOD, Totals(3, 10))
+    given = (None, num_tokens, 3, 10)
     assert (objective(sums, *given)[0] - alone(sums, *given)[0]).item() == pytest.approx(2.0 * 8.0 / 10)
 
 

@@ -1,0 +1,170 @@
+"""What answers are worth: every kind of reward as a function of answers and what is expected of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tunesmith_core import spec_rollouts as kinds
+from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message
+from tunesmith_core.operations.kinds.score import SCORE, ScoreSpec
+from tunesmith_core.operations.runner import conduct
+from tunesmith_core.spec_rollouts import NEED_ANSWERS, RewardSpec
+from tunesmith_engine.evaluation.metrics import exact_match, json_valid, right_or_wrong
+from tunesmith_engine.evaluation.numbers import number_match
+from tunesmith_engine.evaluation.pattern import matches
+from tunesmith_engine.reinforcement.advantages import Floats
+
+_TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+MOST_SHOWN = 60
+"""Characters of an answer in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer to score.
+
+    Attributes:
+        prompt: for a person to read.
+        text: what the model wrote.
+        expected: the answer in the data, "" where there is none.
+        num_tokens: of the answer.
+    """
+
+    prompt: str
+    text: str
+    expected: str
+    num_tokens: int
+
+
+Reward = Callable[[Sequence[Answered]], list[float]]
+
+
+class Scorer:
+    """Scores answers by the rewards of a run."""
+
+    def __init__(self, rewards: Sequence[RewardSpec], expected: Sequence[str]) -> None:
+        """Choose how each reward is computed.
+
+        Args:
+            rewards: of the run.
+            expected: answers in the data, which decide what is right.
+
+        Raises:
+            UserError: `reward-failed` where a reward can't be computed for this data.
+        """
+        self._weights = np.array([reward.weight for reward in rewards])
+        self._rewards = [_reward_of(reward, number, expected) for number, reward in enumerate(rewards)]
+
+    def scores(self, answers: Sequence[Answered]) -> Floats:
+        """Return the sum of the weighted rewards of each answer, [answers].
+
+        Raises:
+            UserError: `reward-failed`, or `foreign-limit` for a file that takes too long.
+        """
+        found = np.array([reward(answers) for reward in self._rewards], dtype=np.float64)
+        return np.asarray(self._weights @ found, dtype=np.float64)
+
+
+def _reward_of(reward: RewardSpec, number: int, expected: Sequence[str]) -> Reward:
+    place = f"rollouts.rewards[{number}]"
+    if reward.kind in NEED_ANSWERS and not any(expected):
+        raise TunesmithError(
+            "reward-failed",
+            "{place}: the data has no answers that could be compared with. Choose another reward.",
+            place=place,
+        )
+    if reward.kind == kinds.RIGHT:
+        return _compared(_right(place, expected))
+    simple: dict[str, Reward] = {
+        kinds.EXACT: _compared(exact_match),
+        kinds.NUMBER: _compared(number_match),
+        kinds.JSON: _compared(json_valid),
+        kinds.TOOL_CALL: lambda answers: [tool_call_valid(each.text) for each in answers],
+        kinds.LENGTH: lambda answers: [
+            within(each.num_tokens, reward.shortest, reward.longest) for each in answers
+        ],
+        kinds.LANGUAGE: lambda answers: [speaks(each.text, reward.language) for each in answers],
+        kinds.PATTERN: lambda answers: _matches(place, reward.pattern, [each.text for each in answers]),
+        kinds.PYTHON: lambda answers: _own(reward.path, answers),
+    }
+    return simple[reward.kind]
+
+
+def _right(place: str, expected: Sequence[str]) -> Callable[[str, str], float]:
+    is_right = right_or_wrong([text for text in expected if text])
+    if is_right is None:
+        raise TunesmithError(
+            "reward-failed",
+            "{place}: whether an answer is right is a matter of wording in this data: the answers are texts of many "
+            "words. Choose another reward.",
+            place=place,
+        )
+    return is_right
+
+
+def _compared(score: Callable[[str, str], float]) -> Reward:
+    return lambda answers: [float(score(each.text, each.expected)) for each in answers]
+
+
+def within(num_tokens: int, shortest: int, longest: int) -> float:
+    """Return 1 for a length within bounds, less in proportion for a shorter one, none from twice the longest on."""
+    if num_tokens < shortest:
+        return num_tokens / shortest
+    return max(0.0, min(1.0, 2.0 - num_tokens / longest))
+
+
+def speaks(text: str, language: str) -> float:
+    """Return 1 for a text in a language, as its letters and words tell."""
+    from py3langid import classify
+
+    return float(bool(text.strip()) and str(classify(text)[0]) == language)
+
+
+def tool_call_valid(text: str) -> float:
+    """Return 1 where all tool calls of an answer, at least one, are JSON with a name and an object of arguments."""
+    calls = _TOOL_CALL.findall(text) or [text]
+    return float(all(map(_is_call, calls)))
+
+
+def _is_call(text: str) -> bool:
+    try:
+        call: Any = json.loads(text)  # Any: JSON values
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return False
+    return isinstance(call.get("arguments", call.get("parameters")), dict)
+
+
+def _matches(place: str, pattern: str, texts: Sequence[str]) -> list[float]:
+    try:
+        return matches(pattern, texts)
+    except UserError as error:
+        words = Message("{place}: {problem}", place=f"{place}.pattern", problem=error.message)
+        raise TunesmithError("reward-failed", words, hint=error.hint) from error
+
+
+def _own(path: str, answers: Sequence[Answered]) -> list[float]:
+    lists = (
+        [each.prompt for each in answers],
+        [each.text for each in answers],
+        [each.expected for each in answers],
+    )
+    values: list[float | None] = conduct(SCORE, ScoreSpec(path, *lists)).get()
+    for value, answer in zip(values, answers, strict=True):
+        if value is None or not math.isfinite(value):
+            raise TunesmithError(
+                "reward-failed",
+                "{path}: the reward of an answer is not a finite number. The answer begins: {text}",
+                path=path,
+                text=repr(answer.text[:MOST_SHOWN]),
+            )
+    return [float(value) for value in values if value is not None]
