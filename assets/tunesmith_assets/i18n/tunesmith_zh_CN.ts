@@ -5736,6 +5736,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path} 是用其他文档或设置开始生成的。</translation>
     </message>
     <message>
+        <source>{path}, line {line}: {problem}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{path}: a model wrote every row, and nobody has reviewed any.</source>
         <translation>{path}：所有行都由模型生成，且均未审核。</translation>
     </message>
@@ -5792,6 +5796,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path}：每一行的标签都是 false。</translation>
     </message>
     <message>
+        <source>{path}: the reward of an answer is not a finite number. The answer begins: {text}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{path}: the sheet &quot;{sheet}&quot; is read. These are not: {names}.</source>
         <translation>{path}：读取的工作表是“{sheet}”，未读取：{names}。</translation>
     </message>
@@ -5816,6 +5824,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path}：没有分组列“{column}”（evaluation.group_column）。</translation>
     </message>
     <message>
+        <source>{path}: there is no function {name}(prompt, answer, expected).</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{path}: there is no row to train for its weight of {weight:g} ({setting}), because all are held out.</source>
         <translation>{path}：设了权重 {weight:g}（{setting}），但所有行都被留出，没有可训练的行。</translation>
     </message>
@@ -5834,6 +5846,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{path}: this objective learns from answers that are labeled good or bad, and the rows were not recognized as such. They are read as: {format}.</source>
         <translation>{path}：这个目标从标注了好坏的回答中学习，但这些数据行不是这种格式。它们被识别为：{format}。</translation>
+    </message>
+    <message>
+        <source>{path}: {name} must return a number, but returned {value} ({kind}).</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{path}: {num:,} from {rows:,} rows, each taken {times} or {more} times.</source>
@@ -5904,8 +5920,16 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{place}：“{chosen}”列和“{rejected}”列的回答对应不同的问题。</translation>
     </message>
     <message>
+        <source>{place}: the data has no answers that could be compared with. Choose another reward.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{place}: the row has no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
         <translation>{place}：该行没有分组列“{column}”（evaluation.group_column）。</translation>
+    </message>
+    <message>
+        <source>{place}: whether an answer is right is a matter of wording in this data: the answers are texts of many words. Choose another reward.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{place}: {message}</source>
@@ -6116,12 +6140,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>正在读取文档</translation>
     </message>
     <message>
+        <source>Scoring answers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>It continues where it left off next time.</source>
         <translation>下次会从中断处继续。</translation>
     </message>
     <message>
         <source>install lm-evaluation-harness for public tasks, after asking</source>
         <translation>询问后安装用于公开任务的 lm-evaluation-harness</translation>
+    </message>
+    <message>
+        <source>Rollouts</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>How chats become text. The model&apos;s own is right wherever it has one. For base models plain turns suit any; the others need the tokens of their family.</source>
@@ -7706,6 +7738,42 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该运行训练时使用的权重、配置或分词器与文件夹中现有的不同。</translation>
     </message>
     <message>
+        <source>A reward could not be computed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Your own Python file raised an error or gave something that is not a number, or no reward suits the data.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Correct the named file or setting, then resume the run.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The rewards teach nothing, or the wrong thing</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Learning needs answers to one prompt that differ in their reward. A reward that can be had without the task is exploited.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Look at the answers on the page of the run, then change the rewards or the data.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>All answers to a prompt got the same reward for {steps} steps, {reward} on average, so nothing is learned. The task is too hard or too easy for the model, or the reward does not tell answers apart.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Choose a shorter longest answer, or a smaller number of rows at once.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Deleted at</source>
         <translation>删除时间</translation>
     </message>
@@ -7866,6 +7934,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
     </message>
     <message>
+        <source>Step {step}: {words}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Swedish</source>
         <translation>瑞典语</translation>
     </message>
@@ -7934,6 +8006,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>数据已更改，其余各步使用不同的行训练。</translation>
     </message>
     <message>
+        <source>The data holds a row without a prompt of its own, such as plain text. Learning from rewards needs prompts with answers.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The data of {tasks} can&apos;t be read: {problem}.</source>
         <translation>无法读取 {tasks} 的数据：{problem}。</translation>
     </message>
@@ -7998,8 +8074,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
     </message>
     <message>
+        <source>The mean reward of answers to held-out prompts went from {before} to {after}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
         <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
+    </message>
+    <message>
+        <source>The model moves far away from its base model: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
@@ -8146,12 +8230,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{folder} 中没有名为 {name} 的模型。</translation>
     </message>
     <message>
+        <source>There is no room for a single answer of {max_tokens} tokens beside the training.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
         <translation>内存不足，无法将文件与训练好的模型比较。文件未经验证。</translation>
     </message>
     <message>
         <source>There was not enough memory for an answer. It was skipped.</source>
         <translation>内存不足，无法生成回答，已跳过。</translation>
+    </message>
+    <message>
+        <source>There was not enough memory for the answers. {num} are written at once.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
@@ -8706,6 +8798,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>已用密码锁定</translation>
     </message>
     <message>
+        <source>is missing. Choose a Python file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>is missing. Enter a regular expression</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>is no file name that every system takes</source>
         <translation>不是所有系统都接受的文件名</translation>
     </message>
@@ -8914,6 +9014,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>把运行连同检查点和适配器移到回收站</translation>
     </message>
     <message>
+        <source>must be &quot;answer&quot; for the loss LUSPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>must be &quot;{all_linear}&quot; or a list of module names</source>
         <translation>必须是“{all_linear}”或模块名列表</translation>
     </message>
@@ -9014,6 +9118,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>最多 {most} 个提示词</translation>
     </message>
     <message>
+        <source>must be at most {most} rewards</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>must be auto, cpu, cuda or cuda:1</source>
         <translation>必须是 auto、cpu、cuda 或 cuda:1</translation>
     </message>
@@ -9068,6 +9176,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must name one device. Several are not supported yet</source>
         <translation>只能指定一个设备，暂不支持多个</translation>
+    </message>
+    <message>
+        <source>must not be 0. Remove the reward instead</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>must not be above the longest answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>must not be by group for RLOO, whose baseline leaves one answer out. Choose another</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>must not contain ? or #</source>
@@ -9348,6 +9468,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>reward margin</source>
         <translation>奖励差</translation>
+    </message>
+    <message>
+        <source>reward {reward}</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>right JSON</source>
@@ -9948,6 +10072,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
         <translation>wsl.exe 以退出码 {code} 结束。</translation>
+    </message>
+    <message>
+        <source>your reward</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{answer} is none of the options {labels}</source>
@@ -11246,6 +11374,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
@@ -11254,12 +11386,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>偏好学习（DPO）</translation>
     </message>
     <message>
+        <source>Rewards (GRPO)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Good and bad answers (KTO)</source>
         <translation>好坏回答（KTO）</translation>
     </message>
     <message>
         <source>Preferences (ORPO)</source>
         <translation>偏好学习（ORPO）</translation>
+    </message>
+    <message>
+        <source>Rewards (RLOO)</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Preferences (SimPO)</source>
@@ -11382,6 +11522,214 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>除了偏好较好的回答，学习写出它占多大比重。0 表示使用常用值：CPO 和 ORPO 为 1，其他不计。</translation>
     </message>
     <message>
+        <source>GRPO loss</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How GRPO averages over tokens and limits updates. DAPO counts every token alike. GRPO is the original, which favors short answers among good ones.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>DAPO, per token</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Dr. GRPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>CISPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>SAPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>LUSPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Ratio of</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What is compared with the model that wrote the answers. The answer as a whole is called GSPO.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Each token</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Rewards divided by the spread of</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Makes strong and weak rewards comparable. Usual divides by the spread of the answers to one prompt for GRPO, and not at all for RLOO.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Usual</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Answers to one prompt</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>All answers of a step</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Clipping</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How far the probability of a token may move in one round before it is left alone: 0.2 for a fifth. It has an effect with several updates per round.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Clipping upward</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The same for tokens that become more likely. DAPO recommends 0.28. 0 takes the value of Clipping.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>like downward</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Answers per prompt</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How many answers the model writes to each prompt. They are compared with each other.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>More answers tell better from worse more clearly and take longer.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Longest answer</source>
+        <translation type="unfinished">最长回答</translation>
+    </message>
+    <message>
+        <source>Where an answer is cut while the model practices.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Longer answers take more time and memory.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Updates per round</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How often the model is trained on the same answers before it writes new ones.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>More learns more from each answer. Clipping then limits how far the model moves.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Ignore cut answers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Learns nothing from answers that were cut at the longest length, as DAPO recommends.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Reward</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What is rewarded. Right answer compares with the answer in the data, as suits it: numbers, choices, JSON or short texts. Your own Python file can reward anything.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Right answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Exactly the answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Right number</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pattern found</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Valid JSON</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Length</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Valid tool call</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Your own Python file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Weight of the reward</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What the reward is multiplied by. A negative weight is a punishment.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pattern</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For the reward for a pattern: a regular expression that is found in good answers.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Python file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For your own reward: a file with a function reward(prompt, answer, expected) that returns a number.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For the reward for a language: its code, such as en, de or zh.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Shortest answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For the reward for length: answers with fewer tokens get less, in proportion.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For the reward for length: answers with more tokens get less, and none from twice as many on.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Frozen weights</source>
         <translation>冻结权重</translation>
     </message>
@@ -11472,10 +11820,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
-    </message>
-    <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another. KTO learns from single answers that are labeled good or bad.</source>
-        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从偏好对中学习更偏向哪个回答。KTO 从标注了好坏的单个回答中学习。</translation>
     </message>
     <message>
         <source>How KTO rates an answer. The original compares it with how far the model has moved on other answers, which takes more time. APO-zero does without, and suits good answers that are better than what the model writes.</source>

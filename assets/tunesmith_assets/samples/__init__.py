@@ -139,4 +139,5 @@ def label_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON v
         "data": {"sources": [{"path": str(labels), "format": "prompt-completion"}], "context_length": 256},
         "objective": {"kind": "kto"},
         "schedule": values["schedule"] | {"micro_batch_size": 8},
+        "evaluation": values["evaluation"] | {"percent": 25.0},
     }

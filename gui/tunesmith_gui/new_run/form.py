@@ -293,7 +293,9 @@ class NewRunForm(QObject):
     def way(self) -> str:
         """How the model is taught: one of WAYS."""
         kind = self.value(OBJECTIVE)
-        return BY_PREFERENCE if kind in objectives.PREFERENCES else str(kind)
+        if kind in objectives.PREFERENCES:
+            return BY_PREFERENCE
+        return str(kind) if kind in WAYS else BY_EXAMPLE
 
     @property
     def lacks_pairs(self) -> bool:
