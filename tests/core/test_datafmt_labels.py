@@ -152,7 +152,7 @@ def test_the_head_of_a_file_is_checked(tmp_path: Path) -> None:
 
     assert datafmt.check_head(write(True, False), in_labels=True) == (2, 0)
     assert datafmt.check_head(write(True, None, False), skip_bad_rows=True, in_labels=True) == (2, 1)
-    with pytest.raises(UserError, match="line 2"):
+    with pytest.raises(UserError, match=r"line 2"):
         datafmt.check_head(write(True, None), in_labels=True)
     rows = [*[1] * 60, 4]
     with pytest.raises(UserError, match="line 61") as raised:
