@@ -24,7 +24,7 @@ class Origin:
     Attributes:
         title: its name, the same in every language.
         paper: who described it where.
-        beta, sft_weight: the paper's values, which 0 in a spec stands for.
+        beta, sft_weight: the paper's values, which an empty value in a spec stands for.
     """
 
     title: str

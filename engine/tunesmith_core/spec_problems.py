@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import LABELS, REINFORCEMENT
+from tunesmith_core.objectives import LABELS, PREFERENCES, REINFORCEMENT
 from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
@@ -55,6 +55,8 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
         problems.append(FieldProblem("objective.label_smoothing", words))
     if spec.objective.kind == "dpo" and spec.objective.dpo_loss == "exo_pair" and not spec.objective.label_smoothing:
         problems.append(FieldProblem("objective.label_smoothing", "must be above 0 for the loss EXO"))
+    if spec.objective.kind in PREFERENCES | LABELS and spec.objective.beta == 0:
+        problems.append(FieldProblem("objective.beta", "must be above 0, or empty for the usual value"))
     problems += _label_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)

@@ -320,13 +320,13 @@ class ObjectiveSpec:
         minimum=0.0,
         maximum=1000.0,
     )
-    beta: float = declared(
-        0.0,
+    beta: float | None = declared(
+        None,
         label="Beta",
-        zero="usual value",
+        unset="usual value",
         meaning=(
-            "How strictly preferences are followed. In DPO, higher stays closer to the base model. 0 takes the usual "
-            "value: 0.1, for SimPO 2."
+            "How strictly preferences are followed. In DPO and KTO, higher stays closer to the base model. Empty takes "
+            "the usual value: 0.1, for SimPO 2."
         ),
         minimum=0.0,
         maximum=1000.0,
@@ -345,13 +345,13 @@ class ObjectiveSpec:
         minimum=0.0,
         maximum=1000.0,
     )
-    sft_weight: float = declared(
-        0.0,
+    sft_weight: float | None = declared(
+        None,
         label="Weight of the SFT loss",
-        zero="usual value",
+        unset="usual value",
         meaning=(
-            "How much learning to write the better answer counts beside preferring it. 0 takes the usual value: 1 for "
-            "CPO and ORPO, else nothing."
+            "How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 "
+            "for CPO and ORPO, else 0, which is none of it."
         ),
         minimum=0.0,
         maximum=1000.0,

@@ -9,7 +9,7 @@ from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.objectives import ORIGINS
 from tunesmith_core.preferences import Preferences
-from tunesmith_core.spec import RunSpec, in_force, told_settings
+from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
 
 
 def base_model_license(folder: Path) -> str:
@@ -105,7 +105,7 @@ def method_line(spec: RunSpec) -> str:
         return ""
     names = {"dpo": spec.objective.dpo_loss, "kto": spec.objective.kto_loss}
     loss = f", loss: {names[spec.objective.kind]}" if spec.objective.kind in names else ""
-    return f"- Method: {origin}; beta: {in_force(spec).objective.beta:g}{loss}\n"
+    return f"- Method: {origin}; beta: {strength_of(spec)[0]:g}{loss}\n"
 
 
 def pairs_line(preferences: Preferences | None) -> str:

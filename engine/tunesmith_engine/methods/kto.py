@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tunesmith_core.objectives import ORIGINS
+from tunesmith_core.spec import strength_of
 from tunesmith_engine.methods import Method
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
     from tunesmith_engine.train.loss import Objective
-
-ORIGIN = ORIGINS["kto"]
 
 
 class KahnemanTverskyOptimization(Method):
@@ -24,9 +22,10 @@ class KahnemanTverskyOptimization(Method):
         from tunesmith_engine.preference.labeled import LOSSES, LabeledObjective
 
         settings = spec.objective
+        beta, _ = strength_of(spec)
         return LabeledObjective(
             LOSSES[settings.kto_loss],
-            settings.beta or ORIGIN.beta,
+            beta,
             settings.good_weight,
             settings.bad_weight,
             needs_kl=settings.kto_loss == "kto",

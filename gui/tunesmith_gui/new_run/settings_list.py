@@ -164,9 +164,9 @@ class SettingRow(QWidget):
             box = QCheckBox(self)
             box.clicked.connect(lambda checked: self._form.set_value(path, checked))
             return box
-        if setting.type in (int, float, int | None):
+        if setting.type in (int, float, int | None, float | None):
             zero, unset = core_text(setting.declaration.zero), core_text(setting.declaration.unset)
-            number_box = NumberBox(whole=setting.type is not float, zero=zero, unset=unset, parent=self)
+            number_box = NumberBox(whole=setting.type in (int, int | None), zero=zero, unset=unset, parent=self)
             number_box.text_changed.connect(self._take_text)
             return number_box
         if path in LONG_TEXTS:
