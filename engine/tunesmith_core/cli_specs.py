@@ -15,6 +15,7 @@ from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
+from tunesmith_core.objectives import LEARNING_RATE_DIVISORS
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec
@@ -267,4 +268,7 @@ def list_presets(arguments: Namespace) -> int:
         terminal.say(Message("{name} (default)", name=name) if name == presets.DEFAULT else name)
         for path, value in changes.items():
             terminal.say(Message("  {path} = {value}", path=path, value=value))
+        rates = {kind: presets.changes_for(kind, name)[presets.LEARNING_RATE] for kind in LEARNING_RATE_DIVISORS}
+        others = ", ".join(f"{kind} {rate:g}" for kind, rate in sorted(rates.items()))
+        terminal.say(Message("  learning rates of other objectives: {rates}", rates=others))
     return EXIT_DONE

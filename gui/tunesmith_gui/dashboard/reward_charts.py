@@ -89,7 +89,9 @@ def margin_card(parent: QWidget) -> RewardCard:
 def accuracy_card(parent: QWidget) -> RewardCard:
     """How often the better answer is rated higher."""
     title = translate("RewardCharts", "Preference accuracy")
-    return RewardCard(title, "%", "reward_accuracy", _PERCENT, accuracy_words(False), parent)
+    card = RewardCard(title, "%", "reward_accuracy", _PERCENT, accuracy_words(False), parent)
+    card.plot.y_span = 0.0, _PERCENT
+    return card
 
 
 def kl_card(parent: QWidget) -> RewardCard:

@@ -22,7 +22,7 @@ from tunesmith_core import objectives, presets
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec, Setting, iter_settings
 from tunesmith_core.spec_changes import with_changes
-from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.spec_sections import SMOOTHED, SourceSpec
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
 from tunesmith_gui.tr import core_text
 
@@ -60,6 +60,7 @@ BY_EXAMPLE, BY_PREFERENCE, BY_LABEL = "sft", "dpo", "kto"
 WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL)
 """The ways to teach, each by the objective that it begins with."""
 
+SMOOTHING = "objective.label_smoothing"
 DRAFT_VERSION = 2
 EARLY_STOPPING_EVALUATIONS = 3
 EVALUATION_PERCENT = 5.0
@@ -322,6 +323,9 @@ class NewRunForm(QObject):
 
     def uses(self, path: str) -> bool:
         """Whether a setting has an effect with the objective that is chosen."""
+        if path == SMOOTHING and self.value(OBJECTIVE) == "dpo" and self.value("objective.dpo_loss") not in SMOOTHED:
+            # A value that has to be taken back is shown.
+            return bool(self.value(path)) or path in self._state.wrong
         return objectives.uses(self.value(OBJECTIVE), path)
 
     def _choose_objective(self, kind: str) -> None:

@@ -132,3 +132,25 @@ def test_a_preview_shows_the_label(
     dialog.next.click()
     assert dialog.text.toPlainText().startswith("Bad answer\n")
     dialog.close()
+
+
+def test_label_smoothing_shows_for_losses_that_use_it(page: NewRunPage) -> None:
+    form = page.form
+    form.choose_way("dpo")
+    assert form.uses("objective.label_smoothing")
+    form.set_value("objective.dpo_loss", "hinge")
+    assert not form.uses("objective.label_smoothing")
+    form.set_value("objective.label_smoothing", 0.1)
+    assert form.uses("objective.label_smoothing"), "it must be taken back"
+
+
+def test_no_beta_is_the_usual_one_and_a_number_is_that_number(page: NewRunPage) -> None:
+    form = page.form
+    form.choose_way("dpo")
+    form.set_text("objective.sft_weight", "0")
+    form.set_text("objective.beta", "0.25")
+    assert (form.value("objective.sft_weight"), form.value("objective.beta")) == (0.0, 0.25)
+    form.set_text("objective.sft_weight", " ")
+    assert form.value("objective.sft_weight") is None
+    form.set_text("objective.beta", "0")
+    assert "objective.beta" in form.problems()

@@ -228,7 +228,9 @@ class TestData:
         (row,) = ANSWER["rows"]
         rows = [{**row, "line": line, "answer": each} for line in (1, 2) for each in ("better", "worse")]
         tasks[0].succeeded(ANSWER | {"rows": rows, "num_rows": 2})
-        assert dialog.place.text() == "Example 1 of 2  ·  Line 1  ·  18 tokens, 4 trained"
+        assert dialog.place.text() == (
+            "Example 1 of 2  ·  Line 1  ·  better 9 tokens, 2 trained, worse 9 tokens, 2 trained"
+        )
         one = "<b>user</b>Me."
         assert dialog.text.toPlainText() == f"Better answer\n{one}\nWorse answer\n{one}"
         dialog.next.click()
