@@ -7762,6 +7762,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation type="unfinished"></translation>
     </message>
     <message>
+        <source>  learning rates of other objectives: {rates}</source>
+        <translation>  其他目标的学习率：{rates}</translation>
+    </message>
+    <message>
         <source>All answers to a prompt got the same reward for {steps} steps, {reward} on average, so nothing is learned. The task is too hard or too easy for the model, or the reward does not tell answers apart.</source>
         <translation type="unfinished"></translation>
     </message>
@@ -7804,6 +7808,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Name</source>
         <translation>名称</translation>
+    </message>
+    <message>
+        <source>No vote prefers an answer yet, so there are no pairs to learn from.</source>
+        <translation>还没有投票选出更好的回答，因此没有可供学习的偏好对。</translation>
     </message>
     <message>
         <source>Nothing in the trash is named {name!r}.</source>
@@ -8286,6 +8294,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>查看可用的写法：{command} --help</translation>
     </message>
     <message>
+        <source>To train on these votes: tunesmith train {path}</source>
+        <translation>用这些投票训练：tunesmith train {path}</translation>
+    </message>
+    <message>
         <source>Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.</source>
         <translation>词元：列 {input_ids} 包含词元编号，将原样使用。</translation>
     </message>
@@ -8484,6 +8496,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>also upload it to the model hub, as a private repository</source>
         <translation>同时上传到模型站，作为私有仓库</translation>
+    </message>
+    <message>
+        <source>also write the settings of a run that learns from the votes</source>
+        <translation>同时写出从这些投票中学习的训练设置</translation>
     </message>
     <message>
         <source>also write the votes as preference pairs</source>
@@ -9096,6 +9112,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must be above 0 where bad answers count for nothing</source>
         <translation>在差的回答不计入时必须大于 0</translation>
+    </message>
+    <message>
+        <source>must be above 0, or empty for the usual value</source>
+        <translation>必须大于 0，留空则使用常用值</translation>
     </message>
     <message>
         <source>must be an object</source>
@@ -10040,6 +10060,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>what a row of the files contains</source>
         <translation>文件的每一行包含什么</translation>
+    </message>
+    <message>
+        <source>what a run would learn from (sft)</source>
+        <translation>训练要从什么中学习（sft）</translation>
     </message>
     <message>
         <source>what answers (auto)</source>
@@ -11375,7 +11399,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从偏好对中学习更偏向哪个回答，KTO 从标注了好坏的单个回答中学习。GRPO 和 RLOO 从对模型所写内容的奖励中学习。</translation>
     </message>
     <message>
         <source>Preferences (CPO)</source>
@@ -11490,10 +11514,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>Beta</translation>
     </message>
     <message>
-        <source>How strictly preferences are followed. In DPO, higher stays closer to the base model. 0 takes the usual value: 0.1, for SimPO 2.</source>
-        <translation>偏好的约束强度。在 DPO 中，值越大，越接近基础模型。0 表示使用常用值：0.1，SimPO 为 2。</translation>
-    </message>
-    <message>
         <source>usual value</source>
         <translation>常用值</translation>
     </message>
@@ -11516,10 +11536,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Weight of the SFT loss</source>
         <translation>SFT 损失的权重</translation>
-    </message>
-    <message>
-        <source>How much learning to write the better answer counts beside preferring it. 0 takes the usual value: 1 for CPO and ORPO, else nothing.</source>
-        <translation>除了偏好较好的回答，学习写出它占多大比重。0 表示使用常用值：CPO 和 ORPO 为 1，其他不计。</translation>
     </message>
     <message>
         <source>GRPO loss</source>
@@ -11824,6 +11840,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>How KTO rates an answer. The original compares it with how far the model has moved on other answers, which takes more time. APO-zero does without, and suits good answers that are better than what the model writes.</source>
         <translation>KTO 如何评价一个回答。原始方法会与模型在其他回答上的变化作比较，耗时更多。APO-zero 不需要这一步，适合好的回答优于模型自己所写内容的情况。</translation>
+    </message>
+    <message>
+        <source>How strictly preferences are followed. In DPO and KTO, higher stays closer to the base model. Empty takes the usual value: 0.1, for SimPO 2.</source>
+        <translation>遵循偏好的严格程度。在 DPO 和 KTO 中，数值越高越接近基础模型。留空使用常用值：0.1，SimPO 为 2。</translation>
+    </message>
+    <message>
+        <source>How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 for CPO and ORPO, else 0, which is none of it.</source>
+        <translation>除了偏好较好的回答，学习写出它占多大分量。留空使用常用值：CPO 和 ORPO 为 1，其他为 0，即不计入。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -13721,6 +13745,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Example %1 of the first %2  ·  %3  ·  %4 tokens, %5 trained</source>
         <translation>前 %2 个样本中的第 %1 个  ·  %3  ·  %4 个词元，学习 %5 个</translation>
+    </message>
+    <message>
+        <source>better %1 tokens, %2 trained, worse %3 tokens, %4 trained</source>
+        <translation>较好的 %1 个词元，训练 %2 个，较差的 %3 个词元，训练 %4 个</translation>
     </message>
 </context>
 <context>
@@ -19098,6 +19126,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Save votes as preference pairs…</source>
         <translation>将投票保存为偏好数据对…</translation>
+    </message>
+    <message>
+        <source>Train on these votes</source>
+        <translation>用这些投票训练</translation>
     </message>
     <message>
         <source>Question</source>
