@@ -51,6 +51,7 @@ newer papers, such as DAPO (Yu et al. 2025, arXiv:2503.14476), leave the base mo
 USED_BY = {
     "dpo_loss": frozenset({"dpo"}),
     "kto_loss": LABELS,
+    "reference": LABELS | {"dpo"},
     "good_weight": LABELS,
     "bad_weight": LABELS,
     "beta": PREFERENCES | LABELS | REINFORCEMENT,

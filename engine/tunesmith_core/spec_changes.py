@@ -59,6 +59,7 @@ EFFECTS = {
     "objective.dpo_loss": _OTHER_LOSS,
     "objective.beta": _OTHER_LOSS,
     "objective.kto_loss": _OTHER_LOSS,
+    "objective.reference": ROUNDING,
     "objective.good_weight": _OTHER_LOSS,
     "objective.bad_weight": _OTHER_LOSS,
     "objective.label_smoothing": _OTHER_LOSS,

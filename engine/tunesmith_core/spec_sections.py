@@ -89,6 +89,8 @@ CHOICE_WORDS = {
     "language": "Language",
     "tool-call": "Valid tool call",
     "python": "Your own Python file",
+    "each-step": "Each step",
+    "once": "Once before the first step",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
     "hinge": "Hinge",
@@ -330,6 +332,16 @@ class ObjectiveSpec:
         ),
         minimum=0.0,
         maximum=1000.0,
+    )
+    reference: str = declared(
+        "each-step",
+        label="Base model beside",
+        meaning=(
+            "When DPO and KTO ask the base model how likely it finds the answers. Each step switches the adapter off "
+            "for that. Once does it before the first step and keeps the numbers in the run's folder, which makes steps "
+            "shorter and pays off from the second epoch on."
+        ),
+        choices=("each-step", "once"),
     )
     label_smoothing: float = declared(
         0.0,

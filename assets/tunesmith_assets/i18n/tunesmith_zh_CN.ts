@@ -7774,6 +7774,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation type="unfinished"></translation>
     </message>
     <message>
+        <source>Asking the base model</source>
+        <translation>正在询问基础模型</translation>
+    </message>
+    <message>
         <source>Choose a shorter longest answer, or a smaller number of rows at once.</source>
         <translation type="unfinished"></translation>
     </message>
@@ -11516,6 +11520,22 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>usual value</source>
         <translation>常用值</translation>
+    </message>
+    <message>
+        <source>Base model beside</source>
+        <translation>与基础模型对照</translation>
+    </message>
+    <message>
+        <source>When DPO and KTO ask the base model how likely it finds the answers. Each step switches the adapter off for that. Once does it before the first step and keeps the numbers in the run&apos;s folder, which makes steps shorter and pays off from the second epoch on.</source>
+        <translation>DPO 和 KTO 何时询问基础模型认为这些回答有多大概率。“每一步”会为此关闭适配器。“只在第一步之前”会提前算好，并把结果保存在运行文件夹中，每步更快，从第二轮开始就更划算。</translation>
+    </message>
+    <message>
+        <source>Each step</source>
+        <translation>每一步</translation>
+    </message>
+    <message>
+        <source>Once before the first step</source>
+        <translation>只在第一步之前</translation>
     </message>
     <message>
         <source>Label smoothing</source>

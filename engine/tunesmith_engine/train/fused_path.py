@@ -27,7 +27,7 @@ from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.packed.pack import make_packed_batch, pack
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.kernel_check import check_kernels
-from tunesmith_engine.train.loss import Objective, Totals, objective_of
+from tunesmith_engine.train.loss import Objective, Totals, kept_reference, objective_of
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
@@ -165,13 +165,22 @@ class FusedPath:
         if self.objective is None:
             return (losses.sum().double() / totals.num_trained_tokens).reshape(1)
         with torch.no_grad():
-            return self._objective_of(self.objective, batch, portion, totals)(-losses).double()
+            objective = self._objective_of(self.objective, batch, portion, totals, with_adapter)
+            return objective(-losses).double()
 
     def _objective_of(
-        self, objective: Objective, batch: PackedBatch, portion: list[Example], totals: Totals
+        self,
+        objective: Objective,
+        batch: PackedBatch,
+        portion: list[Example],
+        totals: Totals,
+        with_adapter: bool = True,
     ) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return the objective as a function of the tokens' log-probabilities alone."""
-        reference = -self._fused.losses(batch, False) if objective.has_reference else None
+        # The base model beside itself is rated 0 to the bit, as what is kept of other micro-batches is not.
+        reference = kept_reference(portion, self._device) if objective.has_reference and with_adapter else None
+        if objective.has_reference and reference is None:
+            reference = -self._fused.losses(batch, False)
         answers = Answers.of(portion, self._device)
 
         def shares(log_probabilities: torch.Tensor) -> torch.Tensor:

@@ -47,6 +47,13 @@ Objective = PreferenceObjective | LabeledObjective | PolicyObjective
 """What is minimised, as a function of the log-probabilities of tokens."""
 
 
+def kept_reference(portion: Sequence[Example], device: torch.device) -> torch.Tensor | None:
+    """Return what is kept of the trained tokens of a micro-batch, [R] on the device; None where nothing is."""
+    parts = [sequence.reference for row in portion for sequence in row.sequences]
+    known = [part for part in parts if part is not None]
+    return torch.from_numpy(np.concatenate(known)).to(device) if known and len(known) == len(parts) else None
+
+
 def objective_of(
     objective: Objective,
     log_probabilities: torch.Tensor,

@@ -33,6 +33,7 @@ from tunesmith_engine.train.loss import (
     Objective,
     Totals,
     balances_experts,
+    kept_reference,
     make_batch,
     objective_of,
     takes_positions,
@@ -193,7 +194,7 @@ class PlainPath:
         """See LossPath."""
         with torch.no_grad(), self._adapter(with_adapter):
             if self.objective is not None:
-                return self._objective_shares(self.objective, portion, totals).double()
+                return self._objective_shares(self.objective, portion, totals, with_adapter).double()
             return (self._summed_loss(portion).double() / totals.num_trained_tokens).reshape(1)
 
     def _adapter(self, is_on: bool) -> AbstractContextManager[None]:
@@ -205,12 +206,16 @@ class PlainPath:
         with self._compute.autocast():
             return self._method.summed_loss(self._model, batch, self._some_positions)
 
-    def _objective_shares(self, objective: Objective, portion: list[Example], totals: Totals) -> torch.Tensor:
-        reference = None
-        if objective.has_reference:
+    def _objective_shares(
+        self, objective: Objective, portion: list[Example], totals: Totals, with_adapter: bool = True
+    ) -> torch.Tensor:
+        device = self._compute.device
+        # The base model beside itself is rated 0 to the bit, as what is kept of other micro-batches is not.
+        reference = kept_reference(portion, device) if objective.has_reference and with_adapter else None
+        if objective.has_reference and reference is None:
             with torch.no_grad():
                 reference = self.log_probabilities(portion, False)
-        answers = Answers.of(portion, self._compute.device)
+        answers = Answers.of(portion, device)
         return objective_of(objective, self.log_probabilities(portion), reference, portion, answers, totals)
 
     def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
