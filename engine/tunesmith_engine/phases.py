@@ -156,16 +156,22 @@ def _assemble(
     if snapshot and manifest:
         conductor.restore(snapshot, manifest.fingerprint, changes)
     loop.try_out()
-    if spec.objective.reference == "once" and uses(spec.objective.kind, "objective.reference"):
-
-        def reference_told(done: int, total: int) -> bool:
-            host.phase(ASKING_BASE, done, total, "rows")
-            return host.stop_requested()
-
-        if not loop.keep_reference(host.run.path, reference_told):
-            return None
+    if not _has_reference(host, spec, loop):
+        return None
     _emit_setup(host, loop)
     return loop, conductor
+
+
+def _has_reference(host: Host, spec: RunSpec, loop: Loop) -> bool:
+    """Have the base model asked once where a run wants that; return False after a stop."""
+    if spec.objective.reference != "once" or not uses(spec.objective.kind, "objective.reference"):
+        return True
+
+    def told(done: int, total: int) -> bool:
+        host.phase(ASKING_BASE, done, total, "rows")
+        return host.stop_requested()
+
+    return loop.keep_reference(host.run.path, told)
 
 
 def _newest_of(checkpoints: Checkpoints, host: Host) -> tuple[Snapshot, Manifest] | tuple[None, None]:
