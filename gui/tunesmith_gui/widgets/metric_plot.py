@@ -376,6 +376,11 @@ class MetricPlot(QWidget):
         if high - low < 1e-12:
             low, high = low - (abs(low) * 0.1 or 0.5), high + (abs(high) * 0.1 or 0.5)
         room = 0.06 * (high - low)
+        if self.y_span:
+            # Both ends are told, which needs room for half of their numbers in a low chart.
+            room = 0.2 * (high - low)
+            ends = (low, (low + high) / 2, high)
+            self._plot.getAxis("left").setTicks([[(value, compact_number(value)) for value in ends]])
         self._box.setYRange(low - room, high + room, padding=0)
         self._fill(low - room, high)
 
