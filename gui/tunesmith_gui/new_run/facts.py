@@ -24,6 +24,7 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
@@ -340,13 +341,14 @@ class NewRunFacts(QObject):
 
     def _ask_data(self) -> None:
         data = self._form.spec.data
+        in_pairs = self._form.value("objective.kind") in PREFERENCES
         path = data.sources[0].path
         if not path.strip():
             self._datas.forget()
             self._take_data(None)
         else:
             self._datas.ask(
-                lambda: look_at_data(data),
+                lambda: look_at_data(data, in_pairs=in_pairs),
                 self._take_data,
                 lambda error: self._take_data(DataFacts(path, error=error)),
             )

@@ -154,3 +154,16 @@ def test_no_beta_is_the_usual_one_and_a_number_is_that_number(page: NewRunPage) 
     assert form.value("objective.sft_weight") is None
     form.set_text("objective.beta", "0")
     assert "objective.beta" in form.problems()
+
+
+def test_rows_of_pairs_are_counted_with_both_answers(
+    qtbot: QtBot, page: NewRunPage, model: Path, write: Write
+) -> None:
+    pairs = [{"prompt": f"Who {n}?", "chosen": "Me.", "rejected": "Me." if n == 2 else "You."} for n in range(5)]
+    fill_in(qtbot, page, model, write(pairs))
+    assert page.form.missing() is Missing.NOTHING, "the better answers alone can be learned"
+    choose(qtbot, page, "Prefer this over that")
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.DATA_BROKEN, timeout=5000)
+    assert "line 3" in shown_words(page)
+    page.actions_.choose_way(BY_EXAMPLE)
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
