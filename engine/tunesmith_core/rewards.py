@@ -10,8 +10,8 @@ from tunesmith_core.messages import Message
 
 OF_ROUNDS = ("reward", "reward_spread", "equal_groups", "answer_tokens", "cut_answers")
 """Told of each step, of the answers that were written in it: mean and standard deviation of their rewards; the share of
-prompts whose answers all got the same; the mean length in tokens; the share of answers that were cut. TRL's "reward", "reward_std", "frac_reward_zero_std", "completions/mean_length" and
-"completions/clipped_ratio"."""
+prompts whose answers all got the same; the mean length in tokens; the share of answers that were cut. TRL's "reward",
+"reward_std", "frac_reward_zero_std", "completions/mean_length" and "completions/clipped_ratio"."""
 
 OF_UPDATES = ("kl", "entropy", "clip_share")
 """Told of each step, as means over tokens: how far the model is from its base model (Schulman 2020, the estimate k3; 0

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from tunesmith_engine.train.assembly import Parts
     from tunesmith_engine.train.loss_paths import LossPath
 
-MOST_ROWS = 128
-"""That are answered at once while there is memory for them."""
-
 MOST_HELD_OUT = 128
 """Held-out prompts that are answered at an evaluation, spread evenly over all."""
 
@@ -85,7 +82,7 @@ class Rollouts:
         num = min(len(parts.data.eval), MOST_HELD_OUT)
         places = [place * len(parts.data.eval) // num for place in range(num)]
         self._eval = [self._asked(parts.data.eval[place]) for place in places]
-        self._rows_at_once = MOST_ROWS
+        self._rows_at_once = path.rows_at_once
         self._scorer = Scorer(self._settings.rewards, [each.expected for each in self._train])
         self._try_out()
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import torch
 from peft import PeftModel
 
+from tunesmith_core.fused_memory import USABLE_SHARE
 from tunesmith_core.messages import joined
 from tunesmith_core.planner import optimizer_bytes
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
-from tunesmith_engine.decode import Decoder
+from tunesmith_engine.decode import MOST_ROWS, Decoder
 from tunesmith_engine.decode.fused import FusedDecoder
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.device import Compute
@@ -25,6 +26,8 @@ from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.packed.pack import make_packed_batch, pack
+from tunesmith_engine.reinforcement import room
+from tunesmith_engine.reinforcement.room import bytes_per_row
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.kernel_check import check_kernels
 from tunesmith_engine.train.loss import Objective, Totals, kept_reference, objective_of
@@ -89,6 +92,7 @@ class FusedPath:
 
     Attributes:
         kernels: sentences about the kernels, for the report.
+        rows_at_once: see LossPath.
     """
 
     name = "fused"
@@ -127,6 +131,7 @@ class FusedPath:
             lengths.steps_vary,
         )
         self.kernels: list[str] = []
+        self.rows_at_once = MOST_ROWS
         self.arena: AdapterArena | None = self._fused.arena
 
     @property
@@ -242,26 +247,41 @@ def open_fused(
         NotFusableError: the objective, the model or the device can't run on it.
     """
     _check_possible(compute, method)
-    _check_tables(model, data)
     lengths = timing.lengths if timing else method.row_lengths(spec, data)
+    _check_tables(model, data, [lengths.longest] if method.from_rewards else [])
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
-    checked = check_kernels(recognise(model), compute, spec, lengths.capacity_tokens(micro_batch_size))
+    shape = recognise(model)
+    checked = check_kernels(shape, compute, spec, lengths.capacity_tokens(micro_batch_size))
+    memory_bytes, rows_at_once = timing.memory_bytes if timing else None, MOST_ROWS
+    if method.from_rewards and compute.device.type == "cuda":
+        row_bytes = bytes_per_row(shape, lengths.longest, compute.dtype.itemsize)
+        usable_bytes, free_bytes = _usable(compute.device)
+        rows_at_once = room.rows_at_once(row_bytes, free_bytes)
+        memory_bytes = (memory_bytes or usable_bytes) - rows_at_once * row_bytes
     path = FusedPath(
         model,
         compute,
         lengths,
         micro_batch_size,
         policy,
-        timing.memory_bytes if timing else None,
+        memory_bytes,
         optimizer_bytes(spec),
         spec.hardware.fp8_weights,
         method.objective(spec),
     )
+    path.rows_at_once = rows_at_once
     path.kernels = [*checked.running, *checked.twins]
     # On a CPU nothing but the twins is expected.
     if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
         warn("not-fused", joined(notes))
     return path
+
+
+def _usable(device: torch.device) -> tuple[int, int]:
+    """Return what PyTorch may hold on a GPU in all, and how much of that is free."""
+    torch.cuda.empty_cache()
+    free_bytes = round(torch.cuda.mem_get_info(device)[0] * USABLE_SHARE)
+    return torch.cuda.memory_reserved(device) + free_bytes, free_bytes
 
 
 def _check_possible(compute: Compute, method: Method) -> None:
@@ -273,11 +293,12 @@ def _check_possible(compute: Compute, method: Method) -> None:
         raise NotFusableError("On a processor, PyTorch multiplies the fused path's float16 buffers too slowly.")
 
 
-def _check_tables(model: PeftModel, data: PreparedData) -> None:
+def _check_tables(model: PeftModel, data: PreparedData, more_lengths: Sequence[int]) -> None:
     """Raise NotFusableError where rows behind each other would share a rotary table that one of them alone has."""
     rotary = RotarySwitches(model)
     sequences = (sequence for example in [*data.train, *data.eval] for sequence in example.sequences)
-    if len({rotary.table_of(len(sequence.input_ids)) for sequence in sequences}) > 1:
+    lengths = {*more_lengths, *(len(sequence.input_ids) for sequence in sequences)}
+    if len(set(map(rotary.table_of, lengths))) > 1:
         raise NotFusableError(
             "The model's rotary table depends on the length of an example, and these examples need several tables."
         )

@@ -19,7 +19,7 @@ from tunesmith_core.kernel_words import PLAIN
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
-from tunesmith_engine.decode import Decoder
+from tunesmith_engine.decode import MOST_ROWS, Decoder
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method
@@ -59,8 +59,10 @@ class LossPath(Protocol):
         plan_bytes: expected peak of what PyTorch allocates on a GPU; None where nobody knows.
         longest: tokens of the longest row that passes in one piece.
         objective: what is minimised; None for the mean cross-entropy.
+        rows_at_once: answers for whose writing there is room.
     """
 
+    rows_at_once: int
     name: str
     longest: int
     objective: Objective | None
@@ -129,6 +131,7 @@ class PlainPath:
     arena: AdapterArena | None = None
     keeps_less_first = False
     plan_bytes: int | None = None
+    rows_at_once = MOST_ROWS
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Losses of what a model wrote itself: values, slopes and metrics are those of TRL; advantages are those of the papers."""
+"""Losses of what a model wrote: values, slopes and metrics are those of TRL; advantages are those of the papers."""
 
 from __future__ import annotations
 

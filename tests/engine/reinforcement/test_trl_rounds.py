@@ -141,7 +141,7 @@ def test_thirty_rounds_are_those_of_trl(
     ratio_of: str,
     beta: float,
     updates: int,
-    reward_spec: Callable[..., RunSpec],  # noqa: F811 - a fixture
+    reward_spec: Callable[..., RunSpec],
     new_run: Callable[[RunSpec], Run],
     tiny_model: Path,
     tmp_path: Path,
