@@ -78,7 +78,8 @@ def make_parser() -> Parser:
             json=True,
             epilog='The smallest SPEC.json: {"version": 2, "model": {"path": "FOLDER"}, "data": {"sources": [{"path": '
             '"FILE"}]}}\nTo learn from preference pairs, add "objective": {"kind": "dpo"}. Objectives: cpo, dpo, orpo, '
-            "sft, simpo.\nWhatever a spec leaves out has its default. The Train page of the window saves whole specs.",
+            "sft, simpo, and kto for answers labeled good or bad.\n"
+            "Whatever a spec leaves out has its default. The Train page of the window saves whole specs.",
         )
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
         return sub
@@ -151,6 +152,9 @@ def _add_run_commands(add: Callable[..., Parser]) -> None:
     vote.add_argument("--device", choices=get_args(AnsweringDevice), default="auto", help="what answers (auto)")
     vote.add_argument("--result", action="store_true", help="only show how the votes stand")
     vote.add_argument("--pairs", type=Path, metavar="FILE", help="also write the votes as preference pairs")
+    vote.add_argument(
+        "--spec", type=Path, metavar="SPEC.json", help="also write the settings of a run that learns from the votes"
+    )
     add_for_run("spec", cli_runs.spec, "print the settings of a run")
     add_for_run("delete", cli_runs.delete, "move a run with its checkpoints and adapter to the trash").add_argument(
         "--force", action="store_true", help="also take a folder that is not one of Tunesmith's own runs"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import cli_sources, cli_specs, data_library, model_library, terminal
+from tunesmith_core import cli_sources, cli_specs, data_library, model_library, objectives, terminal
 from tunesmith_core.command_line import Parser, finite
 from tunesmith_core.data_library import DataSet
 from tunesmith_core.datafmt import READ_BY_ENGINE, Row, file_kind, recognition, resolve_layout
@@ -91,6 +91,8 @@ def add_commands(parser: Parser) -> None:
     look.add_argument("--evaluation", default="", metavar="FILE", help="evaluation data, which must not be trained on")
     look.add_argument("--model", default="", metavar="MODEL", help=MODEL_HELP)
     look.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens of a row at most (2048)")
+    kinds = objectives.names()
+    look.add_argument("--objective", choices=kinds, default="sft", help="what a run would learn from (sft)")
     look.add_argument("--rows", type=int, default=ROWS_SHOWN, metavar="N", help="rows to show of each problem (5)")
     view = add("show", show, "show rows as they are read, or token by token as training sees them")
     view.add_argument("--model", default="", metavar="MODEL", help="base model whose tokens are shown")
@@ -135,7 +137,7 @@ def _model_folder(text: str) -> Path:
 def check(arguments: Namespace) -> int:
     """Show what is wrong with data; rows that a run can't train on are bad input."""
     run = cli_sources.run_of(arguments)
-    run.data.context_length = arguments.context_length
+    run.data.context_length, run.objective.kind = arguments.context_length, arguments.objective
     if arguments.evaluation:
         evaluation = Path(arguments.evaluation).expanduser().absolute()
         cli_sources.check_exists(evaluation)

@@ -15,7 +15,7 @@ from typing import Any
 from tunesmith_core import cli_sources, files, hub, launch, paths, terminal, trash
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
 from tunesmith_core.messages import Message, said
-from tunesmith_core.preferences import in_brief
+from tunesmith_core.preferences import Numbers, in_brief
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.report import facts, page, pdf
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name, open_run
@@ -277,6 +277,13 @@ def _skipped_rows(status: RunStatus) -> Message:
     return Message("{num_skipped} of {num_rows}", num_skipped=status.num_skipped_rows, num_rows=status.num_rows)
 
 
+def _preferred(numbers: Numbers) -> list[tuple[str, str]]:
+    """Return the line about how well held-out pairs or labels are told apart; none where nobody knows."""
+    told = in_brief(numbers)
+    label = Message("held-out answers") if "kl" in numbers else Message("held-out pairs")
+    return [(label, said(told))] if told else []
+
+
 def show(arguments: Namespace) -> int:
     """Say where one run stands."""
     run = open_run(arguments.run)
@@ -296,7 +303,7 @@ def show(arguments: Namespace) -> int:
         *([(Message("skipped rows"), said(_skipped_rows(status)))] if status.num_skipped_rows else []),
         (Message("loss"), terminal.number(status.loss)),
         (Message("evaluation loss"), terminal.number(status.eval_loss)),
-        *([(Message("held-out pairs"), said(preferred))] if (preferred := in_brief(status.preferences)) else []),
+        *_preferred(status.preferences),
         (Message("last checkpoint"), said(Message("step {step}", step=saved) if saved else Message("none"))),
         (Message("folder"), str(run.path)),
         *(

@@ -15,6 +15,7 @@ from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
+from tunesmith_core.objectives import LEARNING_RATE_DIVISORS
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec
@@ -215,6 +216,14 @@ def preview(arguments: Namespace) -> int:
     return show_preview(conduct(PREVIEW, spec).get(), as_json=arguments.json)
 
 
+ANSWERS = {
+    "worse": Message("{place}, worse answer"),
+    "good": Message("{place}, good answer"),
+    "bad": Message("{place}, bad answer"),
+}
+"""What stands above the answers that people have called something."""
+
+
 def show_preview(found: dict[str, Any], *, as_json: bool) -> int:  # Any: JSON values
     """Print the answer of PREVIEW."""
     if as_json:
@@ -224,8 +233,8 @@ def show_preview(found: dict[str, Any], *, as_json: bool) -> int:  # Any: JSON v
     for row in found.get("rows", []):
         words = SKIPPED_ROW if row.get("is_skipped") else TRAINED_ROW
         place = row["place"] if are_several else Message("line {line}", line=row["line"])
-        if row.get("answer") == "worse":
-            place = Message("{place}, worse answer", place=place)
+        if words_of_answer := ANSWERS.get(row.get("answer")):
+            place = Message(words_of_answer.template, place=place)
         facts = {name: row[name] for name in ROW_FACTS if name in row}
         terminal.say(Message(words.template, place=place, **facts))
         parts = (f"[[{part['text']}]]" if part["trained"] else part["text"] for part in row["segments"])
@@ -260,4 +269,7 @@ def list_presets(arguments: Namespace) -> int:
         terminal.say(Message("{name} (default)", name=name) if name == presets.DEFAULT else name)
         for path, value in changes.items():
             terminal.say(Message("  {path} = {value}", path=path, value=value))
+        rates = {kind: presets.changes_for(kind, name)[presets.LEARNING_RATE] for kind in LEARNING_RATE_DIVISORS}
+        others = ", ".join(f"{kind} {rate:g}" for kind, rate in sorted(rates.items()))
+        terminal.say(Message("  learning rates of other objectives: {rates}", rates=others))
     return EXIT_DONE

@@ -5,10 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator
 
-from tunesmith_core import terminal, votes
+from tunesmith_core import files, terminal, votes
 from tunesmith_core.chat_process import ChatProcess, read_line, tell_end
 from tunesmith_core.conversations import system_prompt_of
-from tunesmith_core.errors import EXIT_DONE, TunesmithError
+from tunesmith_core.errors import EXIT_DONE, TunesmithError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.kind import RunFolder
 from tunesmith_core.operations.kinds.chat import BASE, ChatSpec
@@ -34,6 +34,12 @@ def vote(arguments: Namespace) -> int:
     if arguments.pairs:
         num = votes.save_pairs(arguments.pairs, kept)
         terminal.note(Message("Preference pairs: {num} in {path}", num=num, path=arguments.pairs))
+    if arguments.spec:
+        try:
+            files.atomic_write_json(arguments.spec, votes.spec_to_train(run, kept).to_dict())
+        except OSError as error:
+            raise wrap(error) from error
+        terminal.note(Message("To train on these votes: tunesmith train {path}", path=arguments.spec))
     return EXIT_DONE
 
 

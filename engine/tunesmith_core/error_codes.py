@@ -215,6 +215,18 @@ CODES: dict[str, ErrorCode] = {
         "Each row has a better and a worse answer. Supervised training learns from the better one.",
         "Nothing has to be done.",
     ),
+    "dataset-labels": ErrorCode(
+        USER,
+        "The labels don't tell good answers from bad ones",
+        "Every answer has the same label, or the labels are numbers of a scale.",
+        "Label each answer good or bad, and have some of both.",
+    ),
+    "dataset-labels-unbalanced": ErrorCode(
+        USER,
+        "Far more answers are good than bad, or the other way round",
+        "Each answer counts with the weight of its side, so the larger side decides what is learned.",
+        "Raise the weight of the smaller side.",
+    ),
     "dataset-special-tokens": ErrorCode(
         USER,
         "The data contains special tokens",

@@ -7,6 +7,7 @@ from typing import Any
 
 from tunesmith_core import files
 from tunesmith_core.messages import LISTED, Message, joined, packed, restored
+from tunesmith_core.objectives import LABELS, PREFERENCES
 from tunesmith_core.runs import Run
 
 VERSION = 1
@@ -51,6 +52,18 @@ PAIR_LOSS_HELP = Message(
     "The loss is the mean over pairs. The lower it is, the more clearly the better answers are preferred. With DPO's "
     "original loss it begins at 0.693, where neither answer is preferred."
 )
+
+LABEL_LOSS_HELP = Message(
+    "The loss is the mean over answers. The lower it is, the more clearly good answers are preferred and bad ones "
+    "avoided. Where every answer counts alike it begins at 0.5."
+)
+
+def loss_help(objective: str) -> Message:
+    """Return what the held-out loss of an objective is a mean of, and how to read it."""
+    if objective in LABELS:
+        return LABEL_LOSS_HELP
+    return PAIR_LOSS_HELP if objective in PREFERENCES else LOSS_HELP
+
 
 GENERAL_HELP = Message(
     "General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers "

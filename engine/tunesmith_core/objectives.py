@@ -10,6 +10,9 @@ METHODS = Path(__file__).parent.parent / "tunesmith_engine" / "methods"
 PREFERENCES = frozenset({"cpo", "dpo", "orpo", "simpo"})
 """Objectives that learn from pairs: of two answers to a question, which one people like better."""
 
+LABELS = frozenset({"kto"})
+"""Objectives that learn from single answers, each of which people called good or bad."""
+
 REINFORCEMENT = frozenset({"grpo", "rloo"})
 """Objectives that learn from rewards: of answers that the model writes itself, how good each one is."""
 
@@ -21,7 +24,7 @@ class Origin:
     Attributes:
         title: its name, the same in every language.
         paper: who described it where.
-        beta, sft_weight: the paper's values, which 0 in a spec stands for.
+        beta, sft_weight: the paper's values, which an empty value in a spec stands for.
     """
 
     title: str
@@ -38,15 +41,20 @@ ORIGINS = {
     "simpo": Origin("Simple preference optimization (SimPO)", "Meng et al. 2024, arXiv:2405.14734", 2.0),
     "orpo": Origin("Odds ratio preference optimization (ORPO)", "Hong et al. 2024, arXiv:2403.07691", 0.1, 1.0),
     "cpo": Origin("Contrastive preference optimization (CPO)", "Xu et al. 2024, arXiv:2401.08417", 0.1, 1.0),
+    "kto": Origin("Kahneman-Tversky optimization (KTO)", "Ethayarajh et al. 2024, arXiv:2402.01306", 0.1),
     "grpo": Origin("Group relative policy optimization (GRPO)", "Shao et al. 2024, arXiv:2402.03300", 0.0),
     "rloo": Origin("REINFORCE leave-one-out (RLOO)", "Ahmadian et al. 2024, arXiv:2402.14740", 0.05),
 }
-"""Of the objectives that learn from pairs or rewards. ORPO's paper calls beta lambda. GRPO's beta is TRL's: newer
-papers, such as DAPO (Yu et al. 2025, arXiv:2503.14476), leave the base model out."""
+"""Of the objectives that learn from pairs, labels or rewards. ORPO's paper calls beta lambda. GRPO's beta is TRL's:
+newer papers, such as DAPO (Yu et al. 2025, arXiv:2503.14476), leave the base model out."""
 
 USED_BY = {
     "dpo_loss": frozenset({"dpo"}),
-    "beta": PREFERENCES | REINFORCEMENT,
+    "kto_loss": LABELS,
+    "reference": LABELS | {"dpo"},
+    "good_weight": LABELS,
+    "bad_weight": LABELS,
+    "beta": PREFERENCES | LABELS | REINFORCEMENT,
     "label_smoothing": frozenset({"cpo", "dpo", "simpo"}),
     "margin": frozenset({"simpo"}),
     "sft_weight": PREFERENCES,
@@ -58,7 +66,7 @@ USED_BY = {
 }
 """Which objectives a setting of the section "objective" is for; every other setting is for all."""
 
-LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 4, "orpo": 4, "rloo": 4, "simpo": 10}
+LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 4, "kto": 4, "orpo": 4, "rloo": 4, "simpo": 10}
 """By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, or 2e-5 where it is 10.
 
 TRL takes 1e-6 for all weights of a model and names about 1e-5 for adapters (its page about DPO), for data sets of tens

@@ -1,4 +1,4 @@
-"""How well held-out preference pairs are told apart, before training and after it, and the sentences about that."""
+"""How well held-out pairs, or good and bad answers, are told apart before training and after, and what to say of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ METRICS = ("reward_chosen", "reward_rejected", "reward_margin", "reward_accuracy
 """Means over pairs that runs tell of each step and evaluation: TRL's "rewards/chosen", "rewards/rejected",
 "rewards/margins", "rewards/accuracies", "logps/chosen" and "logps/rejected". Where a loss takes means over tokens, so
 do these."""
+
+LABEL_METRICS = (*METRICS, "kl")
+"""Of labeled answers: the same with means over the good and the bad ones, the accuracy as the share that is rated on
+the right side of what the model has moved on other answers; and that, TRL's "kl" in nats."""
 
 UNTRAINED_REWARD = 1e-3
 """A model that is compared with itself rates every answer 0, up to rounding."""
@@ -42,8 +46,16 @@ class Preferences:
         return are_untrained(self.before)
 
     @property
+    def are_labels(self) -> bool:
+        """Whether they are of single answers that are labeled good or bad, and not of pairs."""
+        return "kl" in self.after
+
+    @property
     def are_learned(self) -> bool:
         """Whether more pairs are told apart than before, or the same ones by more."""
+        if self.are_labels:
+            # How many are rated on the right side depends on how many there are of each.
+            return self.after["reward_margin"] > 0
         if self.is_relative:
             return self.after["reward_accuracy"] > 0.5
         return any(self.after[name] > self.before[name] for name in ("reward_accuracy", "reward_margin"))
@@ -52,6 +64,12 @@ class Preferences:
     def told_apart(self) -> Message:
         """In how many pairs the better answer is preferred."""
         before, after = (share(each["reward_accuracy"]) for each in (self.before, self.after))
+        if self.are_labels:
+            return Message(
+                "Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, "
+                "compared with the base model.",
+                after=after,
+            )
         if self.is_relative:
             return Message(
                 "In {after} of the held-out pairs the model leans more toward the better answer than the base model "
@@ -68,6 +86,10 @@ class Preferences:
     def margin(self) -> Message:
         """By how much the better answers are preferred."""
         before, after = (f"{each['reward_margin']:.2f}" for each in (self.before, self.after))
+        if self.are_labels:
+            return Message(
+                "The reward margin, by how much it rates good answers above bad ones, is {after}.", after=after
+            )
         if self.is_relative:
             return Message(
                 "The reward margin, by how much it rates the better answer above the worse one, is {after}.",
@@ -90,6 +112,14 @@ class Preferences:
         before, after = (each["logp_chosen"] for each in (self.before, self.after))
         if before - after <= max(DISPLACED * abs(before), LEAST_FALL):
             return None
+        if self.are_labels:
+            return Message(
+                "Caution: good answers became much less likely, too. Their log-probability fell from {before} to "
+                "{after}, so the model may write something that is neither. A lower learning rate or a higher weight "
+                "of good answers counteracts that.",
+                before=f"{before:.1f}",
+                after=f"{after:.1f}",
+            )
         return Message(
             "Caution: the better answers became much less likely, too. Their log-probability fell from {before} to "
             "{after}, so the model may write something that is neither answer. A lower learning rate or a weight of "
@@ -100,14 +130,20 @@ class Preferences:
 
 
 def of_event(data: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON values
-    """Return those of the METRICS that an event "step" or "eval" tells."""
-    return {name: float(data[name]) for name in METRICS if isinstance(data.get(name), float | int)}
+    """Return those of the LABEL_METRICS that an event "step" or "eval" tells."""
+    return {name: float(data[name]) for name in LABEL_METRICS if isinstance(data.get(name), float | int)}
 
 
 def in_brief(numbers: Numbers) -> Message | None:
     """Return how well pairs are told apart; None without numbers, and of a model that is compared with itself."""
     if not set(METRICS) <= numbers.keys() or are_untrained(numbers):
         return None
+    if "kl" in numbers:
+        return Message(
+            "rated on the right side {share}  margin {margin}",
+            share=share(numbers["reward_accuracy"]),
+            margin=f"{numbers['reward_margin']:.2f}",
+        )
     return Message(
         "better answer preferred {share}  margin {margin}",
         share=share(numbers["reward_accuracy"]),

@@ -26,7 +26,7 @@ from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, ORIGINS, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 
-SPEC_VERSION = 2
+SPEC_VERSION = 3
 
 MOST_BYTES = 16 << 20
 """Of a spec file; one with a thousand data files has a hundredth of it."""
@@ -266,8 +266,15 @@ def in_force(spec: RunSpec) -> RunSpec:
     origin, objective = ORIGINS.get(spec.objective.kind), spec.objective
     if origin is None:
         return spec
-    values = {name: getattr(objective, name) or getattr(origin, name) for name in ("beta", "sft_weight")}
+    own = {name: getattr(objective, name) for name in ("beta", "sft_weight")}
+    values = {name: getattr(origin, name) if value is None else value for name, value in own.items()}
     return replace(spec, objective=replace(objective, **values))
+
+
+def strength_of(spec: RunSpec) -> tuple[float, float]:
+    """Return the beta and the weight of the SFT loss that a run of an objective with a paper has."""
+    objective = in_force(spec).objective
+    return objective.beta or 0.0, objective.sft_weight or 0.0
 
 
 def iter_settings() -> Iterator[Setting]:

@@ -11,6 +11,7 @@ from typing import Any
 Values = dict[str, Any]  # Any: JSON values
 
 SOURCE_FIELDS = ("path", "format", "columns")
+USUAL_BY_ZERO = ("beta", "sft_weight")
 QUANTIZATION = {"lora": "none", "qlora": "nf4"}
 
 
@@ -36,7 +37,16 @@ def _from_1(values: Values) -> Values:
     return values
 
 
-MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_1}
+def _from_2(values: Values) -> Values:
+    """A beta and a weight of the SFT loss of 0 stood for the usual value, which is empty now."""
+    objective = values.get("objective")
+    if not isinstance(objective, dict):
+        return values
+    usual = {name: None for name in USUAL_BY_ZERO if name in objective and objective[name] == 0}
+    return {**values, "objective": {**objective, **usual}}
+
+
+MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_1, 2: _from_2}
 """Version -> what brings its specs to the next one."""
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import REINFORCEMENT
+from tunesmith_core.objectives import LABELS, PREFERENCES, REINFORCEMENT
 from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
@@ -55,10 +55,31 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
         problems.append(FieldProblem("objective.label_smoothing", words))
     if spec.objective.kind == "dpo" and spec.objective.dpo_loss == "exo_pair" and not spec.objective.label_smoothing:
         problems.append(FieldProblem("objective.label_smoothing", "must be above 0 for the loss EXO"))
+    if spec.objective.kind in PREFERENCES | LABELS and spec.objective.beta == 0:
+        problems.append(FieldProblem("objective.beta", "must be above 0, or empty for the usual value"))
+    problems += _label_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
         problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
+    return problems
+
+
+def _label_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is wrong where an objective learns from answers that are good or bad."""
+    if spec.objective.kind not in LABELS:
+        return []
+    problems = []
+    if spec.data.train_on == "all":
+        words = Message("must be {wanted} for KTO, which rates answers", wanted=Message(CHOICE_WORDS["assistant"]))
+        problems.append(FieldProblem("data.train_on", words))
+    schedule = spec.schedule
+    compares = spec.objective.kto_loss == "kto"
+    if compares and schedule.micro_batch_size * schedule.gradient_accumulation_steps < 2:
+        words = Message("KTO compares the answers of a step with each other. Use at least 2 examples per step")
+        problems.append(FieldProblem("schedule.micro_batch_size", words))
+    if not spec.objective.good_weight and not spec.objective.bad_weight:
+        problems.append(FieldProblem("objective.good_weight", "must be above 0 where bad answers count for nothing"))
     return problems
 
 

@@ -20,6 +20,9 @@ DPO_LOSSES = (
 )
 """TRL's names of losses that are functions of one pair's log-probabilities."""
 
+KTO_LOSSES = ("kto", "apo_zero_unpaired")
+"""TRL's names of losses of one labeled answer."""
+
 POLICY_LOSSES = ("dapo", "grpo", "dr_grpo", "cispo", "sapo", "luspo")
 """TRL's names of losses of what a model wrote itself."""
 
@@ -63,6 +66,8 @@ CHOICE_WORDS = {
     "simpo": "Preferences (SimPO)",
     "orpo": "Preferences (ORPO)",
     "cpo": "Preferences (CPO)",
+    "kto": "Good and bad answers (KTO)",
+    "apo_zero_unpaired": "APO-zero, unpaired",
     "grpo": "Rewards (GRPO)",
     "rloo": "Rewards (RLOO)",
     "dapo": "DAPO, per token",
@@ -84,6 +89,8 @@ CHOICE_WORDS = {
     "language": "Language",
     "tool-call": "Valid tool call",
     "python": "Your own Python file",
+    "each-step": "Each step",
+    "once": "Once before the first step",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
     "hinge": "Hinge",
@@ -271,7 +278,8 @@ class ObjectiveSpec:
         label="Objective",
         meaning=(
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
-            "pairs to prefer one answer over another. GRPO and RLOO learn from rewards for what the model writes."
+            "pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and "
+            "RLOO learn from rewards for what the model writes."
         ),
         choices=objectives.names(),
     )
@@ -284,16 +292,56 @@ class ObjectiveSpec:
         ),
         choices=DPO_LOSSES,
     )
-    beta: float = declared(
-        0.0,
-        label="Beta",
-        zero="usual value",
+    kto_loss: str = declared(
+        "kto",
+        label="KTO loss",
         meaning=(
-            "How strictly preferences are followed. In DPO, higher stays closer to the base model. 0 takes the usual "
-            "value: 0.1, for SimPO 2."
+            "How KTO rates an answer. The original compares it with how far the model has moved on other answers, "
+            "which takes more time. APO-zero does without, and suits good answers that are better than what the model "
+            "writes."
+        ),
+        choices=KTO_LOSSES,
+    )
+    good_weight: float = declared(
+        1.0,
+        label="Weight of good answers",
+        meaning=(
+            "How much each good answer counts. With fewer good than bad answers, raise it until both sides count "
+            "about the same in total."
         ),
         minimum=0.0,
         maximum=1000.0,
+    )
+    bad_weight: float = declared(
+        1.0,
+        label="Weight of bad answers",
+        meaning=(
+            "How much each bad answer counts. With fewer bad than good answers, raise it until both sides count "
+            "about the same in total."
+        ),
+        minimum=0.0,
+        maximum=1000.0,
+    )
+    beta: float | None = declared(
+        None,
+        label="Beta",
+        unset="usual value",
+        meaning=(
+            "How strictly preferences are followed. In DPO and KTO, higher stays closer to the base model. Empty takes "
+            "the usual value: 0.1, for SimPO 2."
+        ),
+        minimum=0.0,
+        maximum=1000.0,
+    )
+    reference: str = declared(
+        "each-step",
+        label="Base model beside",
+        meaning=(
+            "When DPO and KTO ask the base model how likely it finds the answers. Each step switches the adapter off "
+            "for that. Once does it before the first step and keeps the numbers in the run's folder, which makes steps "
+            "shorter and pays off from the second epoch on."
+        ),
+        choices=("each-step", "once"),
     )
     label_smoothing: float = declared(
         0.0,
@@ -309,13 +357,13 @@ class ObjectiveSpec:
         minimum=0.0,
         maximum=1000.0,
     )
-    sft_weight: float = declared(
-        0.0,
+    sft_weight: float | None = declared(
+        None,
         label="Weight of the SFT loss",
-        zero="usual value",
+        unset="usual value",
         meaning=(
-            "How much learning to write the better answer counts beside preferring it. 0 takes the usual value: 1 for "
-            "CPO and ORPO, else nothing."
+            "How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 "
+            "for CPO and ORPO, else 0, which is none of it."
         ),
         minimum=0.0,
         maximum=1000.0,

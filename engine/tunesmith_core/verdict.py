@@ -86,6 +86,10 @@ class Interval:
         return {"mean": mean, "low": low, "high": high, "rows": self.rows}
 
 
+FEW_PAIRS = 20
+"""With fewer held-out pairs a share of them is 100% by chance too often to call it a lot."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What a run has measured.
@@ -333,6 +337,8 @@ class _Finding:
         advice = Message("Lower the learning rate, and look at the rows: answers may not belong to their questions.")
         if self.measured.preferences:
             advice = Message("Lower the learning rate, and look at the pairs: better and worse may be swapped.")
+            if self.measured.preferences.are_labels:
+                advice = Message("Lower the learning rate, and look at the labels: good and bad may be swapped.")
         return self._verdict(
             Outcome.WORSE,
             Message("The model got worse: the held-out loss rose from {before} to {after}.", **self.values),
@@ -408,6 +414,11 @@ class _Finding:
             "Look at the pairs: better and worse may be swapped. If they are right, train for more steps or at a "
             "higher learning rate."
         )
+        if pairs.are_labels:
+            advice = Message(
+                "Look at the labels: good and bad may be swapped. If they are right, train for more steps or at a "
+                "higher learning rate."
+            )
         steps = (NextStep("look-at-rows"), NextStep("more-steps"), NextStep("higher-rate"))
         return self._verdict(Outcome.NOTHING, joined([fallen, pairs.told_apart]), advice, *steps)
 
@@ -457,6 +468,11 @@ class _Finding:
 
     def improved(self, is_much: bool) -> Verdict:
         pairs = self.measured.preferences
+        num = self.measured.num_held_out_rows
+        if pairs and num is not None and num < FEW_PAIRS:
+            few = Message("Improved, but {num} held-out rows are too few to say by how much.", num=num)
+            advice = Message("Hold out more rows, at least {least}, to know how much better it is.", least=FEW_PAIRS)
+            return self._verdict(Outcome.LITTLE, joined([few, pairs.told_apart]), advice, NextStep("hold-out"))
         if is_much:
             by_loss = Message("Improved a lot: the held-out loss fell from {before} to {after}.", **self.values)
             return self._verdict(

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import files, json_values, paths
+from tunesmith_core import files, json_values, paths, presets
 from tunesmith_core.conversations import Answer
+from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.json_values import is_text, is_time
 from tunesmith_core.locks import FileLock
@@ -24,6 +25,8 @@ from tunesmith_core.protocol import Event
 from tunesmith_core.report.facts import read
 from tunesmith_core.runs import Run
 from tunesmith_core.sampling import Sampling
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import ObjectiveSpec, SourceSpec
 from tunesmith_core.vote_counts import Count, name_of
 
 VERSION = 1
@@ -295,3 +298,29 @@ def save_pairs(path: Path, kept: Kept) -> int:
     except OSError as error:
         raise wrap(error) from error
     return len(rows)
+
+
+def spec_to_train(run: Run, kept: Kept) -> RunSpec:
+    """Write the preference pairs of a run's votes and return the spec of a run that learns from them.
+
+    It begins with the base model of the run that was voted on and keeps how its adapter and device are set.
+
+    Raises:
+        TunesmithError: `dataset-empty` without a vote that prefers an answer; as `wrap`.
+    """
+    num = len(pairs(kept.counted()))
+    if not num:
+        raise TunesmithError("dataset-empty", "No vote prefers an answer yet, so there are no pairs to learn from.")
+    # Each number of votes has a file of its own, so that more votes change no run that has begun.
+    path = paths.data_root() / "votes" / f"{run.id}-{num}.jsonl"
+    try:
+        files.private_folder(path.parent)
+    except OSError as error:
+        raise wrap(error) from error
+    save_pairs(path, kept)
+    old = run.load_spec()
+    spec = presets.apply(RunSpec(model=old.model, objective=ObjectiveSpec(kind="dpo")), presets.DEFAULT)
+    spec.adapter, spec.quantization, spec.hardware = old.adapter, old.quantization, old.hardware
+    spec.data.sources = [SourceSpec(path=str(path), format=PREFERENCE)]
+    spec.data.context_length = old.data.context_length
+    return spec

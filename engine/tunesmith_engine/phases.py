@@ -13,6 +13,8 @@ import tunesmith_core
 from tunesmith_core import terminal
 from tunesmith_core.base_model import BaseModel
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, EXIT_UNSAVED, BugError, TunesmithError
+from tunesmith_core.messages import Message
+from tunesmith_core.objectives import uses
 from tunesmith_core.protocol import PROTOCOL
 from tunesmith_core.runs import FIRST_SAVED_STEP
 from tunesmith_core.spec_changes import check_resumable
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
     from tunesmith_engine.train.conductor import Conductor
     from tunesmith_engine.train.loop import Loop
+
+ASKING_BASE = Message("Asking the base model")
+"""Phase in which what it says of all rows is computed."""
 
 _EXIT_CODES = {"finished": EXIT_DONE, "stopped": EXIT_STOPPED, "failed": EXIT_UNSAVED}
 """By the status of an outcome. One that failed without an exception could not be saved."""
@@ -151,8 +156,22 @@ def _assemble(
     if snapshot and manifest:
         conductor.restore(snapshot, manifest.fingerprint, changes)
     loop.try_out()
+    if not _has_reference(host, spec, loop):
+        return None
     _emit_setup(host, loop)
     return loop, conductor
+
+
+def _has_reference(host: Host, spec: RunSpec, loop: Loop) -> bool:
+    """Have the base model asked once where a run wants that; return False after a stop."""
+    if spec.objective.reference != "once" or not uses(spec.objective.kind, "objective.reference"):
+        return True
+
+    def told(done: int, total: int) -> bool:
+        host.phase(ASKING_BASE, done, total, "rows")
+        return host.stop_requested()
+
+    return loop.keep_reference(host.run.path, told)
 
 
 def _newest_of(checkpoints: Checkpoints, host: Host) -> tuple[Snapshot, Manifest] | tuple[None, None]:

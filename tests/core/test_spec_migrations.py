@@ -28,8 +28,22 @@ def migrated(**sections: dict[str, Any]) -> RunSpec:
 
 def test_every_earlier_version_has_a_step_and_a_golden_spec() -> None:
     assert sorted(MIGRATIONS) == list(range(1, SPEC_VERSION))
-    assert {json.loads(path.read_text())["version"] for path in GOLDEN} == set(MIGRATIONS)
+    assert {json.loads(path.read_text())["version"] for path in GOLDEN} == {1}
     assert len(GOLDEN) == 3
+
+
+def test_zero_stood_for_the_usual_value_in_version_2() -> None:
+    base: dict[str, Any] = {"version": 2, "model": {"path": "m/n"}, "data": {"sources": [{"path": "rows.jsonl"}]}}
+
+    def read(**objective: object) -> tuple[float | None, float | None]:
+        found = RunSpec.from_dict(base | {"objective": {"kind": "cpo", **objective}}).objective
+        return found.beta, found.sft_weight
+
+    assert read() == read(beta=0.0, sft_weight=0) == (None, None)
+    assert read(beta=0.3, sft_weight=2.0) == (0.3, 2.0)
+    assert RunSpec.from_dict(base) == RunSpec.from_dict(RunSpec.from_dict(base).to_dict())
+    with pytest.raises(UserError, match=r"objective must be"):
+        RunSpec.from_dict(base | {"objective": "cpo"})
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tests.tiny_run import make_tiny_run
-from tunesmith_core import cli, files, votes
+from tunesmith_core import cli, datafmt, files, votes
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, JournalWriter
 from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
 from tunesmith_core.votes import BASE_MODEL, CHOICES, Contender, Contest, Given, Kept, Vote
 
 TUNED_MODEL = Contender()
@@ -202,3 +203,33 @@ def test_the_report_tells_how_the_votes_stand(run: Run, capsys: pytest.CaptureFi
     assert "The trained model was better in 1 of 1 votes" in page
     assert "1 lines of votes.jsonl can&#x27;t be read" in page
     assert capsys.readouterr().err == ""
+
+
+def test_votes_become_a_run_that_learns_from_them(run: Run, home: Path) -> None:
+    spec = votes.spec_to_train(run, Kept([vote("a"), vote("bad", "Hm?"), vote("b", "How?")]))
+    (source,) = spec.data.sources
+    assert (spec.objective.kind, source.format, spec.problems()) == ("dpo", "preference", [])
+    assert (spec.model, spec.adapter) == (run.load_spec().model, run.load_spec().adapter)
+    path = Path(source.path)
+    assert path == home / "votes" / "tiny-01-2.jsonl"
+    assert datafmt.check_head(source, in_pairs=True) == (2, 0)
+    before = path.read_bytes()
+    more = votes.spec_to_train(run, Kept([vote("a"), vote("b", "How?"), vote("a", "Why?")]))
+    assert (more.data.sources[0].path != source.path, path.read_bytes() == before) == (True, True)
+
+
+def test_votes_without_a_preference_are_no_run(run: Run, home: Path) -> None:
+    with pytest.raises(TunesmithError, match="No vote prefers an answer yet"):
+        votes.spec_to_train(run, Kept([vote("same")]))
+    (home / "votes").write_text("in the way")
+    with pytest.raises(TunesmithError):
+        votes.spec_to_train(run, Kept([vote("a")]))
+
+
+def test_the_command_writes_settings_to_train_with(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    votes.save(run, vote("a"))
+    target = run.path / "spec-of-votes.json"
+    assert cli.main(["vote", "tiny-01", "--result", "--spec", str(target)]) == 0
+    assert f"To train on these votes: tunesmith train {target}" in capsys.readouterr().err
+    assert RunSpec.from_dict(files.read_json(target)).objective.kind == "dpo"
+    assert cli.main(["vote", "tiny-01", "--result", "--spec", str(run.path / "missing" / "a.json")]) != 0

@@ -24,6 +24,8 @@ def row(prompt: int, answer: int, num_prompt: int = 3, num_answer: int = 2) -> E
 class Path:
     """A model that expects the answer 100 + prompt, and a base model that expects nothing."""
 
+    objective = None
+
     def __init__(self) -> None:
         self.num_measured = 0
 

@@ -35,6 +35,7 @@ class TwoPortions:
     """A path that takes three rows first, then the others, and writes down what it is asked for."""
 
     arena = None
+    objective = None
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -68,7 +69,7 @@ def test_an_update_divides_by_the_trained_tokens_of_all_its_portions(num_trained
         path.told.append("rested")
 
     losses, norm = assembly.update([untrained] * 3 + [trained], 0.5, at_rest)
-    totals = Totals(4, max(num_trained, 1))
+    totals = Totals(4, max(num_trained, 1), 4)
     shares = [(3, totals), (1, totals)]
     assert path.told == ["rests", *shares, "rested", "changed"]
     assert (losses.tolist(), norm.item(), rates) == ([0.5, 4.0], 7.0, [0.5])

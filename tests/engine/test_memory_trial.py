@@ -16,7 +16,7 @@ from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.methods.sft import METHOD
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
-from tunesmith_engine.train.loss import Totals, num_trained_tokens
+from tunesmith_engine.train.loss import Objective, Totals, num_trained_tokens
 from tunesmith_engine.train.loss_paths import PlainPath
 from tunesmith_engine.train.memory_trial import longest_rows, try_longest
 from tunesmith_engine.train.oom import MemoryLadder
@@ -31,6 +31,8 @@ class SmallMemory:
     name = "small"
     arena: AdapterArena | None = None
     keeps_less_first = True
+    longest = 30
+    objective: Objective | None = None
     plan_bytes: int | None = None
     report: tuple[str, ...] = ()
 

@@ -44,6 +44,14 @@
         <source>Worse answer</source>
         <translation>较差的回答</translation>
     </message>
+    <message>
+        <source>Good answer</source>
+        <translation>好的回答</translation>
+    </message>
+    <message>
+        <source>Bad answer</source>
+        <translation>差的回答</translation>
+    </message>
 </context>
 <context>
     <name>AnswerPair</name>
@@ -561,8 +569,20 @@ Click a symbol in the legend to hide its line.</source>
 <context>
     <name>ColumnQuestion</name>
     <message>
+        <source>Which column is the prompt, which the better and which the worse answer?</source>
+        <translation>哪一列是提示词，哪一列是较好的回答，哪一列是较差的回答？</translation>
+    </message>
+    <message>
+        <source>Which column is the prompt, which the response, and which the label?</source>
+        <translation>哪一列是提示词，哪一列是回答，哪一列是标签？</translation>
+    </message>
+    <message>
         <source>Which column is the prompt, and which the response?</source>
         <translation>哪一列是提示词，哪一列是回答？</translation>
+    </message>
+    <message>
+        <source>Which column says whether an answer is good or bad?</source>
+        <translation>哪一列说明回答是好是坏？</translation>
     </message>
     <message>
         <source>Choose a column</source>
@@ -4248,6 +4268,30 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>无法从该工作簿读取数字的显示格式，因此 5% 会变成 0.05。</translation>
     </message>
     <message>
+        <source>The labels don&apos;t tell good answers from bad ones</source>
+        <translation>标签无法区分好的回答和差的回答</translation>
+    </message>
+    <message>
+        <source>Every answer has the same label, or the labels are numbers of a scale.</source>
+        <translation>所有回答的标签都相同，或者标签是评分数字。</translation>
+    </message>
+    <message>
+        <source>Label each answer good or bad, and have some of both.</source>
+        <translation>请为每个回答标注好或差，并且两种都要有。</translation>
+    </message>
+    <message>
+        <source>Far more answers are good than bad, or the other way round</source>
+        <translation>好的回答远多于差的回答，或者相反</translation>
+    </message>
+    <message>
+        <source>Each answer counts with the weight of its side, so the larger side decides what is learned.</source>
+        <translation>每个回答按所属一方的权重计入，数量多的一方会主导学习。</translation>
+    </message>
+    <message>
+        <source>Raise the weight of the smaller side.</source>
+        <translation>提高数量较少一方的权重。</translation>
+    </message>
+    <message>
         <source>The run has not saved a model yet</source>
         <translation>该运行还没有保存过模型</translation>
     </message>
@@ -4288,6 +4332,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请用此账号在模型页面上接受许可证，然后重试。有些作者会人工审批。细粒度令牌还需要读取受限仓库的权限。</translation>
     </message>
     <message>
+        <source>Add a column that says good or bad, such as true for a rating of 4 or more.</source>
+        <translation>添加一列说明好或差，例如评分不低于 4 时写 true。</translation>
+    </message>
+    <message>
+        <source>Add answers labeled bad, or choose SFT, which learns from good answers.</source>
+        <translation>添加标注为差的回答，或者改选 SFT，它只从好的回答中学习。</translation>
+    </message>
+    <message>
+        <source>Add answers labeled good.</source>
+        <translation>添加标注为好的回答。</translation>
+    </message>
+    <message>
         <source>Add rows that differ from each other.</source>
         <translation>请加入彼此不同的行。</translation>
     </message>
@@ -4306,6 +4362,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Ask whoever runs your network for its certificate and name the file in the variable SSL_CERT_FILE.</source>
         <translation>请向网络管理员索取证书，并在环境变量 SSL_CERT_FILE 中填写该文件。</translation>
+    </message>
+    <message>
+        <source>Caution: good answers became much less likely, too. Their log-probability fell from {before} to {after}, so the model may write something that is neither. A lower learning rate or a higher weight of good answers counteracts that.</source>
+        <translation>注意：好的回答的概率也大幅降低了。它们的对数概率从 {before} 降到了 {after}，模型可能会写出两者都不是的内容。降低学习率或提高好的回答的权重可以缓解。</translation>
     </message>
     <message>
         <source>Caution: the better answers became much less likely, too. Their log-probability fell from {before} to {after}, so the model may write something that is neither answer. A lower learning rate or a weight of the SFT loss counteracts that.</source>
@@ -4346,6 +4406,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Data set</source>
         <translation>数据集</translation>
+    </message>
+    <message>
+        <source>Each pair gives a good and a bad answer.</source>
+        <translation>每个偏好对提供一个好的回答和一个差的回答。</translation>
     </message>
     <message>
         <source>Error</source>
@@ -4404,6 +4468,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>多留出一些行，至少 {least} 行，然后重新训练。</translation>
     </message>
     <message>
+        <source>Hold out more rows, at least {least}, to know how much better it is.</source>
+        <translation>请留出更多数据行，至少 {least} 行，才能知道提升了多少。</translation>
+    </message>
+    <message>
         <source>If it is in another folder, pass that with --prefix.</source>
         <translation>如果它在其他文件夹，请用 --prefix 指定。</translation>
     </message>
@@ -4414,6 +4482,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Improved a lot.</source>
         <translation>明显改善。</translation>
+    </message>
+    <message>
+        <source>Improved, but {num} held-out rows are too few to say by how much.</source>
+        <translation>有所提升，但只有 {num} 行留出数据，不足以判断提升了多少。</translation>
     </message>
     <message>
         <source>In LM Studio: {path}</source>
@@ -4528,6 +4600,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>之前已导出过，此后没有改动。</translation>
     </message>
     <message>
+        <source>KTO compares the answers of a step with each other. Use at least 2 examples per step</source>
+        <translation>KTO 会比较同一步中的回答。每步至少要有 2 个样本</translation>
+    </message>
+    <message>
         <source>Kept: {names}.</source>
         <translation>已保留：{names}。</translation>
     </message>
@@ -4560,6 +4636,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>过长的文本也可以改为拆分（“过长的样本”选“拆分”）。</translation>
     </message>
     <message>
+        <source>Look at the labels: good and bad may be swapped. If they are right, train for more steps or at a higher learning rate.</source>
+        <translation>检查标签：好和差可能弄反了。如果没有问题，请训练更多步，或提高学习率。</translation>
+    </message>
+    <message>
         <source>Look at the pairs: better and worse may be swapped. If they are right, train for more steps or at a higher learning rate.</source>
         <translation>请检查偏好对：好坏两个回答可能弄反了。如果没有问题，请增加训练步数或提高学习率。</translation>
     </message>
@@ -4578,6 +4658,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Looking up the runtime took too long.</source>
         <translation>查找运行库超时。</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, and look at the labels: good and bad may be swapped.</source>
+        <translation>降低学习率，并检查标签：好和差可能弄反了。</translation>
     </message>
     <message>
         <source>Lower the learning rate, and look at the pairs: better and worse may be swapped.</source>
@@ -4766,6 +4850,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Nothing was removed. With --yes it is removed without asking.</source>
         <translation>没有删除任何内容。加上 --yes 可直接删除而不询问。</translation>
+    </message>
+    <message>
+        <source>Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, compared with the base model.</source>
+        <translation>在留出的回答中，模型对 {after} 的判断方向正确：与基础模型相比，好的回答升高，差的回答降低。</translation>
     </message>
     <message>
         <source>Of unknown origin, moved to {folder}.</source>
@@ -5088,8 +5176,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>可节省 {saved_bytes}：{changes}</translation>
     </message>
     <message>
+        <source>Say which column says whether an answer is good or bad.</source>
+        <translation>请指定哪一列说明回答是好是坏。</translation>
+    </message>
+    <message>
         <source>Say which columns hold the better and the worse answer, or choose SFT as the objective.</source>
         <translation>请指定哪些列是较好和较差的回答，或者把训练目标改为 SFT。</translation>
+    </message>
+    <message>
+        <source>Say which columns hold the prompt, the response and the label, or choose SFT as the objective.</source>
+        <translation>请指定提示词、回答和标签所在的列，或者把目标改为 SFT。</translation>
     </message>
     <message>
         <source>Security</source>
@@ -5180,6 +5276,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>检查项 {check} 没有修复方法（{kind}）。</translation>
     </message>
     <message>
+        <source>The column {column} says which answers are good.</source>
+        <translation>{column} 列说明哪些回答是好的。</translation>
+    </message>
+    <message>
         <source>The computer must be restarted before the subsystem works.</source>
         <translation>重启电脑后子系统才能使用。</translation>
     </message>
@@ -5244,6 +5344,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>损失的单位是每词元纳特，表示正确的词元有多出乎意料：减少 0.7，正确词元的概率平均就翻一倍。</translation>
     </message>
     <message>
+        <source>The loss is the mean over answers. The lower it is, the more clearly good answers are preferred and bad ones avoided. Where every answer counts alike it begins at 0.5.</source>
+        <translation>损失是所有回答的平均值。越低，说明模型越偏向好的回答、越避开差的回答。所有回答权重相同时，从 0.5 开始。</translation>
+    </message>
+    <message>
         <source>The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different ones.</source>
         <translation>模型反复看到少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行各不相同。</translation>
     </message>
@@ -5266,6 +5370,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The proxy {proxy} refused the connection.</source>
         <translation>代理 {proxy} 拒绝了连接。</translation>
+    </message>
+    <message>
+        <source>The reward margin, by how much it rates good answers above bad ones, is {after}.</source>
+        <translation>奖励差距，即好的回答比差的回答高出多少，为 {after}。</translation>
     </message>
     <message>
         <source>The run continues under different conditions.</source>
@@ -5298,6 +5406,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model. A larger type, such as q8_0, loses less.</source>
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
+    </message>
+    <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: cpo, dpo, orpo, sft, simpo, and kto for answers labeled good or bad.
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可选的目标：cpo、dpo、orpo、sft、simpo，以及用于好坏标签的 kto。
+没有写出的设置使用默认值。窗口的“训练”页面可以保存完整的文件。</translation>
     </message>
     <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
@@ -5620,6 +5736,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path} 是用其他文档或设置开始生成的。</translation>
     </message>
     <message>
+        <source>{path}, line {line}: {problem}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{path}: a model wrote every row, and nobody has reviewed any.</source>
         <translation>{path}：所有行都由模型生成，且均未审核。</translation>
     </message>
@@ -5668,8 +5788,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：工作表“{sheet}”</translation>
     </message>
     <message>
+        <source>{path}: the column &quot;{column}&quot; holds numbers from {low} to {high}. Which of them mean a good answer?</source>
+        <translation>{path}：“{column}”列包含从 {low} 到 {high} 的数字。其中哪些表示好的回答？</translation>
+    </message>
+    <message>
         <source>{path}: the label of every row is false.</source>
         <translation>{path}：每一行的标签都是 false。</translation>
+    </message>
+    <message>
+        <source>{path}: the reward of an answer is not a finite number. The answer begins: {text}</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{path}: the sheet &quot;{sheet}&quot; is read. These are not: {names}.</source>
@@ -5696,6 +5824,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：没有分组列“{column}”（evaluation.group_column）。</translation>
     </message>
     <message>
+        <source>{path}: there is no function {name}(prompt, answer, expected).</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{path}: there is no row to train for its weight of {weight:g} ({setting}), because all are held out.</source>
         <translation>{path}：设了权重 {weight:g}（{setting}），但所有行都被留出，没有可训练的行。</translation>
     </message>
@@ -5706,6 +5838,18 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path}: these files are missing or changed: {names}.</source>
         <translation>{path}：以下文件缺失或已更改：{names}。</translation>
+    </message>
+    <message>
+        <source>{path}: this objective learns from answers that are labeled good or bad, and no column is recognized as the label. The columns are {found}.</source>
+        <translation>{path}：这个目标从标注了好坏的回答中学习，但没有识别出标签列。现有的列：{found}。</translation>
+    </message>
+    <message>
+        <source>{path}: this objective learns from answers that are labeled good or bad, and the rows were not recognized as such. They are read as: {format}.</source>
+        <translation>{path}：这个目标从标注了好坏的回答中学习，但这些数据行不是这种格式。它们被识别为：{format}。</translation>
+    </message>
+    <message>
+        <source>{path}: {name} must return a number, but returned {value} ({kind}).</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{path}: {num:,} from {rows:,} rows, each taken {times} or {more} times.</source>
@@ -5744,8 +5888,28 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{pattern} 不是正则表达式：{problem}。</translation>
     </message>
     <message>
+        <source>{place}, bad answer</source>
+        <translation>{place}，差的回答</translation>
+    </message>
+    <message>
+        <source>{place}, column &quot;{column}&quot;: the label is missing.</source>
+        <translation>{place}，“{column}”列：缺少标签。</translation>
+    </message>
+    <message>
         <source>{place}, column &quot;{column}&quot;: the token {number} is not among the {num:,} of {path}.</source>
         <translation>{place}，列“{column}”：词元 {number} 不在 {path} 的 {num:,} 个词元之中。</translation>
+    </message>
+    <message>
+        <source>{place}, column &quot;{column}&quot;: {value} is not a label, but looks like a number of a scale.</source>
+        <translation>{place}，“{column}”列：{value} 不是标签，看起来像评分。</translation>
+    </message>
+    <message>
+        <source>{place}, column &quot;{column}&quot;: {value} is not a label.</source>
+        <translation>{place}，“{column}”列：{value} 不是标签。</translation>
+    </message>
+    <message>
+        <source>{place}, good answer</source>
+        <translation>{place}，好的回答</translation>
     </message>
     <message>
         <source>{place}, worse answer</source>
@@ -5756,8 +5920,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{place}：“{chosen}”列和“{rejected}”列的回答对应不同的问题。</translation>
     </message>
     <message>
+        <source>{place}: the data has no answers that could be compared with. Choose another reward.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{place}: the row has no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
         <translation>{place}：该行没有分组列“{column}”（evaluation.group_column）。</translation>
+    </message>
+    <message>
+        <source>{place}: whether an answer is right is a matter of wording in this data: the answers are texts of many words. Choose another reward.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{place}: {message}</source>
@@ -5968,12 +6140,20 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>正在读取文档</translation>
     </message>
     <message>
+        <source>Scoring answers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>It continues where it left off next time.</source>
         <translation>下次会从中断处继续。</translation>
     </message>
     <message>
         <source>install lm-evaluation-harness for public tasks, after asking</source>
         <translation>询问后安装用于公开任务的 lm-evaluation-harness</translation>
+    </message>
+    <message>
+        <source>Rollouts</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>How chats become text. The model&apos;s own is right wherever it has one. For base models plain turns suit any; the others need the tokens of their family.</source>
@@ -7558,8 +7738,60 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该运行训练时使用的权重、配置或分词器与文件夹中现有的不同。</translation>
     </message>
     <message>
+        <source>A reward could not be computed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Your own Python file raised an error or gave something that is not a number, or no reward suits the data.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Correct the named file or setting, then resume the run.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The rewards teach nothing, or the wrong thing</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Learning needs answers to one prompt that differ in their reward. A reward that can be had without the task is exploited.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Look at the answers on the page of the run, then change the rewards or the data.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>  learning rates of other objectives: {rates}</source>
+        <translation>  其他目标的学习率：{rates}</translation>
+    </message>
+    <message>
+        <source>All answers to a prompt got the same reward for {steps} steps, {reward} on average, so nothing is learned. The task is too hard or too easy for the model, or the reward does not tell answers apart.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Asking the base model</source>
+        <translation>正在询问基础模型</translation>
+    </message>
+    <message>
+        <source>Choose a shorter longest answer, or a smaller number of rows at once.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Deleted at</source>
         <translation>删除时间</translation>
+    </message>
+    <message>
+        <source>Every answer is labeled bad ({num:,}). This objective needs good answers too.</source>
+        <translation>所有回答都标注为差（{num:,} 个）。这个目标还需要好的回答。</translation>
+    </message>
+    <message>
+        <source>Every answer is labeled good ({num:,}). This objective needs bad answers too.</source>
+        <translation>所有回答都标注为好（{num:,} 个）。这个目标还需要差的回答。</translation>
     </message>
     <message>
         <source>Folder</source>
@@ -7580,6 +7812,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Name</source>
         <translation>名称</translation>
+    </message>
+    <message>
+        <source>No vote prefers an answer yet, so there are no pairs to learn from.</source>
+        <translation>还没有投票选出更好的回答，因此没有可供学习的偏好对。</translation>
     </message>
     <message>
         <source>Nothing in the trash is named {name!r}.</source>
@@ -7710,6 +7946,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
     </message>
     <message>
+        <source>Step {step}: {words}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Swedish</source>
         <translation>瑞典语</translation>
     </message>
@@ -7778,6 +8018,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>数据已更改，其余各步使用不同的行训练。</translation>
     </message>
     <message>
+        <source>The data holds a row without a prompt of its own, such as plain text. Learning from rewards needs prompts with answers.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The data of {tasks} can&apos;t be read: {problem}.</source>
         <translation>无法读取 {tasks} 的数据：{problem}。</translation>
     </message>
@@ -7842,8 +8086,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
     </message>
     <message>
+        <source>The mean reward of answers to held-out prompts went from {before} to {after}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
         <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
+    </message>
+    <message>
+        <source>The model moves far away from its base model: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
@@ -7930,14 +8182,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
     <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: cpo, dpo, orpo, sft, simpo.
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-要从偏好对学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。训练目标：cpo、dpo、orpo、sft、simpo。
-未写出的设置使用默认值。窗口的训练页面可以保存完整的设置文件。</translation>
-    </message>
-    <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
         <translation>--weights 之和必须大于 0：权重为 0 的文件不提供任何行。</translation>
     </message>
@@ -7998,12 +8242,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{folder} 中没有名为 {name} 的模型。</translation>
     </message>
     <message>
+        <source>There is no room for a single answer of {max_tokens} tokens beside the training.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
         <translation>内存不足，无法将文件与训练好的模型比较。文件未经验证。</translation>
     </message>
     <message>
         <source>There was not enough memory for an answer. It was skipped.</source>
         <translation>内存不足，无法生成回答，已跳过。</translation>
+    </message>
+    <message>
+        <source>There was not enough memory for the answers. {num} are written at once.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
@@ -8044,6 +8296,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>To see what can be written here: {command} --help</source>
         <translation>查看可用的写法：{command} --help</translation>
+    </message>
+    <message>
+        <source>To train on these votes: tunesmith train {path}</source>
+        <translation>用这些投票训练：tunesmith train {path}</translation>
     </message>
     <message>
         <source>Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.</source>
@@ -8146,6 +8402,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>请避免在重复中嵌套重复，例如 (a+)+。</translation>
     </message>
     <message>
+        <source>Write true or false, good or bad, 1 or 0, 👍 or 👎.</source>
+        <translation>可以写 true 或 false、好或差、1 或 0、👍 或 👎。</translation>
+    </message>
+    <message>
         <source>a checkpoint instead of the base model</source>
         <translation>与某个检查点比较，而不是基础模型</translation>
     </message>
@@ -8240,6 +8500,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>also upload it to the model hub, as a private repository</source>
         <translation>同时上传到模型站，作为私有仓库</translation>
+    </message>
+    <message>
+        <source>also write the settings of a run that learns from the votes</source>
+        <translation>同时写出从这些投票中学习的训练设置</translation>
     </message>
     <message>
         <source>also write the votes as preference pairs</source>
@@ -8506,6 +8770,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>正在计算哈希</translation>
     </message>
     <message>
+        <source>held-out answers</source>
+        <translation>留出的回答</translation>
+    </message>
+    <message>
         <source>held-out pairs</source>
         <translation>留出的偏好对</translation>
     </message>
@@ -8548,6 +8816,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>is locked by a password</source>
         <translation>已用密码锁定</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a Python file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>is missing. Enter a regular expression</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>is no file name that every system takes</source>
@@ -8758,6 +9034,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>把运行连同检查点和适配器移到回收站</translation>
     </message>
     <message>
+        <source>must be &quot;answer&quot; for the loss LUSPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>must be &quot;{all_linear}&quot; or a list of module names</source>
         <translation>必须是“{all_linear}”或模块名列表</translation>
     </message>
@@ -8834,6 +9114,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>使用 EXO 损失时必须大于 0</translation>
     </message>
     <message>
+        <source>must be above 0 where bad answers count for nothing</source>
+        <translation>在差的回答不计入时必须大于 0</translation>
+    </message>
+    <message>
+        <source>must be above 0, or empty for the usual value</source>
+        <translation>必须大于 0，留空则使用常用值</translation>
+    </message>
+    <message>
         <source>must be an object</source>
         <translation>必须是对象</translation>
     </message>
@@ -8852,6 +9140,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be at most {most} prompts</source>
         <translation>最多 {most} 个提示词</translation>
+    </message>
+    <message>
+        <source>must be at most {most} rewards</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>must be auto, cpu, cuda or cuda:1</source>
@@ -8876,6 +9168,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be true or false</source>
         <translation>必须是 true 或 false</translation>
+    </message>
+    <message>
+        <source>must be {wanted} for KTO, which rates answers</source>
+        <translation>对 KTO 必须为“{wanted}”，因为它评价的是回答</translation>
     </message>
     <message>
         <source>must be {wanted}, not {value!r}</source>
@@ -8904,6 +9200,18 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must name one device. Several are not supported yet</source>
         <translation>只能指定一个设备，暂不支持多个</translation>
+    </message>
+    <message>
+        <source>must not be 0. Remove the reward instead</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>must not be above the longest answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>must not be by group for RLOO, whose baseline leaves one answer out. Choose another</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>must not contain ? or #</source>
@@ -9130,6 +9438,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>每个段落最多生成的问题数（3）</translation>
     </message>
     <message>
+        <source>rated on the right side</source>
+        <translation>判断方向正确</translation>
+    </message>
+    <message>
+        <source>rated on the right side {share}  margin {margin}</source>
+        <translation>判断方向正确 {share}  差距 {margin}</translation>
+    </message>
+    <message>
         <source>read every installed byte to find problems</source>
         <translation>读取每个已安装的字节来查找问题</translation>
     </message>
@@ -9176,6 +9492,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>reward margin</source>
         <translation>奖励差</translation>
+    </message>
+    <message>
+        <source>reward {reward}</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>right JSON</source>
@@ -9746,6 +10066,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>文件的每一行包含什么</translation>
     </message>
     <message>
+        <source>what a run would learn from (sft)</source>
+        <translation>训练要从什么中学习（sft）</translation>
+    </message>
+    <message>
         <source>what answers (auto)</source>
         <translation>用什么设备回答（auto）</translation>
     </message>
@@ -9776,6 +10100,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
         <translation>wsl.exe 以退出码 {code} 结束。</translation>
+    </message>
+    <message>
+        <source>your reward</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{answer} is none of the options {labels}</source>
@@ -10228,6 +10556,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name}{inside}</source>
         <translation>{name}{inside}</translation>
+    </message>
+    <message>
+        <source>{num_good:,} answers are labeled good and {num_bad:,} bad. With its weight, one side counts for more than three times as much as the other. Raise the weight of the other side.</source>
+        <translation>{num_good:,} 个回答标注为好，{num_bad:,} 个标注为差。按权重计算，一方的分量是另一方的三倍以上。请提高另一方的权重。</translation>
     </message>
     <message>
         <source>{number:,} questions</source>
@@ -11070,8 +11402,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another.</source>
-        <translation>模型学习什么。SFT 学习写出数据中的回答；DPO、SimPO、ORPO 和 CPO 从成对的回答中学习偏好哪一个。</translation>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes.</source>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从偏好对中学习更偏向哪个回答，KTO 从标注了好坏的单个回答中学习。GRPO 和 RLOO 从对模型所写内容的奖励中学习。</translation>
     </message>
     <message>
         <source>Preferences (CPO)</source>
@@ -11082,8 +11414,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>偏好学习（DPO）</translation>
     </message>
     <message>
+        <source>Rewards (GRPO)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Good and bad answers (KTO)</source>
+        <translation>好坏回答（KTO）</translation>
+    </message>
+    <message>
         <source>Preferences (ORPO)</source>
         <translation>偏好学习（ORPO）</translation>
+    </message>
+    <message>
+        <source>Rewards (RLOO)</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Preferences (SimPO)</source>
@@ -11146,16 +11490,52 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>DiscoPOP</translation>
     </message>
     <message>
+        <source>KTO loss</source>
+        <translation>KTO 损失</translation>
+    </message>
+    <message>
+        <source>APO-zero, unpaired</source>
+        <translation>APO-zero（非成对）</translation>
+    </message>
+    <message>
+        <source>Weight of good answers</source>
+        <translation>好的回答的权重</translation>
+    </message>
+    <message>
+        <source>How much each good answer counts. With fewer good than bad answers, raise it until both sides count about the same in total.</source>
+        <translation>每个好的回答的分量。好的回答少于差的回答时，提高它，使两方的总分量大致相同。</translation>
+    </message>
+    <message>
+        <source>Weight of bad answers</source>
+        <translation>差的回答的权重</translation>
+    </message>
+    <message>
+        <source>How much each bad answer counts. With fewer bad than good answers, raise it until both sides count about the same in total.</source>
+        <translation>每个差的回答的分量。差的回答少于好的回答时，提高它，使两方的总分量大致相同。</translation>
+    </message>
+    <message>
         <source>Beta</source>
         <translation>Beta</translation>
     </message>
     <message>
-        <source>How strictly preferences are followed. In DPO, higher stays closer to the base model. 0 takes the usual value: 0.1, for SimPO 2.</source>
-        <translation>偏好的约束强度。在 DPO 中，值越大，越接近基础模型。0 表示使用常用值：0.1，SimPO 为 2。</translation>
-    </message>
-    <message>
         <source>usual value</source>
         <translation>常用值</translation>
+    </message>
+    <message>
+        <source>Base model beside</source>
+        <translation>与基础模型对照</translation>
+    </message>
+    <message>
+        <source>When DPO and KTO ask the base model how likely it finds the answers. Each step switches the adapter off for that. Once does it before the first step and keeps the numbers in the run&apos;s folder, which makes steps shorter and pays off from the second epoch on.</source>
+        <translation>DPO 和 KTO 何时询问基础模型认为这些回答有多大概率。“每一步”会为此关闭适配器。“只在第一步之前”会提前算好，并把结果保存在运行文件夹中，每步更快，从第二轮开始就更划算。</translation>
+    </message>
+    <message>
+        <source>Each step</source>
+        <translation>每一步</translation>
+    </message>
+    <message>
+        <source>Once before the first step</source>
+        <translation>只在第一步之前</translation>
     </message>
     <message>
         <source>Label smoothing</source>
@@ -11178,8 +11558,212 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>SFT 损失的权重</translation>
     </message>
     <message>
-        <source>How much learning to write the better answer counts beside preferring it. 0 takes the usual value: 1 for CPO and ORPO, else nothing.</source>
-        <translation>除了偏好较好的回答，学习写出它占多大比重。0 表示使用常用值：CPO 和 ORPO 为 1，其他不计。</translation>
+        <source>GRPO loss</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How GRPO averages over tokens and limits updates. DAPO counts every token alike. GRPO is the original, which favors short answers among good ones.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>DAPO, per token</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Dr. GRPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>CISPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>SAPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>LUSPO</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Ratio of</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What is compared with the model that wrote the answers. The answer as a whole is called GSPO.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Each token</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Rewards divided by the spread of</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Makes strong and weak rewards comparable. Usual divides by the spread of the answers to one prompt for GRPO, and not at all for RLOO.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Usual</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Answers to one prompt</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>All answers of a step</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Clipping</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How far the probability of a token may move in one round before it is left alone: 0.2 for a fifth. It has an effect with several updates per round.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Clipping upward</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The same for tokens that become more likely. DAPO recommends 0.28. 0 takes the value of Clipping.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>like downward</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Answers per prompt</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How many answers the model writes to each prompt. They are compared with each other.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>More answers tell better from worse more clearly and take longer.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Longest answer</source>
+        <translation type="unfinished">最长回答</translation>
+    </message>
+    <message>
+        <source>Where an answer is cut while the model practices.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Longer answers take more time and memory.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Updates per round</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How often the model is trained on the same answers before it writes new ones.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>More learns more from each answer. Clipping then limits how far the model moves.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Ignore cut answers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Learns nothing from answers that were cut at the longest length, as DAPO recommends.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Reward</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What is rewarded. Right answer compares with the answer in the data, as suits it: numbers, choices, JSON or short texts. Your own Python file can reward anything.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Right answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Exactly the answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Right number</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pattern found</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Valid JSON</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Length</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Valid tool call</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Your own Python file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Weight of the reward</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What the reward is multiplied by. A negative weight is a punishment.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pattern</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For the reward for a pattern: a regular expression that is found in good answers.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Python file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For your own reward: a file with a function reward(prompt, answer, expected) that returns a number.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For the reward for a language: its code, such as en, de or zh.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Shortest answer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For the reward for length: answers with fewer tokens get less, in proportion.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For the reward for length: answers with more tokens get less, and none from twice as many on.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Frozen weights</source>
@@ -11272,6 +11856,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
+    </message>
+    <message>
+        <source>How KTO rates an answer. The original compares it with how far the model has moved on other answers, which takes more time. APO-zero does without, and suits good answers that are better than what the model writes.</source>
+        <translation>KTO 如何评价一个回答。原始方法会与模型在其他回答上的变化作比较，耗时更多。APO-zero 不需要这一步，适合好的回答优于模型自己所写内容的情况。</translation>
+    </message>
+    <message>
+        <source>How strictly preferences are followed. In DPO and KTO, higher stays closer to the base model. Empty takes the usual value: 0.1, for SimPO 2.</source>
+        <translation>遵循偏好的严格程度。在 DPO 和 KTO 中，数值越高越接近基础模型。留空使用常用值：0.1，SimPO 为 2。</translation>
+    </message>
+    <message>
+        <source>How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 for CPO and ORPO, else 0, which is none of it.</source>
+        <translation>除了偏好较好的回答，学习写出它占多大分量。留空使用常用值：CPO 和 ORPO 为 1，其他为 0，即不计入。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -12974,16 +13570,32 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>再添加一个数据文件</translation>
     </message>
     <message>
+        <source>Each row: a prompt with a better and a worse answer.</source>
+        <translation>每行包含一个提示词，以及一个较好和一个较差的回答。</translation>
+    </message>
+    <message>
+        <source>Each row: a prompt, an answer, and whether it is good or bad. Pairs work too.</source>
+        <translation>每行包含一个提示词、一个回答，以及它是好是坏。也可以使用偏好对。</translation>
+    </message>
+    <message>
+        <source>One example per row: a chat, a prompt and its response, or text.</source>
+        <translation>每行一个样本：对话、提示词及其回答，或文本。</translation>
+    </message>
+    <message>
+        <source>JSONL, CSV, Excel, Parquet, PDF, Word, text and more.</source>
+        <translation>支持 JSONL、CSV、Excel、Parquet、PDF、Word、文本等。</translation>
+    </message>
+    <message>
+        <source>JSONL, CSV, Excel, Parquet and more.</source>
+        <translation>支持 JSONL、CSV、Excel、Parquet 等。</translation>
+    </message>
+    <message>
         <source>Map columns…</source>
         <translation>指定各列…</translation>
     </message>
     <message>
         <source>Preview…</source>
         <translation>预览…</translation>
-    </message>
-    <message>
-        <source>JSONL, CSV, Excel, Parquet, PDF, Word, text and more. One example per row: a chat, a prompt and its response, or text.</source>
-        <translation>支持 JSONL、CSV、Excel、Parquet、PDF、Word、纯文本等。每行一个样本：一段对话、一个提示词及其回答，或一段文本。</translation>
     </message>
     <message>
         <source>Use the sample</source>
@@ -13000,6 +13612,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Trained as plain text</source>
         <translation>作为纯文本训练</translation>
+    </message>
+    <message>
+        <source>No labels in this data that tell good answers from bad ones</source>
+        <translation>数据中没有能区分好坏回答的标签</translation>
     </message>
     <message>
         <source>Say which columns hold the better and the worse answer, or teach by example.</source>
@@ -13081,6 +13697,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>模型学习偏好带下划线的较好回答，其余只作为上下文。</translation>
     </message>
     <message>
+        <source>The model learns to write more like good underlined text and less like bad. The rest is context.</source>
+        <translation>模型学习写得更像好的带下划线的文字，更不像差的。其余是上下文。</translation>
+    </message>
+    <message>
         <source>Reading the data with the model&apos;s own tokenizer…</source>
         <translation>正在用模型自己的分词器读取数据…</translation>
     </message>
@@ -13145,6 +13765,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Example %1 of the first %2  ·  %3  ·  %4 tokens, %5 trained</source>
         <translation>前 %2 个样本中的第 %1 个  ·  %3  ·  %4 个词元，学习 %5 个</translation>
+    </message>
+    <message>
+        <source>better %1 tokens, %2 trained, worse %3 tokens, %4 trained</source>
+        <translation>较好的 %1 个词元，训练 %2 个，较差的 %3 个词元，训练 %4 个</translation>
     </message>
 </context>
 <context>
@@ -16501,8 +17125,24 @@ Save a copy to train with your changes.</source>
         <translation>模型给较好回答更高评分的偏好对所占的比例。随机猜测为 50%。</translation>
     </message>
     <message>
+        <source>By how much the model rates good answers above bad ones, on average. It should rise above 0.</source>
+        <translation>模型对好的回答的评价平均比差的回答高出多少。它应当升到 0 以上。</translation>
+    </message>
+    <message>
+        <source>Share of answers on the right side: compared with answers in general, good ones have become likelier and bad ones less likely.</source>
+        <translation>判断方向正确的回答占比：与一般回答相比，好的回答概率升高，差的回答概率降低。</translation>
+    </message>
+    <message>
         <source>Preference accuracy</source>
         <translation>偏好准确率</translation>
+    </message>
+    <message>
+        <source>How much likelier the model finds answers in general than the base model does, in nats. A rating counts from there. A steep rise means that it moves far from the base model.</source>
+        <translation>与基础模型相比，模型认为一般回答的概率高出多少，单位为奈特。评价以此为起点。急剧上升说明模型偏离基础模型较远。</translation>
+    </message>
+    <message>
+        <source>Distance from the base model</source>
+        <translation>与基础模型的距离</translation>
     </message>
 </context>
 <context>
@@ -18029,6 +18669,10 @@ Save a copy to train with your changes.</source>
         <translation>数据中没有偏好对</translation>
     </message>
     <message>
+        <source>The data has no labels</source>
+        <translation>数据没有标签</translation>
+    </message>
+    <message>
         <source>The data can&apos;t be used</source>
         <translation>数据无法使用</translation>
     </message>
@@ -18504,6 +19148,10 @@ Save a copy to train with your changes.</source>
         <translation>将投票保存为偏好数据对…</translation>
     </message>
     <message>
+        <source>Train on these votes</source>
+        <translation>用这些投票训练</translation>
+    </message>
+    <message>
         <source>Question</source>
         <translation>问题</translation>
     </message>
@@ -18592,12 +19240,20 @@ Save a copy to train with your changes.</source>
         <translation>偏好学习</translation>
     </message>
     <message>
+        <source>Good and bad answers</source>
+        <translation>好坏回答</translation>
+    </message>
+    <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
         <translation>模型学习像示例那样回答。数据可以是对话、提示词和回答，或纯文本。</translation>
     </message>
     <message>
         <source>The model learns which of two answers is better. Each prompt needs a better and a worse answer.</source>
         <translation>模型学习两个回答中哪个更好。每个提示词都需要一个较好和一个较差的回答。</translation>
+    </message>
+    <message>
+        <source>The model learns to write more like the good answers and less like the bad ones. Each answer needs a label, such as a thumb up or down.</source>
+        <translation>模型学习写得更像好的回答，更不像差的回答。每个回答都需要标签，例如赞或踩。</translation>
     </message>
     <message>
         <source>How to teach</source>

@@ -5,6 +5,8 @@ eight for training, two held out. `facts.json` names the words that an answer mu
 count.
 
 Preference pairs: 40 everyday questions, each with a short and polite answer that is better than a long-winded one.
+
+Labeled answers: the answers of these pairs one by one, the short ones labeled good and the long-winded ones bad.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Fact:
 
 
 def sample_folder(language: str) -> Path:
-    """Return the folder with `train.jsonl`, `heldout.jsonl`, `facts.json` and `pairs.jsonl` of a language.
+    """Return the folder with `train.jsonl`, `heldout.jsonl`, `facts.json`, `pairs.jsonl` and `labels.jsonl` of a
+    language.
 
     Raises:
         KeyError: there is no example in this language.
@@ -119,4 +122,22 @@ def preference_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: J
             "sample_prompts": prompts[:NUM_SAMPLE_PROMPTS],
             "sample_max_tokens": 64,
         },
+    }
+
+
+def label_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of labeled answers as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    values = preference_spec(language, model_path)
+    labels = sample_folder(language) / "labels.jsonl"
+    return {
+        **values,
+        "name": f"Good and bad answers example ({language})",
+        "data": {"sources": [{"path": str(labels), "format": "prompt-completion"}], "context_length": 256},
+        "objective": {"kind": "kto"},
+        "schedule": values["schedule"] | {"micro_batch_size": 8},
+        "evaluation": values["evaluation"] | {"percent": 25.0},
     }

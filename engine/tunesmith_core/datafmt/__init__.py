@@ -20,6 +20,7 @@ from tunesmith_core.datafmt.formats import (
     Unreadable,
 )
 from tunesmith_core.datafmt.json_rows import Row
+from tunesmith_core.datafmt.labels import to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import recognition, resolve_layout
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
 from tunesmith_core.datafmt.sniffing import Sniffed, check_head, sniff
@@ -48,6 +49,8 @@ __all__ = [
     "recognition",
     "resolve_layout",
     "sniff",
+    "to_labeled",
     "to_messages",
     "to_preference",
+    "with_labels",
 ]

@@ -196,7 +196,7 @@ def _chat(reader: _RowReader, messages: list[Message], first_trained: int = 0) -
 def is_wanted(row: Mapping[str, Any], layout: Layout) -> bool:
     """Return False for a row whose label says that its answer is a bad one."""
     column = layout.columns.get("label")
-    return column is None or _truth(row.get(column)) is not False
+    return column is None or layout.bad_number is not None or _truth(row.get(column)) is not False
 
 
 def _truth(value: object) -> bool | None:

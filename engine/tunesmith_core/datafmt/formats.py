@@ -185,6 +185,7 @@ ROLES: dict[str, tuple[Role, ...]] = {
         Role("output", ("output", "response", "answer")),
         SYSTEM_ROLE,
         Role("history", ("history",), required=False),
+        LABEL_ROLE,
     ),
     "prompt-completion": (
         Role("prompt", _PROMPT_NAMES),
@@ -223,12 +224,15 @@ class Layout:
         columns: which column plays which role.
         first_number: of options that answers name by number; None where no number stands for an option.
         are_held: whether no answer is a text, but all hold one, as a list of right answers does; see `held_text`.
+        bad_number: where answers are learned from that are labeled good or bad, the number that says bad beside 1 for
+            good: 0 or -1; None elsewhere, where a label only leaves rows out.
     """
 
     format: str
     columns: Mapping[str, str]
     first_number: int | None = None
     are_held: bool = False
+    bad_number: int | None = None
 
 
 Place = str | Callable[[], str]

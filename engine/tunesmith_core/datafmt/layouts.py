@@ -336,7 +336,13 @@ def recognition(layout: Layout, rows: Iterable[Mapping[str, Any]] = ()) -> Messa
         said.append(Message("The column {column} holds the system prompt.", column=columns["system"]))
     if "tools" in columns:
         said.append(Message("The column {column} describes tools.", column=columns["tools"]))
-    if "label" in columns:
+    if layout.bad_number is not None:
+        said.append(
+            Message("The column {column} says which answers are good.", column=columns["label"])
+            if "label" in columns
+            else Message("Each pair gives a good and a bad answer.")
+        )
+    elif "label" in columns:
         said.append(Message("Only rows whose column {column} is true are trained.", column=columns["label"]))
     if names := unused(layout, (name for row in rows for name in row)):
         said.append(Message("Not used: {columns}.", columns=listed(names)))

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
 from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
-from tunesmith_core.datafmt.formats import Layout
+from tunesmith_core.datafmt.formats import Conversation, Layout, Place
 from tunesmith_core.datafmt.json_rows import BadRow, Row
+from tunesmith_core.datafmt.labels import SCALE, to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
@@ -220,7 +221,8 @@ def row_bytes(row: Row) -> int:
 
 
 def check_head(
-    source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS, *, in_pairs: bool = False
+    source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS, *, in_pairs: bool = False,
+    in_labels: bool = False,
 ) -> tuple[int, int]:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
@@ -232,6 +234,7 @@ def check_head(
         skip_bad_rows: whether bad rows are left out.
         num_rows: most rows to look at.
         in_pairs: whether both answers of preference pairs are learned from.
+        in_labels: whether answers are learned from that are labeled good or bad.
 
     Returns:
         How many of them are good, and how many bad; none are looked at where the engine reads the file.
@@ -254,12 +257,13 @@ def check_head(
         problems.setdefault(line, error)
 
     # Columns that nobody recognizes come before a bad row: until they are mapped, no row is good.
-    layout = resolve_layout(
-        head_rows(path, LAYOUT_ROWS, _ignore, source.encoding), source.format, source.columns, str(path)
-    )
+    head = head_rows(path, LAYOUT_ROWS, _ignore, source.encoding)
+    layout = resolve_layout(head, source.format, source.columns, str(path))
+    if in_labels:
+        layout = with_labels(layout, head, source.columns, str(path))
     if in_pairs and (problem := pairs_problem(layout, str(path))):
         raise problem
-    convert = to_preference if in_pairs else to_messages
+    convert = to_preference if in_pairs else _all_labeled if in_labels else to_messages
     num_good = 0
     for line, row in _head(path, num_rows, bad_row, source.encoding):
         try:
@@ -267,7 +271,13 @@ def check_head(
                 convert(row, layout, row_place(path, kind, line))
             num_good += 1
         except UserError as error:
+            if error.code == SCALE:
+                raise
             bad_row(line, error)
     if not num_good:
         raise next(iter(problems.values()))
     return num_good, len(problems)
+
+
+def _all_labeled(row: Row, layout: Layout, place: Place) -> list[tuple[Conversation, bool]]:
+    return list(to_labeled(row, layout, place))

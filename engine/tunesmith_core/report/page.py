@@ -15,7 +15,7 @@ from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
-from tunesmith_core.objectives import ORIGINS, PREFERENCES
+from tunesmith_core.objectives import LABELS, ORIGINS, PREFERENCES
 from tunesmith_core.plain_text import visible
 from tunesmith_core.preferences import METRICS, Preferences, share
 from tunesmith_core.redact import redact
@@ -118,9 +118,9 @@ def _value_text(value: object) -> str:
 
 
 def _loss(spec: RunSpec, facts: Facts) -> str:
-    of_pairs = spec.objective.kind in PREFERENCES
-    shown = curves(facts.training, facts.held_out) + (_pair_losses(facts) if of_pairs else _losses(facts))
-    words = evaluations.PAIR_LOSS_HELP if of_pairs else evaluations.LOSS_HELP
+    of_pairs = spec.objective.kind in PREFERENCES | LABELS
+    shown = curves(facts.training, facts.held_out) + (_pair_losses(facts, spec) if of_pairs else _losses(facts))
+    words = evaluations.loss_help(spec.objective.kind)
     return f"<p class=soft>{_text(words)}</p>{shown}" if shown else ""
 
 
@@ -130,15 +130,17 @@ def _losses(facts: Facts) -> str:
     return _figures(labels, ((str(step), evaluations.shown("loss", loss), _perplexity(loss)) for step, loss in losses))
 
 
-def _pair_losses(facts: Facts) -> str:
-    labels = (Message("step"), Message("held-out loss"), Message("better answer preferred"), Message("reward margin"))
+def _pair_losses(facts: Facts, spec: RunSpec) -> str:
+    are_labels = spec.objective.kind in LABELS
+    told_apart = Message("rated on the right side") if are_labels else Message("better answer preferred")
+    labels = (Message("step"), Message("held-out loss"), told_apart, Message("reward margin"))
     found = Preferences.of(facts.pairs)
     # A model that is compared with itself prefers nothing.
     unsaid = found is not None and found.is_relative
     rows = []
     for step, loss in sorted(facts.held_out.items()):
         each = facts.pairs.get(step, {}) if step or not unsaid else {}
-        told = (share(each["reward_accuracy"]), f"{each['reward_margin']:.2f}") if each.keys() == set(METRICS) else ()
+        told = (share(each["reward_accuracy"]), f"{each['reward_margin']:.2f}") if each.keys() >= set(METRICS) else ()
         rows.append((str(step), evaluations.shown("loss", loss), *(told or ("–", "–"))))
     return _figures(labels, rows)
 
@@ -169,7 +171,7 @@ def _evaluation(spec: RunSpec, found: evaluations.Values) -> str:
         for each in found["metrics"]
     )
     # What the loss is stands beside its curve, but where that one is of pairs.
-    first = 0 if spec.objective.kind in PREFERENCES else 1
+    first = 0 if spec.objective.kind in PREFERENCES | LABELS else 1
     notes = "".join(f"<p class=soft>{_text(note)}</p>" for note in evaluations.notes(found)[first:])
     step = f"<p class=soft>{_label(Message('step {step}', step=found['step']))}</p>"
     return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{notes}{reasons}"

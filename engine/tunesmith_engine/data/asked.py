@@ -73,6 +73,9 @@ def choose(examples: Sequence[Example], questions: Mapping[int, str]) -> list[As
     """
     found: dict[tuple[int, ...], Asked] = {}
     for place, text in questions.items():
+        if examples[place].is_bad:
+            # What it says is no answer to expect.
+            continue
         asked = question_in(examples[place], text)
         if asked and len(asked.prompt) <= MOST_PROMPT_TOKENS:
             found.setdefault(asked.prompt, asked)

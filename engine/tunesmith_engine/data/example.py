@@ -33,12 +33,17 @@ class Example:
         input_ids: int32 of shape [num_tokens].
         labels: int32 of shape [num_tokens]: the token where it counts for the loss, -100 elsewhere; not shifted.
         rejected: the worse answer to the same question where a run learns from pairs.
+        reference: log-probabilities of the trained tokens by the base model, float32 [trained tokens], where they are
+            kept.
+        is_bad: whether people called the answer a bad one, where a run learns from labels.
         sampled: where the model wrote the answer itself.
     """
 
     input_ids: NDArray[np.int32]
     labels: NDArray[np.int32]
     rejected: Example | None = None
+    is_bad: bool = False
+    reference: NDArray[np.float32] | None = None
     sampled: Sampled | None = None
 
     @property

@@ -13,9 +13,10 @@ import numpy as np
 
 from tunesmith_core.actions import RAISE_CONTEXT
 from tunesmith_core.datafmt import Conversation, Preference
+from tunesmith_core.datafmt.labels import one_sided, unbalanced
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import PREFERENCES
+from tunesmith_core.objectives import LABELS, PREFERENCES
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -168,9 +169,12 @@ class PreparedData:
 
 def _digest(examples: list[Example]) -> str:
     digest = hashlib.sha256()
-    for sequence in (sequence for example in examples for sequence in example.sequences):
-        digest.update(len(sequence.input_ids).to_bytes(8, "little"))
-        digest.update(sequence.input_ids.tobytes() + sequence.labels.tobytes())
+    for example in examples:
+        for sequence in example.sequences:
+            digest.update(len(sequence.input_ids).to_bytes(8, "little"))
+            digest.update(sequence.input_ids.tobytes() + sequence.labels.tobytes())
+        if example.is_bad:
+            digest.update(b"bad")
     return digest.hexdigest()[:16]
 
 
@@ -204,18 +208,19 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
     sources = sources_of(spec, renderer.portions)
     write = _write_pairs if spec.objective.kind in PREFERENCES else _write_examples
     files = [write(spec, source, renderer, cuts, rows) for source in sources]
-    notes: dict[str, str] = {}
+    notes = _notes_of_labels(spec, rows)
     earlier = None
     if spec.evaluation.path:
         num_train = sum(file.num_rows for file in files[:-1])
         train, held_out = list(range(num_train)), list(range(num_train, len(rows)))
     elif spec.evaluation.groups_by:
-        train, held_out, notes = split_groups(spec, rows)
+        train, held_out, more_notes = split_groups(spec, rows)
+        notes |= more_notes
     else:
         wanted = (len(rows), spec.evaluation.percent, spec.schedule.seed)
         train, held_out = split_rows(*wanted, alike_rows(rows.groups, rows.contents))
         if any(source.has_documents for source in sources):
-            notes = uneven_documents(*wanted, held_out)
+            notes |= uneven_documents(*wanted, held_out)
         # An earlier version had neither weights nor texts in parts.
         is_new = cuts.num_split or any(source.weight for source in spec.data.sources)
         earlier = None if is_new else split_rows(*wanted)
@@ -251,6 +256,18 @@ def _stats(files: list[_FileRows], cuts: Cuts, rows: RowsWriter, train: list[int
         longest_tokens=rows.longest_tokens,
         row_format=files[0].row_format,
     )
+
+
+def _notes_of_labels(spec: RunSpec, rows: RowsWriter) -> dict[str, str]:
+    """Return what a person should know of labels. Raises UserError `dataset-labels` where all are the same."""
+    if spec.objective.kind not in LABELS:
+        return {}
+    num_bad = len(rows.bad_rows)
+    num_good = len(rows) - num_bad
+    if problem := one_sided(num_good, num_bad):
+        raise problem
+    words = unbalanced(num_good, num_bad, spec.objective.good_weight, spec.objective.bad_weight)
+    return {"dataset-labels-unbalanced": words} if words else {}
 
 
 def few_trained(num_trained: int, num_tokens: int) -> dict[str, str]:
@@ -303,17 +320,17 @@ def _write_examples(
     spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
 ) -> _FileRows:
     num_before, num_overlong, num_untrained = len(rows), 0, 0
-    groups: deque[int | None] = deque()
+    groups: deque[tuple[int | None, bool]] = deque()
 
     def texts() -> Iterator[Rendered]:
         for _, rendered in rendered_rows(source, renderer):
-            groups.append(source.group)
+            groups.append((source.group, source.is_bad))
             yield rendered
 
     # Many are rendered before the first is made into tokens.
     for tokenised in rows.begun.examples(texts(), renderer):
         # The parts of a text stay together, as the pieces of a document and the rows of a group do.
-        own = groups.popleft()
+        own, is_bad = groups.popleft()
         group = len(rows) if own is None else own
         if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
             num_overlong += 1
@@ -321,7 +338,7 @@ def _write_examples(
         for part in cuts.parts(tokenised):
             example = cuts.cut(part.example, is_text=tokenised.is_text)
             if example.num_trained_tokens:
-                rows.add(example, tokenised.question, group)
+                rows.add(replace(example, is_bad=is_bad), tokenised.question, group)
             else:
                 num_untrained += 1
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows

@@ -11,7 +11,7 @@ import numpy as np
 
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
-from tunesmith_core.objectives import PREFERENCES, sequences_per_row
+from tunesmith_core.objectives import LABELS, PREFERENCES, sequences_per_row
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -57,7 +57,8 @@ def preview(
     Returns:
         rows: list of {line, place, part, answer, segments: [{text, trained}], num_tokens, num_trained_tokens,
         num_lost_tokens, is_cut, is_skipped}; of a row that is split one for each of its first parts, which are counted
-        from 1; of a pair one for each answer, "better" and behind it "worse", where others have ""; with
+        from 1; of a pair one for each answer, "better" and behind it "worse", of labels "good" or "bad", where others
+        have ""; with
         `tokens` also tokens: [{id, text, trained, special}], the text empty behind the first token of a character that
         takes several, `special` the name of a control token, else empty.
         histogram: list of {from_tokens, to_tokens, num_rows}, the upper bound exclusive.
@@ -80,10 +81,8 @@ def preview(
 
     portions = portions or Portions()
     column, in_pairs = spec.evaluation.groups_by, spec.objective.kind in PREFERENCES
-    sources = [
-        Source(each, True, note, portions, column, in_pairs)
-        for each in spec.data.sources
-    ]
+    in_labels = spec.objective.kind in LABELS
+    sources = [Source(each, True, note, portions, column, in_pairs, in_labels) for each in spec.data.sources]
     show_tokens = tokenizer if tokens else None
     return _looked_at(spec, sources, Renderer(tokenizer, spec.data, portions), num_rows, show_tokens) | {
         "problems": problems
@@ -109,17 +108,21 @@ class _Head:
     def rows(self) -> Iterator[tuple[int, str, str, bool, Rendered, Tokenised]]:
         """Yield line, place, which answer, whether it is to be shown, and the row as text and as tokens."""
         for source in self.sources:
-            answers = ("better", "worse") if source.in_pairs else ("",)
+            num_answers = 2 if source.in_pairs else 1
             found = _to_first_fault(source, self.renderer)
             # The place is known only while the file is read.
-            placed = ((line, source.place(line), rendered) for line, rendered in found)
+            placed = ((line, source.place(line), source.is_bad, rendered) for line, rendered in found)
             looked_at = list(islice(placed, max(1, MAX_ROWS // len(self.sources))))
             self.is_complete &= next(found, None) is None
-            self.numbers.append(len(looked_at) // len(answers))
+            self.numbers.append(len(looked_at) // num_answers)
             all_tokenised = self.renderer.tokenise(rendered for *_, rendered in looked_at)
-            for number, ((line, place, rendered), tokenised) in enumerate(zip(looked_at, all_tokenised, strict=True)):
-                row, answer = divmod(number, len(answers))
-                yield line, place, answers[answer], row < self.num_shown, rendered, tokenised
+            both = zip(looked_at, all_tokenised, strict=True)
+            for number, ((line, place, is_bad, rendered), tokenised) in enumerate(both):
+                row, behind = divmod(number, num_answers)
+                answer = "worse" if behind else "better" if source.in_pairs else ""
+                if source.in_labels:
+                    answer = "bad" if is_bad else "good"
+                yield line, place, answer, row < self.num_shown, rendered, tokenised
 
 
 def _to_first_fault(source: Source, renderer: Renderer) -> Iterator[tuple[int, Rendered]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt.encoding import ARROW, DOCX, HTML, MAX_NAME, PDF, WORKBOOKS, DataFile, row_place
 from tunesmith_core.datafmt.formats import MAX_LISTED, PREFERENCE
+from tunesmith_core.datafmt.labels import SCALE
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, beginning
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
@@ -52,6 +53,8 @@ class Source:
         portions: told where the reader is.
         group_column: by which rows belong together, "" for none.
         in_pairs: whether both answers of preference pairs are read, and nothing else is taken.
+        in_labels: whether answers are read that are labeled good or bad, and nothing else is taken.
+        is_bad: whether the answer that was read last is labeled bad.
         group: that of the row that was read last, of a piece of a document that of the document; None for none.
         has_documents: whether a file was one, in pieces.
         num_skipped_rows: bad rows left out so far.
@@ -70,6 +73,8 @@ class Source:
     portions: Portions = field(default_factory=Portions)
     group_column: str = ""
     in_pairs: bool = False
+    in_labels: bool = False
+    is_bad: bool = field(default=False, init=False)
     group: int | None = field(default=None, init=False)
     has_documents: bool = field(default=False, init=False)
     num_skipped_rows: int = field(default=0, init=False)
@@ -152,9 +157,8 @@ class Source:
             self.row_format, self.reason = layout.format, datafmt.recognition(layout, (row for _, row in head))
         if self.in_pairs and (problem := datafmt.pairs_problem(layout, self.shown_path)):
             raise problem
-        if layout.format == PREFERENCE and not self.in_pairs:
+        if layout.format == PREFERENCE and not (self.in_pairs or self.in_labels):
             self._noted[-1]["dataset-preference-pairs"] = PAIRS_TEXT
-        convert = datafmt.to_preference if self.in_pairs else datafmt.to_messages
         for number, row in chain(head, _raised(failure) if failure else rows):
             self._announce(number)
             if not datafmt.is_wanted(row, layout):
@@ -165,22 +169,43 @@ class Source:
                 if self.spec.reviewed_only:
                     continue
             try:
-                conversation = convert(row, layout, partial(self.place, number))
+                found = self._converted(row, layout, partial(self.place, number))
             except UserError as error:
+                if error.code == SCALE:
+                    raise
                 self.bad_row(number, error)
-            else:
-                self._has_good = True
-                if self.group_column:
-                    self.group = group_of(row, self.group_column, self.place(number))
+                continue
+            self._has_good = True
+            if self.group_column:
+                self.group = group_of(row, self.group_column, self.place(number))
+            elif len(found) > 1:
+                # Both answers to a question are trained, or both held out.
+                self.group = stable_hash([self.shown_path, number])
+            for conversation, is_bad in found:
+                self.is_bad = is_bad
                 yield number, conversation
                 self._announce(number)
+
+    def _converted(
+        self, row: datafmt.Row, layout: datafmt.Layout, place: Callable[[], str]
+    ) -> list[tuple[datafmt.Conversation | datafmt.Preference, bool]]:
+        """Return what a row gives, and whether its answer is labeled bad."""
+        if self.in_labels:
+            return [(each, not is_good) for each, is_good in datafmt.to_labeled(row, layout, place)]
+        return [((datafmt.to_preference if self.in_pairs else datafmt.to_messages)(row, layout, place), False)]
 
     def layout_of(self, rows: list[datafmt.Row]) -> datafmt.Layout:
         """Return how the rows of the file that is being read are laid out, by the first of them.
 
         Raises:
-            UserError: see `datafmt.resolve_layout`; that of a workbook also names its other sheets.
+            UserError: see `datafmt.resolve_layout` and `with_labels`; that of a workbook also names its other sheets.
         """
+        layout = self._layout_of(rows)
+        if not self.in_labels:
+            return layout
+        return datafmt.with_labels(layout, rows, self.spec.columns, self.shown_path)
+
+    def _layout_of(self, rows: list[datafmt.Row]) -> datafmt.Layout:
         path = self.shown_path
         try:
             return datafmt.resolve_layout(rows, self.spec.format, self.spec.columns, path)

@@ -22,6 +22,9 @@ NAME = "rows.int32"
 LENGTHS = "lengths.int64"
 """A negative length is that of a worse answer, which belongs to the row before it."""
 QUESTIONS = "questions.jsonl"
+BAD_ROWS = "bad.int64"
+"""Numbers of the rows whose answer people called a bad one."""
+FILES = (NAME, LENGTHS, QUESTIONS, BAD_ROWS)
 
 MAX_QUESTION_CHARACTERS = 2000
 """What a person sees of a question."""
@@ -45,6 +48,7 @@ class RowsWriter:
         longest_tokens: of what passes through the model in one piece.
         contents: a hash of the tokens of each row so far.
         groups: what each row so far belongs to; rows of a group are all trained or all held out.
+        bad_rows: numbers of those so far whose answer people called a bad one.
     """
 
     def __init__(
@@ -53,10 +57,10 @@ class RowsWriter:
         self.begun = begun or Begun()
         self._tell, self._told_s = tell, time.monotonic()
         self.num_tokens, self.num_trained_tokens, self.contents = array("q"), array("q"), array("q")
-        self.groups = array("q")
+        self.groups, self.bad_rows = array("q"), array("q")
         self.longest_tokens = 0
         self._lengths = array("q")
-        self._lengths_path = folder / LENGTHS
+        self._lengths_path, self._bad_path = folder / LENGTHS, folder / BAD_ROWS
         self._file = (folder / NAME).open("wb")
         self._questions = (folder / QUESTIONS).open("w", encoding="utf-8", errors="replace", newline="\n")
 
@@ -69,12 +73,15 @@ class RowsWriter:
         self._file.close()
         self._questions.close()
         self._lengths_path.write_bytes(_little_endian(np.array(self._lengths, dtype=np.int64)))
+        self._bad_path.write_bytes(_little_endian(np.array(self.bad_rows, dtype=np.int64)))
 
     def __len__(self) -> int:
         return len(self.num_tokens)
 
     def add(self, example: Example, question: str = "", group: int = 0) -> None:
         """Write a row: its ids, then its labels; and what a person asks in it, "" for a text that asks nothing."""
+        if example.is_bad:
+            self.bad_rows.append(len(self))
         self.groups.append(group)
         self.num_tokens.append(example.num_tokens)
         self.num_trained_tokens.append(example.num_trained_tokens)
@@ -110,6 +117,8 @@ def read_rows(folder: Path) -> list[Example]:
             rows[-1] = replace(rows[-1], rejected=example)
         else:
             rows.append(example)
+    for number in np.fromfile(folder / BAD_ROWS, dtype="<i8").tolist():
+        rows[number] = replace(rows[number], is_bad=True)
     return rows
 
 

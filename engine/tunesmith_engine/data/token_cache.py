@@ -23,9 +23,9 @@ from tunesmith_core import data_library, files, paths
 from tunesmith_core.locks import FileLock
 from tunesmith_core.messages import packed, restored
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data.rows_file import LENGTHS, NAME, QUESTIONS
+from tunesmith_engine.data.rows_file import FILES
 
-VERSION = 4
+VERSION = 5
 """Of what is kept; another one keeps nothing of before."""
 
 MOST_BYTES = 8 << 30
@@ -85,7 +85,7 @@ def fetch(key: str, folder: Path) -> dict[str, Any] | None:  # Any: JSON values
     entry = _folder() / key
     try:
         kept = files.read_json(entry / ANSWER)
-        for name in (NAME, LENGTHS, QUESTIONS):
+        for name in FILES:
             if (entry / name).stat().st_size != kept["sizes"][name]:
                 return None
             _link(entry / name, folder / name)
@@ -102,7 +102,7 @@ def keep(key: str, folder: Path, answer: dict[str, Any]) -> None:  # Any: JSON v
     if not key:
         return
     with contextlib.suppress(OSError, TimeoutError):
-        sizes = {name: (folder / name).stat().st_size for name in (NAME, LENGTHS, QUESTIONS)}
+        sizes = {name: (folder / name).stat().st_size for name in FILES}
         size = sum(sizes.values())
         if size > MOST_BYTES or files.free_bytes(paths.cache_dir()) < size + LEAST_FREE_BYTES:
             return

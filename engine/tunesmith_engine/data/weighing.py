@@ -16,7 +16,7 @@ from tunesmith_core.datafmt import Conversation, Preference
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.mixing import epoch_shares
-from tunesmith_core.objectives import PREFERENCES
+from tunesmith_core.objectives import LABELS, PREFERENCES
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -50,19 +50,30 @@ class CappedSource(Source):
         skip_bad_rows: whether bad ones are left out.
         portions: told where the reader is.
         group_column: see Source.
-        in_pairs: see Source.
+        in_pairs, in_labels: see Source.
         draw: a text for which the choice is always the same.
     """
 
     def __init__(
-        self, spec: SourceSpec, skip_bad_rows: bool, portions: Portions, group_column: str, in_pairs: bool, draw: str
+        self,
+        spec: SourceSpec,
+        skip_bad_rows: bool,
+        portions: Portions,
+        group_column: str,
+        in_pairs: bool,
+        draw: str,
+        in_labels: bool = False,
     ) -> None:
-        super().__init__(spec, skip_bad_rows, portions=portions, group_column=group_column, in_pairs=in_pairs)
+        super().__init__(
+            spec, skip_bad_rows, portions=portions, group_column=group_column, in_pairs=in_pairs, in_labels=in_labels
+        )
         self._draw = draw
 
     def conversations(self) -> Iterator[tuple[int, Conversation | Preference]]:
         """Yield the chosen rows; see Source."""
-        everything = Source(self.spec, True, portions=self.portions, in_pairs=self.in_pairs)
+        everything = Source(
+            self.spec, True, portions=self.portions, in_pairs=self.in_pairs, in_labels=self.in_labels
+        )
         num_rows = sum(1 for _ in everything.conversations())
         num_used = self.spec.num_used(num_rows)
         is_chosen = np.zeros(num_rows, bool)
@@ -81,11 +92,11 @@ class CappedSource(Source):
 def sources_of(spec: RunSpec, portions: Portions) -> list[Source]:
     """Return the data files of a run, ready to be read."""
     skips, column, seed = spec.data.skip_bad_rows, spec.evaluation.groups_by, spec.schedule.seed
-    in_pairs = spec.objective.kind in PREFERENCES
+    in_pairs, in_labels = spec.objective.kind in PREFERENCES, spec.objective.kind in LABELS
     return [
-        Source(source, skips, portions=portions, group_column=column, in_pairs=in_pairs)
+        Source(source, skips, portions=portions, group_column=column, in_pairs=in_pairs, in_labels=in_labels)
         if source.most_rows is None
-        else CappedSource(source, skips, portions, column, in_pairs, f"cap {seed} {number}")
+        else CappedSource(source, skips, portions, column, in_pairs, f"cap {seed} {number}", in_labels)
         for number, source in enumerate(spec.all_sources())
     ]
 

@@ -80,9 +80,12 @@ class Opened:
         self.source.portions.begin("reader", number, more_cpu_s=more_cpu_s)
 
 
-def open_tolerantly(spec: SourceSpec, portions: Portions, on_bad: OnBad) -> Iterator[Opened]:
+def open_tolerantly(
+    spec: SourceSpec, portions: Portions, on_bad: OnBad, in_labels: bool = False
+) -> Iterator[Opened]:
     """Open one file of a source after another and recognize its layout; see TolerantSource."""
     source = TolerantSource(spec, portions, on_bad)
+    source.in_labels = in_labels
     try:
         for rows in source.files():
             yield _opened(source, rows)

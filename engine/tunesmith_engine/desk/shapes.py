@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Row, is_wanted, to_messages, to_preference
+from tunesmith_core.datafmt import (
+    Chat,
+    Conversation,
+    Layout,
+    PromptCompletion,
+    Row,
+    is_wanted,
+    to_labeled,
+    to_messages,
+    to_preference,
+)
 from tunesmith_core.datafmt.formats import ANSWER_ROLES, MULTIPLE_CHOICE, PREFERENCE
 from tunesmith_core.errors import UserError
 from tunesmith_core.messages import Message
@@ -145,7 +155,7 @@ class Shape:
             return None
         is_pair = self.in_pairs and self._is_of_pairs
         better = to_preference(row, self.layout, place).chosen if is_pair else None
-        conversation = better or to_messages(row, self.layout, place)
+        conversation = better or self._conversation(row, self.layout, place)
         if not isinstance(conversation, Chat):
             return None
         problem = order_problem([message["role"] for message in conversation.messages])
@@ -157,6 +167,11 @@ class Shape:
         # A system message of a column of its own is put before the others.
         before = len(conversation.messages) - len(messages) if isinstance(messages, list) else 0
         return (self._columns[0], max(0, problem[0] - before)), problem[1]
+
+    def _conversation(self, row: Row, layout: Layout, place: str) -> Conversation:
+        if layout.bad_number is None:
+            return to_messages(row, layout, place)
+        return next(iter(to_labeled(row, layout, place)))[0]
 
     @property
     def _is_of_pairs(self) -> bool:

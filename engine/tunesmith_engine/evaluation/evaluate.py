@@ -204,7 +204,8 @@ class _Bench:
     spec: RunSpec
 
     def losses(self, examples: Sequence[Example]) -> tuple[Values, list[Values]]:
-        """Measure losses row by row: of pairs those of the better answers, and in how many these are preferred."""
+        """Measure losses row by row: of good answers, and in how many pairs these are preferred."""
+        examples = [example for example in examples if not example.is_bad] or examples
         rows = examples[:: max(1, -(-len(examples) // MOST_LOSS_ROWS))]
         sequences = [sequence for row in rows for sequence in row.sequences]
         pad = padding_id(self.tokenizer, self.model.get_base_model().config)

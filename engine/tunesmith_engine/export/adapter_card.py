@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tunesmith_core.declared import Declaration
-from tunesmith_core.evaluations import LOSS_HELP, PAIR_LOSS_HELP, shown
+from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import ORIGINS, PREFERENCES
+from tunesmith_core.objectives import ORIGINS
 from tunesmith_core.preferences import Preferences
-from tunesmith_core.spec import RunSpec, in_force, told_settings
+from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
 
 
 def base_model_license(folder: Path) -> str:
@@ -103,8 +103,9 @@ def method_line(spec: RunSpec) -> str:
     origin = ORIGINS.get(spec.objective.kind)
     if origin is None:
         return ""
-    loss = f", loss: {spec.objective.dpo_loss}" if spec.objective.kind == "dpo" else ""
-    return f"- Method: {origin}; beta: {in_force(spec).objective.beta:g}{loss}\n"
+    names = {"dpo": spec.objective.dpo_loss, "kto": spec.objective.kto_loss}
+    loss = f", loss: {names[spec.objective.kind]}" if spec.objective.kind in names else ""
+    return f"- Method: {origin}; beta: {strength_of(spec)[0]:g}{loss}\n"
 
 
 def pairs_line(preferences: Preferences | None) -> str:
@@ -119,7 +120,7 @@ def losses_line(spec: RunSpec, before: float | None, after: float | None) -> str
     """Return the line of a card about the loss on held-out rows; None where it was not measured."""
     if before is None or after is None:
         return "No held-out loss was measured.\n"
-    meaning = PAIR_LOSS_HELP if spec.objective.kind in PREFERENCES else LOSS_HELP
+    meaning = loss_help(spec.objective.kind)
     return f"Held-out loss: {shown('loss', before)} before, {shown('loss', after)} after. {meaning.template}\n"
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tunesmith_core.objectives import ORIGINS
+from tunesmith_core.spec import strength_of
 from tunesmith_engine.methods import Method
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
     from tunesmith_engine.train.loss import Objective
-
-ORIGIN = ORIGINS["dpo"]
 
 
 class DirectPreferenceOptimization(Method):
@@ -25,12 +23,13 @@ class DirectPreferenceOptimization(Method):
         from tunesmith_engine.preference.objective import PreferenceObjective
 
         settings = spec.objective
+        beta, sft_weight = strength_of(spec)
         return PreferenceObjective(
             losses.DPO_LOSSES[settings.dpo_loss],
-            losses.Strength(settings.beta or ORIGIN.beta, settings.label_smoothing),
+            losses.Strength(beta, settings.label_smoothing),
             has_reference=True,
             per_token=False,
-            sft_weight=settings.sft_weight or ORIGIN.sft_weight,
+            sft_weight=sft_weight,
         )
 
 

@@ -33,7 +33,7 @@ class GroupRelativePolicyOptimization(Reinforcement):
             settings.ratio_of,
             average={"cispo": "dapo", "sapo": "grpo"}.get(kind, kind),
             clip=Clip(settings.clip, high),
-            beta=settings.beta,
+            beta=settings.beta or 0.0,
             max_tokens=spec.rollouts.max_tokens,
         )
 

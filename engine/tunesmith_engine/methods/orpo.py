@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tunesmith_core.objectives import ORIGINS
+from tunesmith_core.spec import strength_of
 from tunesmith_engine.methods import Method
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
     from tunesmith_engine.train.loss import Objective
-
-ORIGIN = ORIGINS["orpo"]
 
 
 class OddsRatioPreferenceOptimization(Method):
@@ -24,13 +22,13 @@ class OddsRatioPreferenceOptimization(Method):
         from tunesmith_engine.preference import losses
         from tunesmith_engine.preference.objective import PreferenceObjective
 
-        settings = spec.objective
+        beta, sft_weight = strength_of(spec)
         return PreferenceObjective(
             losses.odds_ratio,
-            losses.Strength(settings.beta or ORIGIN.beta),
+            losses.Strength(beta),
             has_reference=False,
             per_token=True,
-            sft_weight=settings.sft_weight or ORIGIN.sft_weight,
+            sft_weight=sft_weight,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tunesmith_core.objectives import ORIGINS
+from tunesmith_core.spec import strength_of
 from tunesmith_engine.reinforcement.method import Reinforcement
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class ReinforceLeaveOneOut(Reinforcement):
 
     def beta_of_reward(self, spec: RunSpec) -> float:
         """Return by how much the divergence from the base model lessens a reward."""
-        return spec.objective.beta or ORIGINS["rloo"].beta
+        return strength_of(spec)[0]
 
     def advantages(self, spec: RunSpec, rewards: Floats) -> Floats:
         """Return how much better than the others each answer is."""

@@ -21,8 +21,7 @@ from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_
 from tunesmith_engine.model.load import check_predicts, check_row_lengths, check_token_ids, load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.preparation import Preparation
-from tunesmith_engine.train.loss import Totals
-from tunesmith_engine.train.loss_paths import LossPath, open_path
+from tunesmith_engine.train.loss_paths import LossPath, open_path, totals_of
 from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
@@ -144,9 +143,9 @@ class Assembly:
             at_rest: makes the context of the gradients, in which nothing that is saved changes.
             num_rows: of which some may have been left out; 0 for as many as examples.
         """
-        totals = Totals.of(examples)
-        totals = replace(totals, num_rows=num_rows or totals.num_rows)
         with at_rest():
+            totals = totals_of(self.path, examples)
+            totals = replace(totals, num_rows=num_rows or totals.num_rows)
             shares = [
                 self.path.add_gradients(portion, totals, self.updater) for portion in self.path.portions(examples)
             ]

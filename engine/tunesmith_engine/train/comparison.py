@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.asked import Asked, question_in
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.train.loss import Totals
-from tunesmith_engine.train.loss_paths import LossPath
+from tunesmith_engine.train.loss_paths import LossPath, totals_of
 
 MOST_ROWS = 128
 NUM_RESAMPLES = 2000
@@ -25,7 +26,7 @@ Floats = NDArray[np.float64]
 def compare(
     model: PeftModel, path: LossPath, examples: Sequence[Example], device: torch.device, is_over: Callable[[], bool]
 ) -> dict[str, Any] | None:  # Any: JSON values
-    """Return 95 % intervals of differences of the loss per trained token, of pairs per pair.
+    """Return 95 % intervals of differences of the loss per trained token, of pairs per pair, of labels per answer.
 
     None where too few rows were measured.
 
@@ -46,11 +47,16 @@ def compare(
     longest = max((len(row.input_ids) for row in rows), default=0)
     asked = [question_in(row, "asked") for row in rows]
     gains: list[tuple[float, int]] = []
+    of_rows = path.objective is not None
     dependence: list[tuple[float, int]] = []
     with untouched_training(model, device):
 
+        kl = totals_of(path, rows).kl
+
         def loss(row: Example, with_adapter: bool = True) -> float:
-            totals = Totals(1, row.num_trained_tokens) if row.rejected else Totals(1, 1)
+            totals = Totals(1, 1)
+            if of_rows:
+                totals = replace(Totals.of([row]), kl=kl if with_adapter else None)
             return float(path.losses([row], totals, with_adapter)[0])
 
         for place, row in enumerate(rows):
@@ -59,8 +65,8 @@ def compare(
             if not row.num_trained_tokens:
                 continue
             after = loss(row)
-            gains.append((loss(row, False) - after, 1 if row.rejected else row.num_trained_tokens))
-            pair = None if row.rejected else _swapped(asked, place, longest)
+            gains.append((loss(row, False) - after, 1 if of_rows else row.num_trained_tokens))
+            pair = None if of_rows else _swapped(asked, place, longest)
             if pair:
                 own, other = pair
                 has_one_answer = own.num_trained_tokens == row.num_trained_tokens

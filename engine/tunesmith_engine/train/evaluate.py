@@ -15,8 +15,9 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import Example
 from tunesmith_engine.decode import Decoder, end_tokens
 from tunesmith_engine.model.inference import untouched_training
-from tunesmith_engine.train.loss import Totals, num_trained_tokens
-from tunesmith_engine.train.loss_paths import LossPath
+from tunesmith_engine.train.loss import num_trained_tokens
+from tunesmith_engine.train.loss_paths import LossPath, totals_of
+from tunesmith_engine.train.metrics import named
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +53,15 @@ def held_out(
     """Return how well rows are predicted, or None when stopped on the way."""
     # Longest first: little padding, and a lack of memory shows at once.
     ordered = sorted(examples, key=lambda example: -example.num_tokens)
-    totals = Totals.of(examples)
     sums = torch.zeros(1 + len(metrics), device=device, dtype=torch.float64)
     with untouched_training(model, device):
+        totals = totals_of(path, examples, with_adapter, should_stop)
         for portion in path.portions(ordered):
             if should_stop():
                 return None
             sums += path.losses(portion, totals, with_adapter)
     loss, *others = sums.tolist()
-    return HeldOut(loss, num_trained_tokens(examples), dict(zip(metrics, others, strict=True)))
+    return HeldOut(loss, num_trained_tokens(examples), named(metrics, others))
 
 
 @dataclass(frozen=True, slots=True)

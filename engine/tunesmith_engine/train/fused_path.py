@@ -29,7 +29,7 @@ from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.packed.pack import make_packed_batch, pack
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.kernel_check import check_kernels
-from tunesmith_engine.train.loss import Objective, Totals, objective_of
+from tunesmith_engine.train.loss import Objective, Totals, kept_reference, objective_of
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
@@ -114,7 +114,7 @@ class FusedPath:
         Raises:
             NotFusableError: the model has parts that the fused model can't run.
         """
-        self._lengths, self._objective = lengths, objective
+        self._lengths, self.objective, self.longest = lengths, objective, lengths.longest
         self._model, self._compute = model, compute
         self._decoder: Decoder | None = None
         self._device = compute.device
@@ -154,28 +154,37 @@ class FusedPath:
 
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """Add a micro-batch's gradients to the arena."""
-        if self._objective is None:
+        if self.objective is None:
             batch = make_packed_batch(portion, self._device, **self._fused.fixed_sizes(portion))
             loss = self._fused.loss_and_gradients(batch, totals.num_trained_tokens, updater.loss_scale())
             return loss.reshape(1)
         batch = make_packed_batch(portion, self._device)
-        objective = self._objective_of(self._objective, batch, portion, totals)
+        objective = self._objective_of(self.objective, batch, portion, totals)
         return self._fused.objective_and_gradients(batch, objective, updater.loss_scale())
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """Return the loss of a micro-batch."""
         batch = make_packed_batch(portion, self._device)
         losses = self._fused.losses(batch, with_adapter)
-        if self._objective is None:
+        if self.objective is None:
             return (losses.sum().double() / totals.num_trained_tokens).reshape(1)
         with torch.no_grad():
-            return self._objective_of(self._objective, batch, portion, totals)(-losses).double()
+            objective = self._objective_of(self.objective, batch, portion, totals, with_adapter)
+            return objective(-losses).double()
 
     def _objective_of(
-        self, objective: Objective, batch: PackedBatch, portion: list[Example], totals: Totals
+        self,
+        objective: Objective,
+        batch: PackedBatch,
+        portion: list[Example],
+        totals: Totals,
+        with_adapter: bool = True,
     ) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return the objective as a function of the tokens' log-probabilities alone."""
-        reference = -self._fused.losses(batch, False) if objective.has_reference else None
+        # The base model beside itself is rated 0 to the bit, as what is kept of other micro-batches is not.
+        reference = kept_reference(portion, self._device) if objective.has_reference and with_adapter else None
+        if objective.has_reference and reference is None:
+            reference = -self._fused.losses(batch, False)
         answers = Answers.of(portion, self._device)
 
         def shares(log_probabilities: torch.Tensor) -> torch.Tensor:

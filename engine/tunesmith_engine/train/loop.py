@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,14 @@ import torch
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_changes import refusal
+from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.preparation import prompt_tokens
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
 from tunesmith_engine.train.comparison import compare, compare_rewards
 from tunesmith_engine.train.conductor import Conductor, Progress
 from tunesmith_engine.train.evaluate import HeldOut, Written, generate, held_out
+from tunesmith_engine.train.kept_reference import keep_reference
 from tunesmith_engine.train.memory_trial import try_longest
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
@@ -98,6 +101,16 @@ class Loop:
                 rows = self._rollouts.trial_rows(num_rows)
                 num_rows = len(rows)
             self.tried_bytes = try_longest(self.path, self.assembly.updater, self.ladder, rows, num_rows, device)
+
+    def keep_reference(self, folder: Path, tell: Callable[[int, int], bool]) -> bool:
+        """Compute what the base model says of all rows, or read it; see `kept_reference.keep_reference`."""
+        data, device = self.parts.data, self.parts.compute.device
+
+        def keep() -> bool:
+            with untouched_training(self.parts.model, device):
+                return keep_reference(folder, data, self.path, tell)
+
+        return self.ladder.fit(keep, Message("Before the first step"))
 
     def train(self, conductor: Conductor) -> None:
         """Train to the end, an early stop or a stop request.

@@ -14,6 +14,7 @@ from peft import PeftModel
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.collate import collate
 from tunesmith_engine.packed.answers import Answers
+from tunesmith_engine.preference.labeled import LabeledObjective
 from tunesmith_engine.preference.objective import PreferenceObjective
 from tunesmith_engine.reinforcement.objective import PolicyObjective
 
@@ -25,19 +26,32 @@ class Totals:
     Attributes:
         num_rows: rows, pairs where a run learns from these; at least 1.
         num_trained_tokens: tokens to learn, see `Example.num_trained_tokens`; at least 1.
+        num_good: rows whose answer is not labeled bad.
+        kl: how far the model has moved from its reference on other answers, in nats, where the objective needs to know;
+            a 0-dim tensor.
     """
 
     num_rows: int
     num_trained_tokens: int
+    num_good: int = 0
+    kl: torch.Tensor | None = None
 
     @classmethod
     def of(cls, examples: Sequence[Example]) -> Totals:
         """Return those of some rows."""
-        return cls(max(1, len(examples)), max(1, num_trained_tokens(examples)))
+        num_good = sum(not example.is_bad for example in examples)
+        return cls(max(1, len(examples)), max(1, num_trained_tokens(examples)), num_good)
 
 
-Objective = PreferenceObjective | PolicyObjective
+Objective = PreferenceObjective | LabeledObjective | PolicyObjective
 """What is minimised, as a function of the log-probabilities of tokens."""
+
+
+def kept_reference(portion: Sequence[Example], device: torch.device) -> torch.Tensor | None:
+    """Return what is kept of the trained tokens of a micro-batch, [R] on the device; None where nothing is."""
+    parts = [sequence.reference for row in portion for sequence in row.sequences]
+    known = [part for part in parts if part is not None]
+    return torch.from_numpy(np.concatenate(known)).to(device) if known and len(known) == len(parts) else None
 
 
 def objective_of(
@@ -62,8 +76,13 @@ def objective_of(
         sums = answers.sums(log_probabilities)
         before = None if reference is None else answers.sums(reference)
         return objective(sums, before, answers.num_tokens, totals.num_rows, totals.num_trained_tokens)
-    sampled = [example.sampled for example in examples]
     device = log_probabilities.device
+    if isinstance(objective, LabeledObjective):
+        assert reference is not None, "it is always compared"
+        are_good = torch.tensor([not example.is_bad for example in examples]).to(device)
+        sides = totals.num_rows, totals.num_good
+        return objective(answers.sums(log_probabilities), answers.sums(reference), are_good, *sides, totals.kl)
+    sampled = [example.sampled for example in examples]
     advantages = torch.tensor([each.advantage if each else 0.0 for each in sampled], dtype=torch.float32).to(device)
     known = [each.log_probabilities for each in sampled if each and each.log_probabilities is not None]
     then = torch.from_numpy(np.concatenate(known)).to(device) if known else None

@@ -6,8 +6,10 @@ Both ways have one face, so the training loop, the evaluation and the test of th
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
@@ -25,11 +27,13 @@ from tunesmith_engine.model.causality import check_looks_back_only, feels_paddin
 from tunesmith_engine.model.lora import use_activation_checkpointing
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.answers import Answers
+from tunesmith_engine.preference.labeled import LabeledObjective, mismatched
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.loss import (
     Objective,
     Totals,
     balances_experts,
+    kept_reference,
     make_batch,
     objective_of,
     takes_positions,
@@ -53,11 +57,15 @@ class LossPath(Protocol):
         arena: where the trained parameters lie when they lie together.
         keeps_less_first: whether keeping fewer activations costs less time than smaller portions.
         plan_bytes: expected peak of what PyTorch allocates on a GPU; None where nobody knows.
+        longest: tokens of the longest row that passes in one piece.
+        objective: what is minimised; None for the mean cross-entropy.
         rows_at_once: answers for whose writing there is room.
     """
 
     rows_at_once: int
     name: str
+    longest: int
+    objective: Objective | None
     arena: AdapterArena | None
     keeps_less_first: bool
 
@@ -136,6 +144,7 @@ class PlainPath:
         method: Method,
         objective: Objective | None = None,
         equal_lengths: bool = False,
+        longest: int = sys.maxsize,
     ) -> None:
         self.report: list[str] = [Message(PLAIN.template, reason=reason)]
         if equal_lengths:
@@ -148,7 +157,7 @@ class PlainPath:
             )
         self._equal_lengths = equal_lengths
         self._rotary = RotarySwitches(model)
-        self._method, self._objective = method, objective
+        self._method, self.objective, self.longest = method, objective, longest
         self._model = model
         self._compute = compute
         self._pad_token_id = pad_token_id
@@ -164,7 +173,7 @@ class PlainPath:
         """Divide rows in their order into micro-batches of the same number, apart where their lengths say so."""
         size = self._micro_batch_size
         # The answers of a pair come apart later, where they must.
-        alike = self._alike(examples, lambda example: len(example.input_ids)) if self._objective is None else [examples]
+        alike = self._alike(examples, lambda example: len(example.input_ids)) if self.objective is None else [examples]
         return [rows[start : start + size] for rows in alike for start in range(0, len(rows), size)]
 
     def _alike(self, items: list[Item], length_of: Callable[[Item], int]) -> list[list[Item]]:
@@ -177,18 +186,18 @@ class PlainPath:
 
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """See LossPath."""
-        if self._objective is None:
+        if self.objective is None:
             shares = (self._summed_loss(portion) / totals.num_trained_tokens).reshape(1)
         else:
-            shares = self._objective_shares(self._objective, portion, totals)
+            shares = self._objective_shares(self.objective, portion, totals)
         updater.backward(shares[0])
         return shares.detach()
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """See LossPath."""
         with torch.no_grad(), self._adapter(with_adapter):
-            if self._objective is not None:
-                return self._objective_shares(self._objective, portion, totals).double()
+            if self.objective is not None:
+                return self._objective_shares(self.objective, portion, totals, with_adapter).double()
             return (self._summed_loss(portion).double() / totals.num_trained_tokens).reshape(1)
 
     def _adapter(self, is_on: bool) -> AbstractContextManager[None]:
@@ -200,12 +209,16 @@ class PlainPath:
         with self._compute.autocast():
             return self._method.summed_loss(self._model, batch, self._some_positions)
 
-    def _objective_shares(self, objective: Objective, portion: list[Example], totals: Totals) -> torch.Tensor:
-        reference = None
-        if objective.has_reference:
+    def _objective_shares(
+        self, objective: Objective, portion: list[Example], totals: Totals, with_adapter: bool = True
+    ) -> torch.Tensor:
+        device = self._compute.device
+        # The base model beside itself is rated 0 to the bit, as what is kept of other micro-batches is not.
+        reference = kept_reference(portion, device) if objective.has_reference and with_adapter else None
+        if objective.has_reference and reference is None:
             with torch.no_grad():
                 reference = self.log_probabilities(portion, False)
-        answers = Answers.of(portion, self._compute.device)
+        answers = Answers.of(portion, device)
         return objective_of(objective, self.log_probabilities(portion), reference, portion, answers, totals)
 
     def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
@@ -291,4 +304,29 @@ def open_path(
         method,
         method.objective(spec),
         equal_lengths,
+        max(len(sequence.input_ids) for row in (*data.train, *data.eval) for sequence in row.sequences),
     )
+
+
+def totals_of(
+    path: LossPath,
+    rows: list[Example],
+    with_adapter: bool = True,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Totals:
+    """Return what the losses of rows are divided by and compared with, such as those of a step.
+
+    The KL divergence is that of all of them, however they are divided into micro-batches. A single row has no other
+    answer to compare with, nor has the base model moved. When stopped on the way, it is that of the rows so far.
+    """
+    totals, objective = Totals.of(rows), path.objective
+    if not isinstance(objective, LabeledObjective) or not objective.needs_kl or not with_adapter or len(rows) < 2:
+        return totals
+    moved = []
+    with torch.no_grad():
+        for portion in path.portions(mismatched(rows, path.longest)):
+            if should_stop():
+                break
+            moved.append((path.log_probabilities(portion) - path.log_probabilities(portion, False)).sum())
+    return replace(totals, kl=(torch.stack(moved).sum() / len(rows)).clamp(min=0) if moved else None)
+

@@ -8,8 +8,7 @@ import torch
 
 from tunesmith_core.messages import Message
 from tunesmith_engine.data import Example
-from tunesmith_engine.train.loss import Totals
-from tunesmith_engine.train.loss_paths import LossPath
+from tunesmith_engine.train.loss_paths import LossPath, totals_of
 from tunesmith_engine.train.oom import MemoryLadder
 from tunesmith_engine.train.optim import Updater
 
@@ -43,7 +42,7 @@ def try_longest(
         portions = path.portions(longest_rows(rows, num_rows))
         largest = max(portions, key=lambda portion: sum(example.num_tokens for example in portion))
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            path.add_gradients(largest, Totals.of(largest), updater)
+            path.add_gradients(largest, totals_of(path, largest), updater)
         updater.drop_gradients()
 
     if device.type == "cuda":

@@ -31,6 +31,11 @@ class StepReport:
         return math.isfinite(self.loss)
 
 
+def named(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """Return the metrics of an objective by their names, without those that rows don't have, which are NaN."""
+    return {name: value for name, value in zip(names, values, strict=True) if not math.isnan(value)}
+
+
 @dataclass(slots=True)
 class _Pending:
     step: int
@@ -103,7 +108,7 @@ class StepMeter:
                 loss,
                 grad_norm,
                 step_s,
-                {**pending.numbers, **dict(zip(self._metrics, metrics, strict=True))},
+                {**pending.numbers, **named(self._metrics, metrics)},
             )
         ]
 

@@ -124,7 +124,8 @@ class VotePage(ModelPage):
         self.pairs = button(
             self.tr("Save votes as preference pairs…"), self._save_pairs, icon_name="save", parent=card
         )
-        card.add_action(self.pairs)
+        self.train = button(self.tr("Train on these votes"), self._train, icon_name="train", parent=card)
+        card.body.addWidget(FlowRow((self.train, self.pairs), card))
         return card
 
     def _build_question(self) -> QHBoxLayout:
@@ -321,7 +322,8 @@ class VotePage(ModelPage):
         self.result.setText("\n\n".join(paragraphs) or self.tr("No votes yet."))
         self.warning.setText(core_text(kept.warning or ""))
         self.warning.setVisible(kept.warning is not None)
-        self.pairs.setEnabled(bool(votes.pairs(kept.counted())))
+        for each in (self.pairs, self.train):
+            each.setEnabled(bool(votes.pairs(kept.counted())))
 
     def _save_pairs(self) -> None:
         path = ask_where_to_save(
@@ -330,6 +332,14 @@ class VotePage(ModelPage):
         if path is not None:
             kept = self._kept
             self.run_in_background(lambda: votes.save_pairs(path, kept), self._tell_pairs)
+
+    def _train(self) -> None:
+        """Fill the Train page with a run that learns to prefer what was voted for."""
+        run, kept = self.run, self._kept
+        if run is not None:
+            self.run_in_background(
+                lambda: votes.spec_to_train(run, kept), lambda spec: self.navigate.emit("train", spec), self._show_error
+            )
 
     def _tell_pairs(self, num: int) -> None:
         self.notify.emit("ok", self.tr("%n preference pair(s) saved", "", num))

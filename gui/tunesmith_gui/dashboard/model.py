@@ -26,15 +26,15 @@ from tunesmith_gui.models.metric_series import Floats, MetricSeries
 from tunesmith_gui.models.run_words import phase_word, state_word
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 
-REWARD_COLUMNS = ("reward_margin", "reward_accuracy")
-"""Of runs that learn from preference pairs, means over the pairs of a step; NaN in other runs. Of evaluations all of
-preferences.METRICS are kept, by which the verdict judges."""
+REWARD_COLUMNS = ("reward_margin", "reward_accuracy", "kl")
+"""Of runs that learn from preference pairs or labels, means over those of a step; NaN in other runs. Of evaluations all
+of preferences.LABEL_METRICS are kept, by which the verdict judges."""
 
 STEP_COLUMNS = (
     *("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes"),
     *REWARD_COLUMNS,
 )
-EVAL_COLUMNS = ("step", "t", "tokens", "loss", *preferences.METRICS)
+EVAL_COLUMNS = ("step", "t", "tokens", "loss", *preferences.LABEL_METRICS)
 MEMORY_COLUMNS = (
     "t",
     "device_bytes",
@@ -245,7 +245,7 @@ class DashboardModel:
     def _on_eval(self, event: Event) -> None:
         step, loss = event.data.get("step"), event.data.get("loss")
         tokens = self.steps.last("tokens") if len(self.steps) else 0.0
-        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in preferences.METRICS))
+        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in preferences.LABEL_METRICS))
         self.evals.extend(np.array([row], dtype=np.float64))
         shown = translate("RunLog", "not a number") if loss is None else number(loss, 3)
         self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
@@ -424,7 +424,7 @@ class DashboardModel:
         """How well held-out pairs were told apart, by step; nothing for other runs."""
         if not self.has_pairs:
             return {}
-        names = preferences.METRICS
+        names = preferences.LABEL_METRICS
         rows = zip(*(self.evals.column(name).tolist() for name in ("step", *names)), strict=True)
         return {
             int(step): {name: value for name, value in zip(names, values, strict=True) if math.isfinite(value)}
@@ -436,6 +436,12 @@ class DashboardModel:
         """Whether the run learns from preference pairs, as far as its journal tells."""
         known = [series.column("reward_accuracy") for series in (self.steps, self.evals)]
         return any(len(values) and np.isfinite(values[0]) for values in known)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the run learns from answers labeled good or bad, as far as its journal tells."""
+        known = [series.column("kl") for series in (self.steps, self.evals)]
+        return self.has_pairs and any(len(values) and np.isfinite(values[0]) for values in known)
 
     @property
     def can_answer(self) -> bool:

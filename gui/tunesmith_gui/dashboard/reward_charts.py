@@ -33,6 +33,10 @@ class RewardCard(ChartCard):
     ) -> None:
         super().__init__(title, y_title, height_px=140, parent=parent)
         self._column, self._unit = column, unit
+        self.describe(help_words)
+
+    def describe(self, help_words: str) -> None:
+        """Says what the number means."""
         set_tip(self.heading, help_words)
         self.setAccessibleDescription(help_words)
 
@@ -50,19 +54,51 @@ class RewardCard(ChartCard):
         self.plot.set_lines(lines)
 
 
-def margin_card(parent: QWidget) -> RewardCard:
-    """By how much the better answers are rated higher."""
-    words = translate(
+def margin_words(are_labels: bool) -> str:
+    """What the margin means where answers are labeled, or come in pairs."""
+    if are_labels:
+        return translate(
+            "RewardCharts",
+            "By how much the model rates good answers above bad ones, on average. It should rise above 0.",
+        )
+    return translate(
         "RewardCharts",
         "By how much the model rates the better answer above the worse one, on average. It should rise above 0.",
     )
-    return RewardCard(translate("RewardCharts", "Reward margin"), "", "reward_margin", 1.0, words, parent)
+
+
+def accuracy_words(are_labels: bool) -> str:
+    """What the accuracy means where answers are labeled, or come in pairs."""
+    if are_labels:
+        return translate(
+            "RewardCharts",
+            "Share of answers on the right side: compared with answers in general, good ones have become likelier and "
+            "bad ones less likely.",
+        )
+    return translate(
+        "RewardCharts", "Share of pairs whose better answer the model rates higher. Guessing would be right in 50%."
+    )
+
+
+def margin_card(parent: QWidget) -> RewardCard:
+    """By how much the better answers are rated higher."""
+    title = translate("RewardCharts", "Reward margin")
+    return RewardCard(title, "", "reward_margin", 1.0, margin_words(False), parent)
 
 
 def accuracy_card(parent: QWidget) -> RewardCard:
     """How often the better answer is rated higher."""
-    words = translate(
-        "RewardCharts", "Share of pairs whose better answer the model rates higher. Guessing would be right in 50%."
-    )
     title = translate("RewardCharts", "Preference accuracy")
-    return RewardCard(title, "%", "reward_accuracy", _PERCENT, words, parent)
+    card = RewardCard(title, "%", "reward_accuracy", _PERCENT, accuracy_words(False), parent)
+    card.plot.y_span = 0.0, _PERCENT
+    return card
+
+
+def kl_card(parent: QWidget) -> RewardCard:
+    """How far the model has moved from the base model."""
+    words = translate(
+        "RewardCharts",
+        "How much likelier the model finds answers in general than the base model does, in nats. A rating counts from "
+        "there. A steep rise means that it moves far from the base model.",
+    )
+    return RewardCard(translate("RewardCharts", "Distance from the base model"), "", "kl", 1.0, words, parent)

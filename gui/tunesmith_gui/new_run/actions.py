@@ -11,6 +11,7 @@ from PySide6.QtGui import QGuiApplication
 
 from tunesmith_assets import samples
 from tunesmith_core import files
+from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
@@ -20,7 +21,16 @@ from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.doubts_first import DoubtsFirst
 from tunesmith_gui.new_run.download_first import DownloadFirst
 from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
-from tunesmith_gui.new_run.form import BY_PREFERENCE, MAPPING, READING, SAMPLE_FILES, SETTINGS, Missing, NewRunForm
+from tunesmith_gui.new_run.form import (
+    BY_LABEL,
+    BY_PREFERENCE,
+    MAPPING,
+    READING,
+    SAMPLE_FILES,
+    SETTINGS,
+    Missing,
+    NewRunForm,
+)
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
@@ -234,6 +244,8 @@ class NewRunActions(QObject):
         if data is None or data.sniffed is None or not self._form.surroundings.columns_unknown:
             return
         said = self._columns.recall(data.sniffed.columns)
+        if said and self._form.way == BY_PREFERENCE and said[0] != PREFERENCE:
+            return
         if said and self._form.value("data.sources[0].format") == "auto":
             self.map_columns(*said)
 
@@ -254,7 +266,7 @@ class NewRunActions(QObject):
         """Fills the form with the example of a way to teach in the window's language; a chosen model stays."""
         language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
         model = self._form.value("model.path")
-        make = samples.preference_spec if way == BY_PREFERENCE else samples.example_spec
+        make = {BY_PREFERENCE: samples.preference_spec, BY_LABEL: samples.label_spec}.get(way, samples.example_spec)
 
         def work() -> RunSpec:
             # The example has no model of its own, and a spec without one is not valid.
@@ -304,7 +316,7 @@ class NewRunActions(QObject):
             self._page.reveal_setting(next(iter(self._form.problems())))
         elif missing is Missing.MODEL:
             self._page.model_picker.combo.setFocus()
-        elif missing in (Missing.DATA, Missing.PAIRS):
+        elif missing in (Missing.DATA, Missing.PAIRS, Missing.LABELS):
             self._page.data_picker.combo.setFocus()
         if missing is not Missing.NOTHING:
             return

@@ -10,9 +10,10 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.datafmt.formats import RAW
+from tunesmith_core.datafmt.labels import has_label
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_sections import SourceSpec
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE
 from tunesmith_gui.new_run.way_bar import way_word
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
@@ -20,13 +21,33 @@ from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
-from tunesmith_gui.widgets.column_question import ColumnQuestion, asks_for_columns
+from tunesmith_gui.widgets.column_question import (
+    AskedColumns,
+    ColumnQuestion,
+    asked_columns,
+    asks_for_columns,
+    label_column,
+)
 from tunesmith_gui.widgets.data_words import data_kinds, facts_words, notes_words, unusable_words
 from tunesmith_gui.widgets.error_banner import Action, error_banner, error_details
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.sheet_choice import SheetChoice
+
+
+def _wanted_words(way: str) -> str:
+    """Which files a way to teach can take, and what their rows must hold."""
+    rows = {
+        BY_PREFERENCE: translate("DataPicker", "Each row: a prompt with a better and a worse answer."),
+        BY_LABEL: translate(
+            "DataPicker", "Each row: a prompt, an answer, and whether it is good or bad. Pairs work too."
+        ),
+    }.get(way, translate("DataPicker", "One example per row: a chat, a prompt and its response, or text."))
+    kinds = translate("DataPicker", "JSONL, CSV, Excel, Parquet, PDF, Word, text and more.")
+    if way != BY_EXAMPLE:
+        kinds = translate("DataPicker", "JSONL, CSV, Excel, Parquet and more.")
+    return f"{kinds} {rows}"
 
 
 class DataPicker(Card):
@@ -109,6 +130,8 @@ class DataPicker(Card):
         has_chat_template: bool = False,
         could_prefer: bool = False,
         lacks_pairs: bool = False,
+        lacks_labels: TunesmithError | None = None,
+        way: str = BY_EXAMPLE,
     ) -> None:
         """Shows what is known about the chosen file.
 
@@ -117,7 +140,7 @@ class DataPicker(Card):
             spec: how the form says that it is read.
             num_skipped: rows that can't be used, as counted by a preview.
             has_chat_template: whether the model can learn a prompt and its response as a chat.
-            could_prefer, lacks_pairs: see the form.
+            could_prefer, lacks_pairs, lacks_labels, way: see the form.
         """
         spec = spec or SourceSpec()
         self._drop_problem()
@@ -127,11 +150,7 @@ class DataPicker(Card):
         self.preview.setEnabled(sniffed is not None)
         self.add.setEnabled(sniffed is not None)
         if data is None:
-            words = self.tr(
-                "JSONL, CSV, Excel, Parquet, PDF, Word, text and more. One example per row: a chat, a prompt and its "
-                "response, or text."
-            )
-            self.facts.setText(words)
+            self.facts.setText(_wanted_words(way))
         elif sniffed is not None:
             words = facts_words(data, spec, num_skipped, has_chat_template)
             self.facts.setText("\n\n".join(filter(None, (words, notes_words(data)))))
@@ -140,7 +159,7 @@ class DataPicker(Card):
             self.combo.setFocus(Qt.FocusReason.OtherFocusReason)
         self._offer.setVisible(could_prefer and sniffed is not None)
         if data is not None:
-            self._put_problem(self._problem_of(data, spec, has_chat_template, lacks_pairs))
+            self._put_problem(self._problem_of(data, spec, has_chat_template, lacks_pairs, lacks_labels, way))
 
     def _drop_problem(self) -> None:
         if self._problem is None:
@@ -162,18 +181,25 @@ class DataPicker(Card):
                 QWidget.setTabOrder(before, after)
 
     def _problem_of(
-        self, data: DataFacts, spec: SourceSpec, has_chat_template: bool, lacks_pairs: bool
+        self,
+        data: DataFacts,
+        spec: SourceSpec,
+        has_chat_template: bool,
+        lacks_pairs: bool,
+        lacks_labels: TunesmithError | None,
+        way: str,
     ) -> QWidget | None:
         """What has to be said or asked before data can be trained on, or should be."""
         if asks_for_columns(data):
             # Until the columns are chosen there is nothing to be seen but an error.
-            self._looking.show_only([])
-            question = ColumnQuestion(data.head, parent=self)
-            question.chosen.connect(self.columns_chosen)
-            question.others_asked.connect(self.mapping_asked)
-            return question
+            return self._ask(asked_columns(way), data)
         if data.error is not None:
             return self._error(data, data.error)
+        if lacks_labels is not None:
+            self._looking.show_only([])
+            if lacks_labels.code == "dataset-column-missing" and data.sniffed and has_label(data.sniffed.format):
+                return self._ask(label_column(spec), data)
+            return self._without_labels(lacks_labels)
         if lacks_pairs:
             self._looking.show_only([])
             return self._without_pairs()
@@ -182,6 +208,22 @@ class DataPicker(Card):
             fix = (core_text(ACTIONS["train-as-chat"].label), self.chat_asked.emit)
             return Banner("warn", self.tr("Trained as plain text"), words, actions=(fix,), parent=self)
         return None
+
+    def _ask(self, asked: AskedColumns, data: DataFacts) -> ColumnQuestion:
+        self._looking.show_only([])
+        question = ColumnQuestion(data.head, asked, parent=self)
+        question.chosen.connect(self.columns_chosen)
+        question.others_asked.connect(self.mapping_asked)
+        return question
+
+    def _without_labels(self, error: TunesmithError) -> Banner:
+        """That the answers have no labels that can be used, and the way out."""
+        words = core_text(error.message) + (f"\n{core_text(error.hint)}" if error.hint else "")
+        by_example = (way_word(BY_EXAMPLE), lambda: self.way_asked.emit(BY_EXAMPLE))
+        map_columns = (core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit)
+        actions = (by_example, map_columns) if self.map.isEnabled() else (by_example,)
+        title = self.tr("No labels in this data that tell good answers from bad ones")
+        return Banner("warn", title, words, actions=actions, parent=self)
 
     def _without_pairs(self) -> Banner:
         """That the way to teach needs other data, with both ways out."""

@@ -11,14 +11,14 @@ from PySide6.QtGui import QColor, QTextCharFormat
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.objectives import PREFERENCES
+from tunesmith_core.objectives import LABELS, PREFERENCES
 from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.plain_text import ColoredText, line
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, fill, number
+from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.widgets.answer_heading import answer_heading
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.error_banner import error_banner
@@ -65,6 +65,10 @@ class DataPreviewDialog(QDialog):
         legend = self.tr("The model learns the underlined text. The rest is context.")
         if spec.objective.kind in PREFERENCES:
             legend = self.tr("The model learns to prefer the better underlined text. The rest is context.")
+        if spec.objective.kind in LABELS:
+            legend = self.tr(
+                "The model learns to write more like good underlined text and less like bad. The rest is context."
+            )
         self._column.addWidget(SafeLabel(legend, tone="muted", wrap=True, parent=self))
         self.status = SafeLabel(self.tr("Reading the data with the model's own tokenizer…"), tone="muted", parent=self)
         self.status.hide()
@@ -175,9 +179,18 @@ class DataPreviewDialog(QDialog):
         if self._answer["num_rows"] > num_examples:
             words = self.tr("Example %1 of the first %2  ·  %3  ·  %4 tokens, %5 trained")
         self.place.setText(fill(words, self._place + 1, num_examples, place, *counts))
+        if len(rows) > 1:
+            # One number for both answers would tell nothing about either.
+            self.place.setText(f"{self.place.text().rpartition('  ·  ')[0]}  ·  {_both_counts(rows)}")
         self.previous.setEnabled(self._place > 0)
         self.next.setEnabled(self._place < num_examples - 1)
         self.text.set_segments(_segments(rows))
+
+
+def _both_counts(rows: list[dict[str, Any]]) -> str:  # Any: JSON values
+    """How many tokens each answer of a pair has with its prompt, and how many of them are its own."""
+    words = translate("DataPreviewDialog", "better %1 tokens, %2 trained, worse %3 tokens, %4 trained")
+    return fill(words, *(number(row[name]) for row in rows for name in ("num_tokens", "num_trained_tokens")))
 
 
 def _examples(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:  # Any: JSON values

@@ -17,11 +17,14 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from tunesmith_core import environments, held_out, measured, model_library, paths, presets
 from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import PREFERENCE
+from tunesmith_core.datafmt.labels import with_labels
+from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
+from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
@@ -278,6 +281,7 @@ class NewRunFacts(QObject):
             self._ask_model()
         if self.data is None or self.data.path != self._form.value(DATA):
             self._form.surroundings.is_pairs = None
+            self._form.surroundings.labels_problem = None
         if path == "" or section == "data":
             if path in ("", DATA, "data.sources[0].columns", ENCODING, SHEET, SOURCES):
                 self.longest_tokens = None
@@ -337,13 +341,14 @@ class NewRunFacts(QObject):
 
     def _ask_data(self) -> None:
         data = self._form.spec.data
+        in_pairs = self._form.value("objective.kind") in PREFERENCES
         path = data.sources[0].path
         if not path.strip():
             self._datas.forget()
             self._take_data(None)
         else:
             self._datas.ask(
-                lambda: look_at_data(data),
+                lambda: look_at_data(data, in_pairs=in_pairs),
                 self._take_data,
                 lambda error: self._take_data(DataFacts(path, error=error)),
             )
@@ -367,6 +372,7 @@ class NewRunFacts(QObject):
         self._form.surroundings.data_broken = is_broken
         self._form.surroundings.columns = self._known_columns
         self._form.surroundings.is_pairs = self._is_pairs(data)
+        self._form.surroundings.labels_problem = self._labels_problem(data)
         self._form.surroundings.columns_unknown = error is not None and error.code == "dataset-column-missing"
         self.data_changed.emit()
         self._plan_timer.start()
@@ -382,6 +388,18 @@ class NewRunFacts(QObject):
         if formats <= {PREFERENCE, AUTO}:
             return None if AUTO in formats else True
         return False
+
+    def _labels_problem(self, data: DataFacts | None) -> TunesmithError | None:
+        """Why the head of the first file is no head of labeled answers; None where it is, or can't be read."""
+        if data is None or data.error is not None or not data.head:
+            return None
+        source = self._form.spec.data.sources[0]
+        try:
+            layout = resolve_layout(data.head, source.format, source.columns, data.path)
+            with_labels(layout, data.head, source.columns, data.path)
+        except UserError as error:
+            return error
+        return None
 
     def _recognized_encoding(self, data: DataFacts | None) -> str:
         """Which encoding was recognized; one that was asked for only proves to be possible."""

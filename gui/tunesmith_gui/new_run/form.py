@@ -19,10 +19,10 @@ from PySide6.QtCore import QObject, Signal
 
 from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec, Setting, iter_settings
 from tunesmith_core.spec_changes import with_changes
-from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.spec_sections import SMOOTHED, SourceSpec
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
 from tunesmith_gui.tr import core_text
 
@@ -47,7 +47,7 @@ FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 SAMPLE_FILES = frozenset(
     str(samples.sample_folder(language) / name)
     for language in samples.LANGUAGES
-    for name in ("train.jsonl", "pairs.jsonl")
+    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl")
 )
 SOURCES = "data.sources"
 """The path of the data files as a whole."""
@@ -56,9 +56,11 @@ GROUPS = "evaluation.group_column"
 """The column whose groups stay whole."""
 
 OBJECTIVE = "objective.kind"
-BY_EXAMPLE, BY_PREFERENCE = "sft", "dpo"
-"""The two ways to teach, each by the objective that it begins with."""
+BY_EXAMPLE, BY_PREFERENCE, BY_LABEL = "sft", "dpo", "kto"
+WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL)
+"""The ways to teach, each by the objective that it begins with."""
 
+SMOOTHING = "objective.label_smoothing"
 DRAFT_VERSION = 2
 EARLY_STOPPING_EVALUATIONS = 3
 EVALUATION_PERCENT = 5.0
@@ -92,6 +94,7 @@ class Missing(StrEnum):
     DATA = "data"
     COLUMNS = "columns"
     PAIRS = "pairs"
+    LABELS = "labels"
     DATA_BROKEN = "data_broken"
     SETTING = "setting"
     MEMORY = "memory"
@@ -111,6 +114,8 @@ class Surroundings:
         columns: that all data files have, None where they are not known.
         columns_unknown: of the data, which column holds what.
         is_pairs: whether every data file holds preference pairs, None where that is not known.
+        labels_problem: why the first data file can't be learned from as answers labeled good or bad; None where it can,
+            or that is not known.
         does_not_fit: the plan says that memory will not suffice.
         no_room: the chosen model of a hub doesn't fit on the drive.
         downloading: a run waits for its model.
@@ -124,6 +129,7 @@ class Surroundings:
     columns: tuple[str, ...] | None = None
     columns_unknown: bool = False
     is_pairs: bool | None = None
+    labels_problem: TunesmithError | None = None
     does_not_fit: bool = False
     no_room: bool = False
     downloading: bool = False
@@ -274,6 +280,7 @@ class NewRunForm(QObject):
             (not self.value("data.sources[0].path").strip(), Missing.DATA),
             (around.columns_unknown, Missing.COLUMNS),
             (self.lacks_pairs, Missing.PAIRS),
+            (self.lacks_labels is not None, Missing.LABELS),
             (around.data_broken, Missing.DATA_BROKEN),
             (bool(self.problems()), Missing.SETTING),
             (around.no_room, Missing.ROOM),
@@ -285,13 +292,21 @@ class NewRunForm(QObject):
 
     @property
     def way(self) -> str:
-        """How the model is taught: BY_EXAMPLE or BY_PREFERENCE."""
-        return BY_PREFERENCE if self.value(OBJECTIVE) in objectives.PREFERENCES else BY_EXAMPLE
+        """How the model is taught: one of WAYS."""
+        kind = self.value(OBJECTIVE)
+        if kind in objectives.PREFERENCES:
+            return BY_PREFERENCE
+        return str(kind) if kind in WAYS else BY_EXAMPLE
 
     @property
     def lacks_pairs(self) -> bool:
         """Whether the objective learns from preference pairs, and data has none."""
         return self.way == BY_PREFERENCE and self.surroundings.is_pairs is False
+
+    @property
+    def lacks_labels(self) -> TunesmithError | None:
+        """Why data can't be learned from as answers labeled good or bad where that is wanted, None for nothing."""
+        return self.surroundings.labels_problem if self.way == BY_LABEL else None
 
     @property
     def could_prefer(self) -> bool:
@@ -302,12 +317,15 @@ class NewRunForm(QObject):
         """Takes a way to teach; an objective that belongs to it stays, and comes back with it."""
         if way == self.way:
             return
-        if way == BY_EXAMPLE:
+        if self.way == BY_PREFERENCE:
             self._preference = self.value(OBJECTIVE)
         self._choose_objective(self._preference if way == BY_PREFERENCE else way)
 
     def uses(self, path: str) -> bool:
         """Whether a setting has an effect with the objective that is chosen."""
+        if path == SMOOTHING and self.value(OBJECTIVE) == "dpo" and self.value("objective.dpo_loss") not in SMOOTHED:
+            # A value that has to be taken back is shown.
+            return bool(self.value(path)) or path in self._state.wrong
         return objectives.uses(self.value(OBJECTIVE), path)
 
     def _choose_objective(self, kind: str) -> None:

@@ -67,7 +67,9 @@ def parse(setting: Setting, text: str) -> Any:  # Any: the setting's type
         return _checked(_whole_number(text), setting.declaration)
     if setting.type == int | None:
         return _checked(_whole_number(text), setting.declaration) if text.strip() else None
-    if setting.type is float:
+    if setting.type == float | None and not text.strip():
+        return None
+    if setting.type in (float, float | None):
         return _checked(_decimal_number(setting, text), setting.declaration)
     if setting.type in _LIST_SETTINGS:
         return _names(setting, text)

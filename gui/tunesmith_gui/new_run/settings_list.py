@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 
 from tunesmith_core.spec import Setting
 from tunesmith_gui.new_run.facts import ENCODING
-from tunesmith_gui.new_run.form import LISTED, SETTINGS, NewRunForm
+from tunesmith_gui.new_run.form import LISTED, SETTINGS, SMOOTHING, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
 from tunesmith_gui.new_run.setting_text import choice_text, help_text, value_text
 from tunesmith_gui.plain_text import add_choice, set_tip
@@ -164,9 +164,9 @@ class SettingRow(QWidget):
             box = QCheckBox(self)
             box.clicked.connect(lambda checked: self._form.set_value(path, checked))
             return box
-        if setting.type in (int, float, int | None):
+        if setting.type in (int, float, int | None, float | None):
             zero, unset = core_text(setting.declaration.zero), core_text(setting.declaration.unset)
-            number_box = NumberBox(whole=setting.type is not float, zero=zero, unset=unset, parent=self)
+            number_box = NumberBox(whole=setting.type in (int, int | None), zero=zero, unset=unset, parent=self)
             number_box.text_changed.connect(self._take_text)
             return number_box
         if path in LONG_TEXTS:
@@ -339,7 +339,7 @@ class SettingsList(Card):
         num_changed = len(self._form.changed_paths())
         self.summary.setText(self.tr("%n changed", "", num_changed) if num_changed else "")
         self.reset_all.setVisible(num_changed > 0)
-        if path == "":
+        if path in ("", "objective.dpo_loss", SMOOTHING):
             self._name_toggle()
             self._apply_filter(self.filter.text())
         problems = self._form.problems()

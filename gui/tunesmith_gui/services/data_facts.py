@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tunesmith_core import datafmt, files
 from tunesmith_core.datafmt.encoding import READ_AS, UTF_8, open_text, read_head, text_encoding
+from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import TunesmithError, UserError
@@ -83,14 +84,18 @@ class DataFacts:
     num_unusable: int = 0
 
 
-def look_at_data(data: DataSpec) -> DataFacts:
+def look_at_data(data: DataSpec, *, in_pairs: bool = False) -> DataFacts:
     """Sniffs data files and checks their heads as the run would; a first that is not UTF-8 in the likeliest encoding.
+
+    Args:
+        data: the files.
+        in_pairs: whether both answers of preference pairs are learned from; files of other rows are checked as such.
     """
     others = tuple(
         _look_at_other(source, data.skip_bad_rows, measured=number < NUM_MEASURED)
         for number, source in enumerate(data.sources[1:])
     )
-    return replace(_look_at_first(data), others=others, state=_state(Path(data.sources[0].path).expanduser()))
+    return replace(_look_at_first(data, in_pairs), others=others, state=_state(Path(data.sources[0].path).expanduser()))
 
 
 def _state(path: Path) -> str:
@@ -117,17 +122,17 @@ def _look_at_other(source: SourceSpec, skip_bad_rows: bool, *, measured: bool) -
     return OtherFile(source.path, sniffed)
 
 
-def _look_at_first(data: DataSpec) -> DataFacts:
-    facts = _read_head(data)
+def _look_at_first(data: DataSpec, in_pairs: bool) -> DataFacts:
+    facts = _read_head(data, in_pairs)
     actions = facts.error.actions if facts.error else ()
     encoding = next((action.removeprefix(READ_AS) for action in actions if action.startswith(READ_AS)), "")
     if not encoding:
         return facts
     sources = [replace(data.sources[0], encoding=encoding), *data.sources[1:]]
-    return _read_head(replace(data, sources=sources))
+    return _read_head(replace(data, sources=sources), in_pairs)
 
 
-def _read_head(data: DataSpec) -> DataFacts:
+def _read_head(data: DataSpec, in_pairs: bool) -> DataFacts:
     given = data.sources[0].path
     path = Path(given).expanduser()
     source = replace(data.sources[0], path=str(path))
@@ -147,11 +152,13 @@ def _read_head(data: DataSpec) -> DataFacts:
                 raise looked.error
             if head:
                 datafmt.resolve_layout(head, source.format, source.columns, str(path))
-        num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows)
+        # What else a file holds is said where the person chooses how to teach.
+        in_pairs &= _holds_pairs(source, sniffed)
+        num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows, in_pairs=in_pairs)
     except UserError as error:
         # Of a file that the engine reads nothing but its beginning is known.
         by_engine = sniffed is not None and sniffed.kind in datafmt.READ_BY_ENGINE
-        num_skipped = None if sniffed is None or by_engine else _num_skipped(source)
+        num_skipped = None if sniffed is None or by_engine else _num_skipped(source, in_pairs)
         beginning = "" if sniffed else _beginning(path, source.encoding)
         helps = num_skipped is not None
         facts = DataFacts(given, sniffed, head, error, helps, 0, 0, source.encoding, sheets, source.sheet)
@@ -173,8 +180,12 @@ def _beginning(path: Path, encoding: str) -> str:
     return ""
 
 
-def _num_skipped(source: SourceSpec) -> int | None:
+def _num_skipped(source: SourceSpec, in_pairs: bool) -> int | None:
     """How many of the first rows would be left out for the rest to be used; None where that doesn't help."""
     with contextlib.suppress(UserError):
-        return datafmt.check_head(source, skip_bad_rows=True)[1]
+        return datafmt.check_head(source, skip_bad_rows=True, in_pairs=in_pairs)[1]
     return None
+
+
+def _holds_pairs(source: SourceSpec, sniffed: datafmt.Sniffed) -> bool:
+    return PREFERENCE in (source.format, sniffed.format if source.format == "auto" else "")

@@ -1,4 +1,4 @@
-"""What stands above each answer of a preference pair where its text is shown."""
+"""What stands above answers that people called better, worse, good or bad, where their text is shown."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from tunesmith_gui.tr import translate
 
 
 def answer_heading(answer: str) -> tuple[str, QTextCharFormat]:
-    """The line above an answer, "better" or "worse", with room above the second one."""
-    better, worse = translate("AnswerHeading", "Better answer"), translate("AnswerHeading", "Worse answer")
+    """The line above an answer, "better" or "worse", with room above the second one; or "good" or "bad"."""
+    words = {
+        "better": translate("AnswerHeading", "Better answer"),
+        "worse": translate("AnswerHeading", "Worse answer"),
+        "good": translate("AnswerHeading", "Good answer"),
+        "bad": translate("AnswerHeading", "Bad answer"),
+    }[answer]
     look = QTextCharFormat()
     look.setFont(font("strong"))
     look.setForeground(QColor(tokens().accent_text))
-    return f"{better}\n" if answer == "better" else f"\n{worse}\n", look
+    return f"\n{words}\n" if answer == "worse" else f"{words}\n", look

@@ -2,58 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFrame, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt import ROLES
+from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.datafmt.guessing import guess_columns, guess_format
 from tunesmith_core.datafmt.json_rows import Row
+from tunesmith_core.datafmt.labels import meaning
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.column_choice import ColumnChoice
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.row_words import role_word
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
+PROMPT_COMPLETION = "prompt-completion"
+
 
 def asks_for_columns(data: DataFacts) -> bool:
     """Whether all that is missing is which columns hold question and answer."""
     asks = data.error is not None and data.error.code == "dataset-column-missing"
-    return asks and len(data.head) > 0 and guess_format(data.head) == ColumnQuestion.FORMAT
+    return asks and len(data.head) > 0 and guess_format(data.head) == PROMPT_COMPLETION
+
+
+@dataclass(frozen=True, slots=True)
+class AskedColumns:
+    """What is asked about the columns of a file.
+
+    Attributes:
+        words: the question.
+        format: of the rows, once it is answered.
+        roles: what each of the columns is asked for.
+        known: what is known of other columns, role to column.
+    """
+
+    words: str
+    format: str
+    roles: tuple[str, ...]
+    known: Mapping[str, str]
+
+
+def asked_columns(way: str = "sft") -> AskedColumns:
+    """What a way to teach, named by the objective that it begins with, must know of rows of unknown columns."""
+    if way == "dpo":
+        words = translate("ColumnQuestion", "Which column is the prompt, which the better and which the worse answer?")
+        return AskedColumns(words, PREFERENCE, ("prompt", "chosen", "rejected"), {})
+    if way == "kto":
+        words = translate("ColumnQuestion", "Which column is the prompt, which the response, and which the label?")
+        return AskedColumns(words, PROMPT_COMPLETION, ("prompt", "completion", "label"), {})
+    words = translate("ColumnQuestion", "Which column is the prompt, and which the response?")
+    return AskedColumns(words, PROMPT_COMPLETION, ("prompt", "completion"), {})
+
+
+def label_column(spec: SourceSpec) -> AskedColumns:
+    """What is missing where all is known but which answers are good."""
+    words = translate("ColumnQuestion", "Which column says whether an answer is good or bad?")
+    return AskedColumns(words, spec.format, ("label",), spec.columns)
 
 
 class ColumnQuestion(QFrame):
-    """One question about the columns of rows that hold two texts.
+    """One question about the columns of rows that hold texts.
 
     Signals:
         chosen: (format, dict of role -> column).
         others_asked: the rows hold something else.
     """
 
-    FORMAT = "prompt-completion"
-
     chosen = Signal(str, object)
     others_asked = Signal()
 
-    def __init__(self, head: Sequence[Row], *, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, head: Sequence[Row], asked: AskedColumns | None = None, *, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
+        self._asked = asked or asked_columns()
         self.setProperty("banner", "neutral")
-        words = self.tr("Which column is the prompt, and which the response?")
-        self.setAccessibleName(words)
+        self.setAccessibleName(self._asked.words)
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3 // 2, SPACE, SPACE, SPACE)
         column.setSpacing(SPACE)
-        column.addWidget(SafeLabel(words, role="strong", wrap=True, parent=self))
-        guesses = guess_columns(self.FORMAT, head)
+        column.addWidget(SafeLabel(self._asked.words, role="strong", wrap=True, parent=self))
+        guesses = self._guesses(head)
         self._choices: dict[str, ColumnChoice] = {}
-        for role in (each for each in ROLES[self.FORMAT] if each.required):
-            choice = ColumnChoice(role_word(role.name), self.tr("Choose a column"), head, self, num_examples=3)
-            choice.choose(guesses.get(role.name, ""))
-            choice.combo.activated.connect(lambda _index, role=role.name: self._pick(role))
-            self._choices[role.name] = choice
+        for role in self._asked.roles:
+            choice = ColumnChoice(role_word(role), self.tr("Choose a column"), head, self, num_examples=3)
+            choice.choose(guesses.get(role, ""))
+            choice.combo.activated.connect(lambda _index, role=role: self._pick(role))
+            self._choices[role] = choice
             column.addWidget(choice)
         self.use = button(self.tr("Use these columns"), self._use, kind="primary", parent=self)
         self.others = button(self.tr("Other columns…"), self.others_asked.emit, parent=self)
@@ -83,5 +125,24 @@ class ColumnQuestion(QFrame):
         columns = list(self._mapping().values())
         self.use.setEnabled(all(columns) and len(set(columns)) == len(columns))
 
+    def _guesses(self, head: Sequence[Row]) -> dict[str, str]:
+        """What each column probably is; a label only where every value is one, and no other role has that column."""
+        if self._asked.format not in ROLES:
+            guesses = dict(self._asked.known)
+        else:
+            labels = {name for name in (head[0] if head else {}) if _are_labels(name, head)}
+            texts = [{name: value for name, value in row.items() if name not in labels} for row in head]
+            guesses = guess_columns(self._asked.format, texts if "label" in self._asked.roles else head)
+        if "label" in self._asked.roles:
+            guesses.pop("label", None)
+            free = [name for name in (head[0] if head else {}) if name not in guesses.values()]
+            if label := next((name for name in free if _are_labels(name, head)), ""):
+                guesses["label"] = label
+        return guesses
+
     def _use(self) -> None:
-        self.chosen.emit(self.FORMAT, self._mapping())
+        self.chosen.emit(self._asked.format, {**self._asked.known, **self._mapping()})
+
+
+def _are_labels(name: str, head: Sequence[Row]) -> bool:
+    return all(meaning(row.get(name)) is not None for row in head)

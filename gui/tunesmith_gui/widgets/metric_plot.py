@@ -73,6 +73,9 @@ class MetricPlot(QWidget):
         name: accessible name.
         y_title: what stands beside the y axis.
 
+    Attributes:
+        y_span: lowest and highest value that there can be, which are always shown; None for those of the lines.
+
     Signals:
         pointed: (x or None) the pointer is over this place, or left.
         lines_changed: `lines` is another list.
@@ -87,6 +90,7 @@ class MetricPlot(QWidget):
         self.x_title, self.x_whole, self.x_end = self.tr("Step"), True, 0.0
         self.live: bool | None = None
         self.log = False
+        self.y_span: tuple[float, float] | None = None
         self._drawn: list[Floats] = []
         self._items: list[Any] = []  # Any: pyqtgraph has no types
         self._styles: list[tuple[str, Look, int, bool, bool]] = []
@@ -367,9 +371,16 @@ class MetricPlot(QWidget):
         low, high = float(min(pair[0] for pair in extremes)), float(max(pair[1] for pair in extremes))
         if self.log:
             low, high = np.log10(max(low, 1e-12)), np.log10(max(high, 1e-12))
+        if self.y_span:
+            low, high = self.y_span
         if high - low < 1e-12:
             low, high = low - (abs(low) * 0.1 or 0.5), high + (abs(high) * 0.1 or 0.5)
         room = 0.06 * (high - low)
+        if self.y_span:
+            # Both ends are told, which needs room for half of their numbers in a low chart.
+            room = 0.2 * (high - low)
+            ends = (low, (low + high) / 2, high)
+            self._plot.getAxis("left").setTicks([[(value, compact_number(value)) for value in ends]])
         self._box.setYRange(low - room, high + room, padding=0)
         self._fill(low - room, high)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from peft import PeftModel
 
 from tunesmith_engine.data import IGNORED_LABEL, Example
+from tunesmith_engine.preference.labeled import LabeledObjective, mismatched
 from tunesmith_engine.preference.objective import PreferenceObjective
 
 
@@ -48,7 +50,7 @@ LogProbabilities = Callable[[PeftModel, Sequence[Example]], torch.Tensor]
 def by_autograd(
     model: PeftModel,
     rows: Sequence[Example],
-    objective: PreferenceObjective,
+    objective: PreferenceObjective | LabeledObjective,
     dtype: torch.dtype,
     log_probabilities: LogProbabilities = one_by_one,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -61,11 +63,31 @@ def by_autograd(
         with torch.no_grad(), model.disable_adapter():
             reference = log_probabilities(model, sequences)
     sums = log_probabilities(model, sequences)
-    num_chosen = sum(row.num_trained_tokens for row in rows)
-    values = objective(sums, reference, num_tokens.to(sums.dtype), len(rows), num_chosen)
+    if isinstance(objective, LabeledObjective):
+        assert reference is not None
+        are_good = torch.tensor([not row.is_bad for row in rows])
+        kl = _kl(model, rows, log_probabilities) if objective.needs_kl else None
+        values = objective(sums, reference, are_good, len(rows), int(are_good.sum()), kl)
+    else:
+        num_chosen = sum(row.num_trained_tokens for row in rows)
+        values = objective(sums, reference, num_tokens.to(sums.dtype), len(rows), num_chosen)
     values[0].backward()
     gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     return values.detach(), gradients
+
+
+def _kl(model: PeftModel, rows: Sequence[Example], log_probabilities: LogProbabilities) -> torch.Tensor:
+    others = mismatched(rows, 1000)
+    with torch.no_grad():
+        now = log_probabilities(model, others)
+        with model.disable_adapter():
+            return (now - log_probabilities(model, others)).mean().clamp(min=0)
+
+
+def labeled(sizes: Sequence[tuple[int, int]], vocab_size: int = 160) -> list[Example]:
+    """Return answers with so many tokens of prompt and of answer, good and bad ones by turns."""
+    rows = pairs([(num_prompt, num, 1) for num_prompt, num in sizes], vocab_size)
+    return [replace(row, rejected=None, is_bad=place % 2 == 1) for place, row in enumerate(rows)]
 
 
 def _logits(model: PeftModel, ids: NDArray[np.int32]) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from tests.engine.fused.test_model import CPU, adapted, compute
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
-from tests.engine.preference.pairs import by_autograd, one_by_one, padded, pairs
+from tests.engine.preference.pairs import by_autograd, labeled, one_by_one, padded, pairs
 from tunesmith_core.preferences import METRICS
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_training import OptimizerSpec
@@ -18,32 +18,34 @@ from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.packed.pack import make_packed_batch
+from tunesmith_engine.preference.labeled import LabeledObjective
 from tunesmith_engine.preference.objective import PreferenceObjective
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.loss import Totals
-from tunesmith_engine.train.loss_paths import LossPath, PlainPath
+from tunesmith_engine.train.loss_paths import LossPath, PlainPath, totals_of
 from tunesmith_engine.train.optim import Updater
 
-KINDS = ["dpo", "simpo", "orpo", "cpo"]
+KINDS = ["dpo", "simpo", "orpo", "cpo", "kto"]
 ROWS = pairs([(3, 5, 9), (4, 8, 2), (1, 3, 3)])
 """Two of them fit into a micro-batch of 40 tokens, and the third goes alone."""
+LABELED = labeled([(3, 9), (4, 8), (1, 3), (5, 2)])
 
 
-def _objective(kind: str, **settings: object) -> PreferenceObjective:
+def _objective(kind: str, **settings: object) -> PreferenceObjective | LabeledObjective:
     spec = RunSpec()
     spec.objective.kind = kind
     for name, value in settings.items():
         setattr(spec.objective, name, value)
     objective = method_of(kind).objective(spec)
-    assert isinstance(objective, PreferenceObjective)
+    assert isinstance(objective, PreferenceObjective | LabeledObjective)
     return objective
 
 
-def _fused_path(objective: PreferenceObjective, model: object) -> LossPath:
+def _fused_path(objective: PreferenceObjective | LabeledObjective, model: object) -> LossPath:
     return FusedPath(model, compute(), RowLengths(26, 60), 1, objective=objective)  # type: ignore[arg-type]
 
 
-def _plain_path(objective: PreferenceObjective, model: object) -> LossPath:
+def _plain_path(objective: PreferenceObjective | LabeledObjective, model: object) -> LossPath:
     return PlainPath(model, compute(), 0, 2, False, "A test.", method_of("dpo"), objective)  # type: ignore[arg-type]
 
 
@@ -56,24 +58,25 @@ def _side_by_side(gradients: dict[str, torch.Tensor], exact: dict[str, torch.Ten
 @pytest.mark.parametrize("name", ["llama", "gemma2", "cohere"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_in_portions_is_the_objective_of_all_its_pairs(
-    kind: str, name: str, open_path: Callable[[PreferenceObjective, object], LossPath]
+    kind: str, name: str, open_path: Callable[[PreferenceObjective | LabeledObjective, object], LossPath]
 ) -> None:
-    objective = _objective(kind, sft_weight=0.5)
+    objective = _objective(kind, sft_weight=0.5, good_weight=1.5, bad_weight=0.75)
+    rows = LABELED if kind == "kto" else ROWS
     model = adapted(name).eval()
-    exact_values, exact = by_autograd(model, ROWS, objective, torch.float64)
-    usual = [by_autograd(model, ROWS, objective, torch.float32, way) for way in (one_by_one, padded)]
+    exact_values, exact = by_autograd(model, rows, objective, torch.float64)
+    usual = [by_autograd(model, rows, objective, torch.float32, way) for way in (one_by_one, padded)]
     path = open_path(objective, model)
     parameters = {key: weight for key, weight in model.named_parameters() if weight.requires_grad}
     updater = Updater(parameters, OptimizerSpec(), CPU, torch.float32, path.arena)
-    portions = path.portions(ROWS)
+    portions = path.portions(rows)
     assert len(portions) == 2
     # A gradient is a sum of sums through three layers, forward and backward: four times what one sum may have.
-    totals = Totals.of(ROWS)
+    totals = totals_of(path, rows)
     values = sum(path.losses(portion, totals, True) for portion in portions)
     shares = sum(path.add_gradients(portion, totals, updater) for portion in portions)
     assert isinstance(values, torch.Tensor)
     assert isinstance(shares, torch.Tensor)
-    assert len(values) == 1 + len(METRICS)
+    assert len(values) == 1 + len(objective.metrics)
     for what in (values, shares):
         usual_values = tuple(values.double() for values, _ in usual)
         judge("loss and metrics", what.double(), usual_values, exact_values, torch.float32, 4 * REDUCTION)

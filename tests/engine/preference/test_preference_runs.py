@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
-from tests.engine.preference.test_trl_runs import write_pairs
+from tests.engine.preference.test_trl_runs import write_labels, write_pairs
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 
 MakeSpec = Callable[..., RunSpec]
 NewRun = Callable[[RunSpec], Run]
-KINDS = ["dpo", "simpo", "orpo", "cpo"]
+KINDS = ["dpo", "simpo", "orpo", "cpo", "kto"]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def pair_spec(tiny_spec: MakeSpec, tmp_path: Path) -> MakeSpec:
     def make(kind: str, **sections: dict[str, Any]) -> RunSpec:
         path = tmp_path / "pairs.jsonl"
         if not path.exists():
-            write_pairs(path)
+            (write_labels if kind == "kto" else write_pairs)(path)
         sections["data"] = {"path": str(path), **sections.get("data", {})}
         spec = tiny_spec(**sections)
         spec.objective.kind = kind
@@ -75,6 +75,9 @@ def test_held_out_pairs_are_told_apart_after_training(kind: str, pair_spec: Make
     before, after = (event.data for event in (events(run, "eval")[0], events(run, "eval")[-1]))
     assert after["reward_margin"] > before["reward_margin"]
     assert after["loss"] < before["loss"]
+    if kind == "kto":
+        assert (before["loss"], before["kl"]) == (pytest.approx(0.5, abs=1e-4), 0.0)
+        return
     # A short answer is the likelier one, which CPO's sums show and SimPO's means don't.
     assert after["reward_accuracy"] == (0.0 if kind == "cpo" else 1.0)
     if kind == "dpo":
@@ -134,3 +137,51 @@ def test_a_pair_with_a_long_answer_is_skipped_whole_or_cut(
     run = new_run(pair_spec("simpo", data={"path": str(path), "overlong": overlong}))
     assert train(run) == 0
     assert events(run, "setup")[-1].data["num_train_rows"] == (1 if overlong == "skip" else 2)
+
+
+def _labels(path: Path, *labels: object) -> str:
+    rows = [{"prompt": f"Q{n}", "completion": f"answer {n}", "label": label} for n, label in enumerate(labels)]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return str(path)
+
+
+def test_labels_that_can_t_be_learned_from_are_named(pair_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    path = tmp_path / "labels.jsonl"
+    for labels, words in (
+        ([True] * 4, "Every answer is labeled good (4)"),
+        (["bad"] * 5, "Every answer is labeled bad (5)"),
+        ([1, 2, 3], 'the column "label" holds numbers from 1 to 3'),
+        ([True, None, False], 'labels.jsonl, line 2, column "label": the label is missing'),
+        ([1] * 60 + [0, 4], 'line 62, column "label": 4 is not a label'),
+    ):
+        assert words in _fails(new_run(pair_spec("kto", data={"path": _labels(path, *labels)})))
+    skipping = {"path": _labels(path, True, None, False, True), "skip_bad_rows": True}
+    run = new_run(pair_spec("kto", data=skipping, schedule={"max_steps": 2}))
+    assert train(run) == 0
+    setup = events(run, "setup")[-1].data
+    assert (setup["num_train_rows"], setup["num_skipped_rows"]) == (3, 1)
+
+
+def test_a_heavy_side_is_told(pair_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    path = _labels(tmp_path / "labels.jsonl", *[True] * 9, False)
+    run = new_run(pair_spec("kto", data={"path": path}, schedule={"max_steps": 2}))
+    assert train(run) == 0
+    told = [event.data["message"] for event in events(run, "warning")]
+    assert any(words.startswith("9 answers are labeled good and 1 bad.") for words in told)
+    weighed = pair_spec("kto", data={"path": path}, schedule={"max_steps": 2})
+    weighed.objective.bad_weight = 8.0
+    run = new_run(weighed)
+    assert train(run) == 0
+    assert not any("labeled good" in event.data["message"] for event in events(run, "warning"))
+
+
+def test_pairs_are_taken_apart_and_stay_on_one_side(pair_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    path = tmp_path / "pairs-of-labels.jsonl"
+    write_pairs(path)
+    run = new_run(pair_spec("kto", data={"path": str(path)}, evaluation={"percent": 25.0, "every_steps": 5}))
+    assert train(run) == 0
+    setup = events(run, "setup")[-1].data
+    assert (setup["num_train_rows"], setup["num_eval_rows"]) == (18, 6)
+    held_out = events(run, "eval")[-1].data
+    assert "reward_margin" in held_out, "each question is there with both answers"
+

@@ -21,6 +21,7 @@ from tunesmith_engine.device import choose_compute
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter
+from tunesmith_engine.preference.labeled import mismatched
 from tunesmith_engine.train.schedule import StepPlan
 
 NUM_STEPS, NUM_ROWS, BATCH_SIZE = 30, 12, 3
@@ -45,6 +46,17 @@ def write_pairs(path: Path, num_rows: int = NUM_ROWS) -> None:
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
 
 
+def write_labels(path: Path, num_rows: int = NUM_ROWS) -> None:
+    """Write answers of which those that end with a smile are good."""
+    write_pairs(path, num_rows)
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    labeled = [
+        {"prompt": row["prompt"], "completion": row["rejected" if number % 2 else "chosen"], "label": not number % 2}
+        for number, row in enumerate(rows)
+    ]
+    path.write_text("\n".join(map(json.dumps, labeled)), encoding="utf-8")
+
+
 def _both(rows: list[Example]) -> tuple[list[Example], list[Example]]:
     return rows, [row.rejected for row in rows if row.rejected]
 
@@ -66,9 +78,21 @@ def _for_cpo(rows: list[Example]) -> dict[str, torch.Tensor]:
     }
 
 
+def _for_kto(rows: list[Example]) -> dict[str, torch.Tensor]:
+    """Return a batch as TRL's KTO has it, with the answer of the row before behind each question."""
+    longest = max(len(row.input_ids) for row in rows)
+    found = {"label": torch.tensor([not row.is_bad for row in rows])}
+    for prefix, answers in (("", rows), ("KL_", mismatched(rows, 128))):
+        batch = collate(answers, 0)
+        mask = (batch.pop("labels") != -100).long()
+        found |= {f"{prefix}{key}": values for key, values in (*batch.items(), ("completion_mask", mask))}
+    assert longest <= 128
+    return found
+
+
 def _trainer(kind: str, spec: RunSpec, out: Path) -> tuple[type[Any], Any, Callable[[list[Example]], Any]]:
     """Return TRL's trainer, its settings, and what makes its batches."""
-    from trl import DPOConfig, DPOTrainer
+    from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
     from trl.experimental.cpo import CPOConfig, CPOTrainer
     from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
@@ -93,6 +117,10 @@ def _trainer(kind: str, spec: RunSpec, out: Path) -> tuple[type[Any], Any, Calla
         "disable_tqdm": True,
         "optim": "adamw_torch",
     }
+    if kind == "kto":
+        config = KTOConfig(**usual, loss_type=spec.objective.kto_loss, beta=0.1, desirable_weight=1.0)
+        config.undesirable_weight = spec.objective.bad_weight
+        return KTOTrainer, config, _for_kto
     if kind == "cpo":
         return CPOTrainer, CPOConfig(**usual, loss_type="sigmoid", beta=0.1, cpo_alpha=1.0, max_length=128), _for_cpo
     if kind == "simpo":
@@ -119,7 +147,8 @@ def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[
             return GivenOrder(plan, NUM_STEPS)
 
     # The rows of the trainer only have to be there: its batches are made of ours.
-    rows = Dataset.from_list([{"prompt": f"{n}", "chosen": "a b", "rejected": "b a", "number": n} for n in range(99)])
+    answers = {"completion": "a b", "label": True} if kind == "kto" else {"chosen": "a b", "rejected": "b a"}
+    rows = Dataset.from_list([{"prompt": f"{n}", **answers, "number": n} for n in range(99)])
     trainer = Oracle(
         model=model,
         args=config,
@@ -134,7 +163,10 @@ def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "loss"),
-    [("dpo", "sigmoid"), ("dpo", "ipo"), ("dpo", "robust"), ("simpo", ""), ("orpo", ""), ("cpo", "")],
+    [
+        *(("dpo", "sigmoid"), ("dpo", "ipo"), ("dpo", "robust"), ("simpo", ""), ("orpo", ""), ("cpo", "")),
+        *(("kto", "kto"), ("kto", "apo_zero_unpaired")),
+    ],
 )
 def test_thirty_steps_are_those_of_trl(
     kind: str,
@@ -153,7 +185,12 @@ def test_thirty_steps_are_those_of_trl(
         optimizer={"learning_rate": 5e-3, "weight_decay": 0.1, "max_grad_norm": 1.0},
         schedule={"max_steps": NUM_STEPS, "micro_batch_size": BATCH_SIZE, "gradient_accumulation_steps": 1, "seed": 5},
     )
-    spec.objective.kind, spec.objective.dpo_loss = kind, loss or "sigmoid"
+    spec.objective.kind = kind
+    if kind == "kto":
+        write_labels(data)
+        spec.objective.kto_loss, spec.objective.bad_weight = loss, 0.75
+    else:
+        spec.objective.dpo_loss = loss or "sigmoid"
     run = new_run(spec)
     assert train(run) == 0
     theirs = _oracle_log(kind, spec, tiny_model, tmp_path / "oracle")
@@ -164,10 +201,17 @@ def test_thirty_steps_are_those_of_trl(
     # A norm before clipping is more sensitive than a loss to what rounding did in the steps before.
     norms = [step["grad_norm"] for step in theirs]
     assert [step["grad_norm"] for step in ours] == pytest.approx(norms, rel=5e-3, abs=1e-4)
-    for their_name, name in SAME_NAMES.items():
-        expected = [step[their_name] for step in theirs]
+    names = SAME_NAMES | ({"kl": "kl"} if kind == "kto" else {})
+    for their_name, name in names.items():
+        if kind == "kto" and name == "reward_accuracy":
+            continue
+        # A step of labels may have no good answer, or no bad one.
+        assert [name in step for step in ours] == [their_name in step for step in theirs], name
+        expected = [step[their_name] for step in theirs if their_name in step]
         size = 1e-4 * max(1.0, *map(abs, expected))
-        assert [step[name] for step in ours] == pytest.approx(expected, rel=1e-3, abs=size), name
+        assert [step[name] for step in ours if name in step] == pytest.approx(expected, rel=1e-3, abs=size), name
+    if loss == "kto":
+        assert max(step["kl"] for step in ours) > 1.0, "the model moves"
     epoch = NUM_ROWS // BATCH_SIZE
     first, last = (sum(step["loss"] for step in steps) for steps in (ours[:epoch], ours[-epoch:]))
     assert last < 0.98 * first, "it learns"

@@ -263,6 +263,18 @@ def test_votes_become_preference_pairs(
     assert (tmp_path / "pairs.jsonl").read_text().count("chosen") == 1
 
 
+def test_votes_are_trained_on_with_one_click(page: VotePage, run: Run, qtbot: Any) -> None:
+    assert not page.train.isEnabled()
+    ask(page, qtbot)
+    qtbot.keyClick(page._area, "1")
+    voted(page, qtbot)
+    with qtbot.waitSignal(page.navigate, timeout=5000) as went:
+        page.train.click()
+    target, spec = went.args
+    assert (target, spec.objective.kind, spec.model.path) == ("train", "dpo", run.load_spec().model.path)
+    assert Path(spec.data.sources[0].path).read_text().count("chosen") == 1
+
+
 def test_who_leaves_stops_the_answers(page: VotePage, service: SpokenFor, run: Run, qtbot: Any) -> None:
     qtbot.mouseClick(page.ask, Qt.MouseButton.LeftButton)
     with qtbot.waitSignal(page.navigate, timeout=5000) as went:

@@ -211,3 +211,26 @@ def test_rewards_have_charts_in_runs_whose_journal_has_them(charts: DashboardCha
     assert accuracy.y() >= margin.y() + margin.height()
     charts.show_model(run_of(40, 60))
     assert not accuracy.isVisible()
+
+
+def test_the_distance_from_the_base_model_has_a_chart_where_labels_are_learned_from(charts: DashboardCharts) -> None:
+    charts.show_model(with_pairs(30))
+    assert not charts.kl.isVisible()
+    model = with_pairs(30)
+    model.apply(pack([Event(999, 200.0, "step", {"step": 31, "loss": 0.5, "reward_accuracy": 0.5, "kl": 1.0})]))
+    assert not model.has_labels, "the journal of labels has it from the first step"
+    events = [Event(1, 100.0, "hello", {}), Event(2, 100.0, "setup", {"total_steps": 3})]
+    for step in range(1, 4):
+        # A step may have no bad answer, and so no margin.
+        rewards = {"reward_accuracy": 0.75, "kl": step / 2} | ({"reward_margin": 1.0} if step > 1 else {})
+        events.append(Event(len(events) + 1, 100.0 + step, "step", {"step": step, "loss": 0.4, **rewards}))
+    model = DashboardModel()
+    model.apply(pack(events))
+    charts.show_model(model)
+    assert charts.kl.isVisible()
+    assert charts.kl.plot.lines[0].y.tolist() == [0.5, 1.0, 1.5]
+    margin, accuracy = charts.rewards
+    assert "good answers" in margin.accessibleDescription()
+    assert accuracy.plot.y_span == (0.0, 100.0)
+    charts.show_model(run_of(40, 60))
+    assert not charts.kl.isVisible()

@@ -1,0 +1,88 @@
+"""Log-probabilities of the base model, computed once before the first step and kept in the run's folder.
+
+With them a step needs no pass with the adapter switched off. A resumed run reads them, so it continues to the bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tunesmith_core import files
+from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.train.loss_paths import LossPath
+
+NAME = "reference.f32"
+"""The log-probabilities of the trained tokens of all rows, one behind the other, little-endian float32."""
+KEY = "reference.json"
+"""Hashes of the rows, and of what NAME holds for them."""
+
+Floats = NDArray[np.float32]
+
+
+def keep_reference(folder: Path, data: PreparedData, path: LossPath, tell: Callable[[int, int], bool]) -> bool:
+    """Give every row its log-probabilities by the base model: those that the folder holds, else computed ones.
+
+    Args:
+        folder: of the run.
+        data: its rows, which are replaced by such with a reference.
+        path: computes them.
+        tell: told how many of how many rows are done; returns True to end here.
+
+    Returns:
+        False when it was ended.
+    """
+    rows = [*data.train, *data.eval]
+    found = _kept(folder, data)
+    if found is None:
+        computed: dict[int, Floats] = {}
+        with torch.no_grad():
+            for portion in path.portions(rows):
+                if tell(len(computed), len(rows)):
+                    return False
+                values = path.log_probabilities(portion, False).float().cpu().numpy()
+                parts = np.split(values, np.cumsum([_num_kept(row) for row in portion])[:-1])
+                computed |= {id(row): part for row, part in zip(portion, parts, strict=True)}
+        found = np.concatenate([computed[id(row)] for row in rows])
+        content = np.asarray(found, "<f4").tobytes()
+        files.atomic_write_bytes(folder / NAME, content)
+        files.atomic_write_json(folder / KEY, _key(data, content))
+    ends = np.cumsum([_num_kept(row) for row in rows]).tolist()
+    with_reference = [
+        _with_reference(row, found[end - _num_kept(row) : end]) for row, end in zip(rows, ends, strict=True)
+    ]
+    num = len(data.train)
+    data.train[:], data.eval[:] = with_reference[:num], with_reference[num:]
+    return True
+
+
+def _num_kept(row: Example) -> int:
+    return sum(sequence.num_trained_tokens for sequence in row.sequences)
+
+
+def _with_reference(row: Example, values: Floats) -> Example:
+    own = row.num_trained_tokens
+    rejected = replace(row.rejected, reference=values[own:]) if row.rejected else None
+    return replace(row, reference=values[:own], rejected=rejected)
+
+
+def _key(data: PreparedData, content: bytes) -> dict[str, Any]:  # Any: JSON values
+    return {**data.hashes(), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _kept(folder: Path, data: PreparedData) -> Floats | None:
+    """Return what the folder holds for these rows, None for nothing whole."""
+    try:
+        content = (folder / NAME).read_bytes()
+        if files.read_json(folder / KEY) != _key(data, content):
+            return None
+    except (OSError, ValueError):
+        return None
+    return np.asarray(np.frombuffer(content, "<f4"), np.float32).copy()

@@ -1,0 +1,169 @@
+"""Teaching by answers that are labeled good or bad: the data that suits it, what is asked, and the sample."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from tests.gui.conftest import settle
+from tests.gui.layout_checks import clipped, unnamed
+from tests.gui.new_run.driving import ANSWER, fill_in, scripted_tasks, shown_words
+from tests.gui.new_run.test_ways import choose
+from tunesmith_gui.new_run.data_preview import DataPreviewDialog
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, Missing
+from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.widgets.column_question import ColumnQuestion
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+Write = Callable[[list[dict[str, Any]]], Path]
+ASKED = {"prompt": "Who?", "completion": "Me, of course."}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def rows(values: list[dict[str, Any]]) -> Path:
+        path = tmp_path / "answers.jsonl"
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in values), encoding="utf-8")
+        return path
+
+    return rows
+
+
+def questions(page: NewRunPage) -> list[ColumnQuestion]:
+    return [each for each in page.data_picker.findChildren(ColumnQuestion) if each.isVisible()]
+
+
+def test_labeled_answers_and_pairs_taken_apart_can_start(
+    qtbot: QtBot, page: NewRunPage, model: Path, write: Write
+) -> None:
+    choose(qtbot, page, "Good and bad answers")
+    assert "whether it is good or bad" in page.data_picker.facts.text()
+    fill_in(qtbot, page, model, write([ASKED | {"thumbs": "👍"}, ASKED | {"thumbs": "👎"}]))
+    assert (page.form.way, page.form.missing()) == (BY_LABEL, Missing.NOTHING)
+    pairs = write([{"prompt": "Who?", "chosen": "Me.", "rejected": "It depends."}] * 3)
+    page.actions_.choose_data(str(pairs.rename(pairs.with_name("pairs.jsonl"))))
+    qtbot.waitUntil(lambda: page.facts.data is not None and "pairs" in page.facts.data.path, timeout=5000)
+    assert page.form.missing() is Missing.NOTHING
+
+
+def test_the_one_missing_column_is_asked_for(qtbot: QtBot, page: NewRunPage, model: Path, write: Write) -> None:
+    choose(qtbot, page, "Good and bad answers")
+    fill_in(qtbot, page, model, write([ASKED | {"nice": "yes"}, ASKED | {"nice": "no"}]))
+    assert page.start_bar.start.text() == "The data has no labels"
+    assert (clipped(page), unnamed(page)) == ([], [])
+    (question,) = questions(page)
+    assert {role: combo.currentData() for role, combo in question.combos.items()} == {"label": "nice"}
+    qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+    assert page.form.value("data.sources[0].columns") == {"label": "nice"}
+    assert questions(page) == []
+
+
+def test_unknown_columns_are_asked_for_with_the_label(
+    qtbot: QtBot, page: NewRunPage, model: Path, write: Write
+) -> None:
+    choose(qtbot, page, "Good and bad answers")
+    rows = [{"aa": f"What is {n}?", "bb": "A number that is quite long.", "cc": n % 2} for n in range(4)]
+    fill_in(qtbot, page, model, write(rows))
+    (question,) = questions(page)
+    found = {role: combo.currentData() for role, combo in question.combos.items()}
+    assert found == {"prompt": "aa", "completion": "bb", "label": "cc"}
+    qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+
+
+def test_a_scale_of_numbers_is_never_guessed(qtbot: QtBot, page: NewRunPage, model: Path, write: Write) -> None:
+    choose(qtbot, page, "Good and bad answers")
+    fill_in(qtbot, page, model, write([ASKED | {"label": number} for number in (1, 3, 5)]))
+    assert page.form.missing() is Missing.LABELS
+    assert "holds numbers from 1 to 5" in shown_words(page)
+    assert (clipped(page), unnamed(page)) == ([], [])
+    (ways,) = [
+        each
+        for each in page.data_picker.findChildren(QPushButton)
+        if each.text() == "Teach by example" and each.isVisible()
+    ]
+    qtbot.mouseClick(ways, Qt.MouseButton.LeftButton)
+    settle()
+    assert (page.form.way, page.form.missing()) == (BY_EXAMPLE, Missing.NOTHING)
+
+
+def test_columns_of_pairs_are_asked_for_where_pairs_are_wanted(
+    qtbot: QtBot, page: NewRunPage, model: Path, write: Write
+) -> None:
+    choose(qtbot, page, "Prefer this over that")
+    rows = [{"aa": f"What is {n}?", "bb": "A number, as you know.", "cc": "No idea, sorry."} for n in range(4)]
+    fill_in(qtbot, page, model, write(rows))
+    (question,) = questions(page)
+    assert list(question.combos) == ["prompt", "chosen", "rejected"]
+    assert not question.use.isEnabled(), "which answer is better is never guessed"
+
+
+def test_the_sample_needs_three_decisions(qtbot: QtBot, page: NewRunPage, model: Path) -> None:
+    page.facts.refresh()
+    qtbot.waitUntil(lambda: page.facts.survey is not None and bool(page.facts.survey.models), timeout=5000)
+    choose(qtbot, page, "Good and bad answers")
+    qtbot.mouseClick(page.data_picker.sample, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+    assert page.form.value("model.path") == str(model)
+    assert Path(page.form.value("data.sources[0].path")).name == "labels.jsonl"
+
+
+def test_a_preview_shows_the_label(
+    qtbot: QtBot, page: NewRunPage, model: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(qtbot, page, "Good and bad answers")
+    fill_in(qtbot, page, model, write([ASKED | {"label": True}, ASKED | {"label": False}]))
+    tasks = scripted_tasks(monkeypatch)
+    page._open_preview()
+    (dialog,) = page.findChildren(DataPreviewDialog)
+    assert any("less like bad" in each.text() for each in dialog.findChildren(SafeLabel))
+    (row,) = ANSWER["rows"]
+    rows = [{**row, "line": line, "answer": each} for line, each in enumerate(("good", "bad"), 1)]
+    tasks[0].succeeded(ANSWER | {"rows": rows, "num_rows": 2})
+    assert dialog.text.toPlainText().startswith("Good answer\n")
+    dialog.next.click()
+    assert dialog.text.toPlainText().startswith("Bad answer\n")
+    dialog.close()
+
+
+def test_label_smoothing_shows_for_losses_that_use_it(page: NewRunPage) -> None:
+    form = page.form
+    form.choose_way("dpo")
+    assert form.uses("objective.label_smoothing")
+    form.set_value("objective.dpo_loss", "hinge")
+    assert not form.uses("objective.label_smoothing")
+    form.set_value("objective.label_smoothing", 0.1)
+    assert form.uses("objective.label_smoothing"), "it must be taken back"
+
+
+def test_no_beta_is_the_usual_one_and_a_number_is_that_number(page: NewRunPage) -> None:
+    form = page.form
+    form.choose_way("dpo")
+    form.set_text("objective.sft_weight", "0")
+    form.set_text("objective.beta", "0.25")
+    assert (form.value("objective.sft_weight"), form.value("objective.beta")) == (0.0, 0.25)
+    form.set_text("objective.sft_weight", " ")
+    assert form.value("objective.sft_weight") is None
+    form.set_text("objective.beta", "0")
+    assert "objective.beta" in form.problems()
+
+
+def test_rows_of_pairs_are_counted_with_both_answers(
+    qtbot: QtBot, page: NewRunPage, model: Path, write: Write
+) -> None:
+    pairs = [{"prompt": f"Who {n}?", "chosen": "Me.", "rejected": "Me." if n == 2 else "You."} for n in range(5)]
+    fill_in(qtbot, page, model, write(pairs))
+    assert page.form.missing() is Missing.NOTHING, "the better answers alone can be learned"
+    choose(qtbot, page, "Prefer this over that")
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.DATA_BROKEN, timeout=5000)
+    assert "line 3" in shown_words(page)
+    page.actions_.choose_way(BY_EXAMPLE)
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
