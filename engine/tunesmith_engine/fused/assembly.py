@@ -75,6 +75,8 @@ class Assembly:
             raise NotFusableError(
                 "The output projection can't be computed in chunks. {reason}", reason=self._unfused[""][0]
             )
+        if head.has_magnitudes:
+            raise NotFusableError("DoRA of the output projection runs in plain PyTorch.")
         self.head = head
         self.use([self._layer_projections(layer) for layer in shape.layers])
         self._host_table: HostTable | None = None

@@ -11,6 +11,7 @@ from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.sent_tiles import SentTiles
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu
+from tunesmith_engine.kernels.column_dots import gated_column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.shapes import MlpShape
 
@@ -98,9 +99,10 @@ class MlpBlock:
             elif isinstance(self.inputs, Projection):
                 self.inputs.shrink(x[rows])
             gate, up = self._halves(tile)
-            to_hidden = hidden[:, :width]
+            to_hidden, dots = hidden[:, :width], None
             if isinstance(self.down, Projection):
                 self.down.input_gradient(gradient[rows], to_hidden)
+                dots = self._dots(to_hidden, tile)
                 glu.gate_backward(to_hidden, gate, up, activation, gate, up, out_hidden=to_hidden)
                 if gate_up is not None and self._keeps_shrunk:
                     copy_rows(self._kept_shrunk(tile), hidden[:, width:])
@@ -110,10 +112,19 @@ class MlpBlock:
             else:
                 glu.gate_and_multiply(gate, up, activation, to_hidden)
                 self.down.backward(gradient[rows], to_hidden, to_hidden)
+                dots = self._dots(to_hidden, tile)
                 glu.gate_backward(to_hidden, gate, up, activation, gate, up)
+            if dots is not None and isinstance(self.inputs, Projection):
+                self.inputs.add_to_magnitudes(dots, tile)
             self.inputs.backward(tile, x[rows], out[rows])
             if sent:
                 sent.used(number)
+
+    def _dots(self, to_hidden: torch.Tensor, tile: torch.Tensor) -> torch.Tensor | None:
+        """Return gate and up times their gradients, summed over the tile, where DoRA's magnitudes need them."""
+        if not self.inputs.has_magnitudes:
+            return None
+        return gated_column_dots(to_hidden, tile[:, : 2 * self.shape.width], self.shape.activation)
 
     def _gate_up(self, x: torch.Tensor, tile: torch.Tensor, with_adapter: bool) -> None:
         self.inputs.forward(x, tile[:, : 2 * self.shape.width], with_adapter)

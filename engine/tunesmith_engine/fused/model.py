@@ -141,6 +141,8 @@ class FusedModel:
         """Let the old buffers go before new ones come; there are none where the last plan's did not fit."""
         vars(self).pop("_parts", None)
         self._graphs: StepGraphs | None = None
+        # It may read memory that goes now.
+        self._refresh_graph, self._num_refreshes = None, 0
         self._assembly.scratch.give_back()
 
     def _use(self, plan: MemoryPlan) -> None:

@@ -123,6 +123,20 @@ def _nf4(sizes: Sizes, inputs: Inputs) -> Results:
         out = inputs.empty(NUM_ROWS, sizes.hidden + PADDING)[:, : sizes.hidden]
         dequantise(_four_bit(inputs, NUM_ROWS, nested), out)
         found["nested" if nested else "plain"] = out
+    if sizes.magnitudes:
+        found["scaled"] = inputs.empty(NUM_ROWS, sizes.hidden + PADDING)[:, : sizes.hidden]
+        scales = inputs.random(NUM_ROWS).float().abs() + 0.5
+        dequantise(_four_bit(inputs, NUM_ROWS, True), found["scaled"], scales)
+    return found
+
+
+def _column_dots(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.column_dots import column_dots, gated_column_dots
+
+    found = {"dots": column_dots(inputs.rows(sizes.hidden), inputs.rows(sizes.hidden))}
+    if sizes.mlp:
+        both = gated_column_dots(inputs.rows(sizes.mlp), inputs.rows(2 * sizes.mlp), sizes.activation)
+        found |= {"gate": both[: sizes.mlp], "up": both[sizes.mlp :]}
     return found
 
 
@@ -277,6 +291,7 @@ KERNEL_CASES = (
     KernelCase("copy_rows", _copy_rows),
     # bitsandbytes has no float64.
     KernelCase("nf4", _nf4, wanted=lambda sizes: sizes.four_bit, exact_dtype=torch.float32),
+    KernelCase("column_dots", _column_dots, wanted=lambda sizes: sizes.magnitudes),
     KernelCase("matvec", _matvec),
     KernelCase(
         "nf4_matvec",

@@ -35,7 +35,8 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
     Nothing is proven on the CPU: there the PyTorch twins run.
     """
     device = compute.device
-    sizes = sizes_of(shape, compute.dtype, spec.quantization.kind == "nf4", spec.hardware.fp8_weights)
+    in_4_bits = spec.quantization.kind == "nf4"
+    sizes = sizes_of(shape, compute.dtype, in_4_bits, spec.hardware.fp8_weights, spec.adapter.dora)
     if device.type == "cuda":
         apply(prove(sizes, device))
     other_optimizer = {"adamw": "adamw_8bit", "adamw_8bit": "adamw"}[spec.optimizer.name]

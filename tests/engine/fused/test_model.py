@@ -33,9 +33,12 @@ def adapted(name: str, **lora: Any) -> PeftModel:
     settings = {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **lora}
     torch.manual_seed(1)
     with_adapter = get_peft_model(model, LoraConfig(**settings))
-    for parameter in with_adapter.parameters():
+    for parameter_name, parameter in with_adapter.named_parameters():
         if parameter.requires_grad:
             parameter.data = torch.randn_like(parameter.data) * 0.1
+        if "magnitude" in parameter_name:
+            # Of the size of a row, which they are at first and stay near.
+            parameter.data = 0.7 + parameter.data
     return with_adapter
 
 
