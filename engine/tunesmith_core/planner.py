@@ -243,7 +243,7 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    return hardware.device == "cuda" and spec.hardware.kernels and not spec.adapter.dropout
+    return hardware.device == "cuda" and spec.hardware.kernels and not (spec.adapter.dora and spec.adapter.dropout)
 
 
 def _levels(spec: RunSpec) -> tuple[str, ...]:

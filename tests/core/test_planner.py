@@ -387,11 +387,15 @@ def test_dense_weights_get_room_for_the_adapters() -> None:
     assert plan(fused(few), gpu(80), card=CARD).parts["weights"] - bare == LAYERS * 64 * (4096 + 14336 + 64) * 2
 
 
-@pytest.mark.parametrize("changes", [{"adapter.dropout": 0.1}, {"hardware.kernels": False}])
+@pytest.mark.parametrize("changes", [{"adapter.dora": True, "adapter.dropout": 0.1}, {"hardware.kernels": False}])
 def test_what_runs_unfused_is_planned_as_plain_pytorch(changes: dict[str, Any]) -> None:
     planned = plan(fused(changes), gpu(80), card=CARD)
     assert planned.parts == plan(fused({**changes, "hardware.kernels": False}), gpu(80), card=CARD).parts
     assert planned.least_bytes == planned.total_bytes
+
+
+def test_dropout_takes_no_memory() -> None:
+    assert plan(fused({"adapter.dropout": 0.1}), gpu(80), card=CARD).parts == plan(fused(), gpu(80), card=CARD).parts
 
 
 @pytest.mark.parametrize("level", fused_memory.LEVELS)

@@ -65,11 +65,11 @@ def test_a_run_says_what_is_fused(tiny_spec: MakeSpec, new_run: NewRun) -> None:
 
 
 def test_what_is_not_fused_is_a_warning(tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    partly = new_run(tiny_spec(method={"dropout": 0.1}))
+    partly = new_run(tiny_spec(method={"dropout": 0.1, "dora": True}))
     assert train(partly) == 0
     (warning,) = events(partly, "warning")
     assert warning.data["code"] == "not-fused"
-    assert "Dropout" in warning.data["message"]
+    assert "DoRA with dropout" in warning.data["message"]
     assert warning.data["hint"]
 
     def recognise(_: object) -> None:

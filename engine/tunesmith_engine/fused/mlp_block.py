@@ -63,6 +63,7 @@ class MlpBlock:
         """
         for number, rows in enumerate(self._tiles(x.shape[0])):
             room = sent.write(number, rows.stop - rows.start) if sent else None
+            self._begin_at(rows.start)
             hidden, tile = self._buffers(rows, gate_up, room)
             self._gate_up(x[rows], tile, with_adapter)
             glu.gate_and_multiply(*self._halves(tile), self.shape.activation, hidden[:, : self.shape.width])
@@ -93,6 +94,7 @@ class MlpBlock:
         # In reverse: the tiles that were sent last are still there.
         for number, rows in reversed(list(enumerate(self._tiles(x.shape[0])))):
             there = sent.read(number, rows.stop - rows.start) if sent else None
+            self._begin_at(rows.start)
             hidden, tile = self._buffers(rows, gate_up, there)
             if gate_up is None and there is None:
                 self._gate_up(x[rows], tile, True)
@@ -119,6 +121,12 @@ class MlpBlock:
             self.inputs.backward(tile, x[rows], out[rows])
             if sent:
                 sent.used(number)
+
+    def _begin_at(self, row: int) -> None:
+        """Tell the projections where in the micro-batch the tile begins."""
+        for part in (self.inputs, self.down):
+            if isinstance(part, Projection):
+                part.first_row = row
 
     def _dots(self, to_hidden: torch.Tensor, tile: torch.Tensor) -> torch.Tensor | None:
         """Return gate and up times their gradients, summed over the tile, where DoRA's magnitudes need them."""

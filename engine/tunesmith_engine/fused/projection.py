@@ -9,18 +9,22 @@ DoRA (Liu et al. 2024, arXiv 2402.09353) multiplies each output by g = m / ||W +
 weights. It goes into the buffer: [gW | gsB] takes the place of [W | sB], and both products and dS come out right. The
 norm follows from ||W||^2 + 2s B.(WA^T) + s^2 B.(B AA^T) row by row, so no product of weights is as wide as W; and the
 gradient of m is sum(dY * (Y - bias)) / m, for which the outputs are kept.
+
+With dropout each adapter has a mask M of its own on its input: S = (X * M) A^T. Its products with A are then apart from
+those with W, in kernels that compute the mask where they need it (see kernels/dropout.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 from tunesmith_core.messages import MessageError
-from tunesmith_engine.kernels import nf4
+from tunesmith_engine.fused.masks import Masks
+from tunesmith_engine.kernels import dropout, nf4, registry
 from tunesmith_engine.kernels.copy_rows import copy_rows
 
 COLUMN_ALIGNMENT = {"cuda": 64, "cpu": 16}
@@ -39,6 +43,7 @@ class Adapter:
     b: nn.Parameter
     scale: float
     magnitude: nn.Parameter | None = None
+    dropout: float = 0.0
 
     @property
     def rank(self) -> int:
@@ -88,12 +93,17 @@ def _adapter(module: nn.Module) -> Adapter | None:
     if len(names) > 1:
         raise PlainOnlyError("Several adapters are active.")
     name = names[0]
-    if getattr(module.lora_dropout[name], "p", 0.0) > 0:
+    share = float(getattr(module.lora_dropout[name], "p", 0.0))
+    device = module.lora_A[name].weight.device
+    if share and device.type == "cuda" and not registry.runs(dropout.NAME, device, needs_dot=True):
         raise PlainOnlyError("Dropout runs in plain PyTorch.")
     if module.lora_A[name].bias is not None or module.lora_B[name].bias is not None:
         raise PlainOnlyError("The adapter has a bias.")
     magnitude = module.lora_magnitude_vector[name].weight if module.use_dora.get(name, False) else None
-    return Adapter(module.lora_A[name].weight, module.lora_B[name].weight, float(module.scaling[name]), magnitude)
+    if share and magnitude is not None:
+        raise PlainOnlyError("DoRA with dropout runs in plain PyTorch.")
+    a, b = module.lora_A[name].weight, module.lora_B[name].weight
+    return Adapter(a, b, float(module.scaling[name]), magnitude, share)
 
 
 class WeightScratch:
@@ -161,13 +171,28 @@ class Projection:
         beside, below: the adapters' sB (and biases), [N, R], and A, [R, K], in the run's number format.
         has_magnitudes: some members have DoRA; the backward pass needs the outputs then.
         row_scales: DoRA's g of each output, float32 [N], 1 where a member has none; None without DoRA.
+        has_dropout: some members have it.
+        first_row: where in the micro-batch the rows at hand begin, by which dropout knows them again.
         quantised_bytes_per_row: memory that a product takes on top of its buffers for each row.
     """
 
     quantised_bytes_per_row = 0
 
-    def __init__(self, members: Sequence[Member], scratch: WeightScratch, place: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        scratch: WeightScratch,
+        place: int,
+        dtype: torch.dtype,
+        masks: Masks | None = None,
+    ) -> None:
         self.members = list(members)
+        self.first_row = 0
+        self._masks = masks
+        self._mask_numbers = [
+            masks.reserve() if masks and member.adapter and member.adapter.dropout else None for member in members
+        ]
+        self.has_dropout = any(number is not None for number in self._mask_numbers)
         self.num_inputs = members[0].num_inputs
         self.num_outputs = sum(member.num_outputs for member in members)
         self.num_ranks = sum(member.adapter.rank for member in members if member.adapter)
@@ -309,6 +334,17 @@ class Projection:
     def _weight(self, part: str, scaled: bool = True) -> torch.Tensor:
         return self._own if self._own is not None else self._scratch.weight(self, self._place, part, scaled)
 
+    @property
+    def _drops(self) -> bool:
+        """Whether numbers are dropped at the moment."""
+        return self.has_dropout and self._masks is not None and self._masks.active
+
+    def _masked(self) -> Iterator[tuple[slice, dropout.Mask]]:
+        """Yield the columns of each adapter and its mask for the rows at hand."""
+        for (member, _, columns), number in zip(self._parts, self._mask_numbers, strict=True):
+            if self._masks is not None and number is not None and member.adapter:
+                yield columns, dropout.Mask(self._masks.seed(number), member.adapter.dropout, self.first_row)
+
     def shrink(self, x: torch.Tensor, with_adapter: bool = True) -> None:
         """Fill the columns beside the input: S = X A^T, and ones for a bias.
 
@@ -319,7 +355,11 @@ class Projection:
         if not self.num_extra:
             return
         beside = x[:, self.num_inputs :]
-        if with_adapter and self.num_ranks:
+        if with_adapter and self._drops:
+            beside.zero_()
+            for columns, mask in self._masked():
+                dropout.shrink(x[:, : self.num_inputs], self.below[columns], mask, beside[:, columns])
+        elif with_adapter and self.num_ranks:
             torch.mm(x[:, : self.num_inputs], self.below.t(), out=beside)
         else:
             beside.zero_()
@@ -347,7 +387,14 @@ class Projection:
         """
         if self.num_extra:
             torch.mm(gradient[:, : self.num_outputs], self.beside, out=gradient[:, self.num_outputs :])
-        if out is not None:
+        if out is not None and self._drops:
+            frozen = self._weight("")[: self.num_outputs, : self.num_inputs]
+            torch.mm(gradient[:, : self.num_outputs], frozen, out=out)
+            for columns, mask in self._masked():
+                dropout.add_input_gradient(
+                    gradient[:, self.num_outputs :][:, columns], self.below[columns], mask, out
+                )
+        elif out is not None:
             torch.mm(gradient, self._weight("below")[:, : self.num_inputs], out=out)
 
     def accumulate(self, gradient: torch.Tensor, x: torch.Tensor) -> None:
@@ -374,7 +421,12 @@ class Projection:
         to_b = torch.mm(gradient.t(), shrunk)
         if self.row_scales is not None:
             to_b = to_b * self.row_scales[:, None]
-        to_a = torch.mm(to_shrunk.t(), x)
+        if self._drops:
+            to_a = torch.zeros(self.num_ranks, self.num_inputs, device=x.device)
+            for columns, mask in self._masked():
+                to_a[columns] = dropout.weight_gradient(to_shrunk[:, columns], x, mask)
+        else:
+            to_a = torch.mm(to_shrunk.t(), x)
         for member, rows, columns in self._parts:
             if member.adapter:
                 member.adapter.b.grad.add_(to_b[rows, columns], alpha=member.adapter.scale)

@@ -15,8 +15,8 @@ from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 
 NAME = "column_dots"
-COLUMNS, ROWS_AT_ONCE = 128, 32
-"""A tile: half a line of the cache in each row, 16 numbers a thread."""
+COLUMNS, ROWS_AT_ONCE = 128, 16
+"""A tile: half a line of the cache in each row, 8 numbers a thread."""
 ROWS = 512
 """Of a program."""
 NUM_WARPS = 8

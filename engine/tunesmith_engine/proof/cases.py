@@ -140,6 +140,24 @@ def _column_dots(sizes: Sizes, inputs: Inputs) -> Results:
     return found
 
 
+def _dropout(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.dropout import Mask, add_input_gradient, shrink, weight_gradient
+
+    found: Results = {}
+    for name, width, num_ranks in (("hidden", sizes.hidden, 16), ("mlp", sizes.mlp, 64)):
+        if not width:
+            continue
+        x, a, slope = inputs.rows(width), inputs.random(num_ranks, width), inputs.rows(num_ranks)
+        seed = torch.tensor([2**40 + 7], device=inputs.device)
+        mask = Mask(seed, sizes.dropout, first_row=5)
+        found[f"{name} shrunk"] = inputs.empty(NUM_ROWS, num_ranks)
+        shrink(x, a, mask, found[f"{name} shrunk"])
+        found[f"{name} input gradient"] = inputs.rows(width)
+        add_input_gradient(slope, a, mask, found[f"{name} input gradient"])
+        found[f"{name} weight gradient"] = weight_gradient(slope, x, mask)
+    return found
+
+
 def _four_bit(inputs: Inputs, num_rows: int, nested: bool) -> Nf4Weight:
     """Return a random matrix of the model's width in NF4."""
     from bitsandbytes.nn import Params4bit
@@ -292,6 +310,7 @@ KERNEL_CASES = (
     # bitsandbytes has no float64.
     KernelCase("nf4", _nf4, wanted=lambda sizes: sizes.four_bit, exact_dtype=torch.float32),
     KernelCase("column_dots", _column_dots, wanted=lambda sizes: sizes.magnitudes),
+    KernelCase("dropout", _dropout, wanted=lambda sizes: sizes.dropout > 0, needs_dot=True),
     KernelCase("matvec", _matvec),
     KernelCase(
         "nf4_matvec",

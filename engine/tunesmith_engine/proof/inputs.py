@@ -30,6 +30,7 @@ class Sizes:
         four_bit: frozen weights are NF4.
         eight_bit: products with frozen weights are in 8 bits.
         magnitudes: DoRA scales the rows of weights.
+        dropout: share of the adapters' inputs that is dropped.
         others: as in `shapes`.
     """
 
@@ -56,6 +57,7 @@ class Sizes:
     four_bit: bool = False
     eight_bit: bool = False
     magnitudes: bool = False
+    dropout: float = 0.0
 
 
 class Inputs:
@@ -93,7 +95,12 @@ class Inputs:
 
 
 def sizes_of(
-    shape: ModelShape, dtype: torch.dtype, four_bit: bool, eight_bit: bool = False, magnitudes: bool = False
+    shape: ModelShape,
+    dtype: torch.dtype,
+    four_bit: bool,
+    eight_bit: bool = False,
+    magnitudes: bool = False,
+    dropout: float = 0.0,
 ) -> Sizes:
     """Return the sizes of a model's layers; those of its first layer stand for all.
 
@@ -103,6 +110,7 @@ def sizes_of(
         four_bit: whether its frozen weights are NF4.
         eight_bit: whether products with them are wanted in 8 bits.
         magnitudes: whether the adapter is DoRA.
+        dropout: of the adapter.
     """
     layer = shape.layers[0]
     attention, norm = layer.attention, shape.final_norm
@@ -131,6 +139,7 @@ def sizes_of(
         four_bit=four_bit,
         eight_bit=eight_bit,
         magnitudes=magnitudes,
+        dropout=dropout,
     )
 
 

@@ -79,10 +79,10 @@ def test_variant_is_left_to_peft_by_name(variant: str, policy: str) -> None:
     assert all(note.startswith("Not fused in 2 of 2 layers. ") and word in note for note in twin.notes)
 
 
-@pytest.mark.parametrize("settings", [{"lora_dropout": 0.1}])
+@pytest.mark.parametrize("settings", [{"lora_bias": True}])
 def test_head_that_only_peft_can_run_is_refused_by_name(settings: dict[str, Any]) -> None:
     model = adapted("llama", target_modules=["lm_head"], **settings)
-    with pytest.raises(NotFusableError, match=r"output projection can't be computed in chunks\. .*Dropout"):
+    with pytest.raises(NotFusableError, match=r"output projection can't be computed in chunks\. .*bias"):
         FusedModel.attach(model, compute(), CAPACITY)
 
 
@@ -97,8 +97,8 @@ def test_trained_weights_of_norms_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("policy", ["none", "mlp", "smart", "full"])
-def test_dropout_draws_the_masks_of_transformers(policy: str) -> None:
-    model = adapted("llama", lora_dropout=0.5).train()
+def test_dropout_in_plain_pytorch_draws_the_masks_of_transformers(policy: str) -> None:
+    model = adapted("llama", lora_dropout=0.5, use_dora=True).train()
     one_row = rows((29,))
     torch.manual_seed(5)
     expected_loss, expected = reference(model, one_row)
@@ -111,12 +111,14 @@ def test_dropout_draws_the_masks_of_transformers(policy: str) -> None:
         if same:
             assert_equal({name: parameter.grad for name, parameter in twin.arena.parameters.items()}, expected)
     assert twin.notes
-    assert all("Dropout runs in plain PyTorch" in note for note in twin.notes)
+    assert all("DoRA with dropout runs in plain PyTorch" in note for note in twin.notes)
 
 
 @pytest.mark.parametrize("policy", ["none", "full"])
 def test_dropout_in_several_tiles_has_the_gradient_of_its_own_masks(policy: str) -> None:
-    twin = FusedModel.attach(adapted("llama", lora_dropout=0.5).train(), compute(), CAPACITY, policy)
+    # In plain PyTorch for the biases of its adapters.
+    model = adapted("llama", lora_dropout=0.5, lora_bias=True).train()
+    twin = FusedModel.attach(model, compute(), CAPACITY, policy)
     twin._use(replace(twin.plan, tiling=Tiling(16, 16, 2**24)))
     batch, arena = make_packed_batch(rows(), CPU), twin.arena
 
@@ -229,7 +231,7 @@ def test_the_base_model_is_there_without_the_adapter(settings: dict[str, Any]) -
     )
     batch = make_packed_batch(rows(), CPU)
     assert torch.isclose(twin.loss(batch, with_adapter=False), torch.as_tensor(expected), rtol=1e-5)
-    assert not torch.isclose(twin.loss(batch), torch.as_tensor(expected), rtol=1e-3)
+    assert not torch.isclose(twin.loss(batch), torch.as_tensor(expected), rtol=1e-4)
     assert all(parameter.requires_grad for parameter in twin.arena.parameters.values())
 
 
