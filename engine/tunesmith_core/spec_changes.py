@@ -63,6 +63,7 @@ EFFECTS = {
     "objective.sft_weight": _OTHER_LOSS,
     "adapter.dropout": Message("From here on, another share of adapter inputs is ignored at random."),
     "optimizer.learning_rate": _OTHER_UPDATES,
+    "optimizer.lora_plus_ratio": _OTHER_UPDATES,
     "optimizer.weight_decay": _OTHER_UPDATES,
     "optimizer.beta1": _OTHER_UPDATES,
     "optimizer.beta2": _OTHER_UPDATES,
