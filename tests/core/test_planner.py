@@ -415,7 +415,8 @@ def test_dora_keeps_the_outputs_of_blocks(level: str) -> None:
 
 def test_dora_scales_weights_where_there_is_room_for_two_products() -> None:
     some = {"quantization.kind": "none", "adapter.target_modules": ["down_proj"]}
-    plain, scaled = (fused_memory.weight_bytes(fused({**some, "adapter.dora": dora}), CARD, 2, False) for dora in (False, True))
+    specs = (fused({**some, "adapter.dora": dora}) for dora in (False, True))
+    plain, scaled = (fused_memory.weight_bytes(spec, CARD, 2, False) for spec in specs)
     buffer = (4096 + 64) * (14336 + 64)
     assert scaled - plain == 2 * (buffer - LAYERS * 64 * 64)
     packed = [fused_memory.weight_bytes(fused({"adapter.dora": dora}), CARD, 2, False) for dora in (False, True)]

@@ -142,6 +142,7 @@ class Fp8Projection(Projection):
 
     def accumulate(self, gradient: torch.Tensor, x: torch.Tensor) -> None:
         """Add the adapters' gradients, after `input_gradient` of the same rows."""
+        self._exact.add_to_biases(gradient)
         if self._to_shrunk is None:
             return
         x, ranks = x[:, : self.num_inputs], self.num_ranks

@@ -71,8 +71,6 @@ class Member:
         """
         base = module.base_layer if hasattr(module, "base_layer") else module
         adapter = _adapter(module) if hasattr(module, "lora_A") else None
-        if base.bias is not None and base.bias.requires_grad:
-            raise PlainOnlyError("Its bias is trained.")
         if hasattr(base.weight, "quant_state"):
             try:
                 weight: torch.Tensor | nf4.Nf4Weight = nf4.Nf4Weight.of(base.weight)
@@ -287,7 +285,7 @@ class Projection:
         if self.has_bias:
             for member, rows, _ in self._parts:
                 if member.bias is not None:
-                    self.beside[rows, self.num_ranks].copy_(member.bias)
+                    self.beside[rows, self.num_ranks].copy_(member.bias.data)
         for member, rows, columns in self._parts:
             if member.adapter:
                 self.below[columns].copy_(member.adapter.a.data)
@@ -398,12 +396,13 @@ class Projection:
             torch.mm(gradient, self._weight("below")[:, : self.num_inputs], out=out)
 
     def accumulate(self, gradient: torch.Tensor, x: torch.Tensor) -> None:
-        """Add the adapters' gradients: dB = s dY^T S and dA = dS^T X.
+        """Add the adapters' gradients, dB = s dY^T S and dA = dS^T X, and those of biases that are trained.
 
         Args:
             gradient: [T, N + R] as `input_gradient` left it.
             x: [T, K + R] as `shrink` left it.
         """
+        self.add_to_biases(gradient)
         if not self.num_ranks:
             return
         ranks = self.num_ranks
@@ -413,6 +412,12 @@ class Projection:
             x[:, : self.num_inputs],
             x[:, self.num_inputs : self.num_inputs + ranks],
         )
+
+    def add_to_biases(self, gradient: torch.Tensor) -> None:
+        """Add the gradients of the biases that are trained: dY, [T, N or more], summed over the tokens."""
+        for member, rows, _ in self._parts:
+            if member.bias is not None and member.bias.requires_grad:
+                member.bias.grad.add_(gradient[:, rows].sum(0, dtype=torch.float32))
 
     def add_to_adapters(
         self, gradient: torch.Tensor, to_shrunk: torch.Tensor, x: torch.Tensor, shrunk: torch.Tensor
@@ -444,7 +449,7 @@ class Projection:
                 continue
             dot, magnitude = dots[rows], member.adapter.magnitude
             if member.bias is not None:
-                dot = dot - member.bias.float() * gradient[:, rows].sum(0, dtype=torch.float32)
+                dot = dot - member.bias.data.float() * gradient[:, rows].sum(0, dtype=torch.float32)
             magnitude.grad.add_(dot / magnitude.data)
 
     def backward(self, gradient: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> None:

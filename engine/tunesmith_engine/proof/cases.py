@@ -276,8 +276,11 @@ def _adamw(_sizes: Sizes, inputs: Inputs) -> Results:
     weights, gradients, mean = (inputs.random(NUM_WEIGHTS) for _ in range(3))
     square, norm = inputs.random(NUM_WEIGHTS).square(), inputs.empty()
     gradient_norm(gradients, norm)
+    faster = (weights.clone(), gradients.clone(), mean.clone(), square.clone())
+    adamw_step(*faster, _control(inputs), (0.9, 0.999), 1e-8, None, _rates(inputs))
     adamw_step(weights, gradients, mean, square, _control(inputs), (0.9, 0.999), 1e-8)
-    return {"norm": norm, "weights": weights, "mean": mean, "square": square, "emptied": gradients}
+    found = {"norm": norm, "weights": weights, "mean": mean, "square": square, "emptied": gradients, "faster": faster[0]}
+    return found
 
 
 def _adamw_8bit(_sizes: Sizes, inputs: Inputs) -> Results:
@@ -294,6 +297,11 @@ def _adamw_8bit(_sizes: Sizes, inputs: Inputs) -> Results:
         gradients = inputs.random(NUM_WEIGHTS).sign() / 2 ** inputs.integers(0, 3, NUM_WEIGHTS)
         adamw_8bit_step(weights, gradients, mean, square, _control(inputs), (0.5, 0.5), 1e-8)
     return {"weights": weights, "mean": mean.read(), "square": square.read(), "emptied": gradients}
+
+
+def _rates(inputs: Inputs) -> torch.Tensor:
+    """Return factors of the learning rate as LoRA+ has them."""
+    return torch.tensor([1.0, 16.0], device=inputs.device).repeat(NUM_WEIGHTS // 512 + 1)[: NUM_WEIGHTS // 256]
 
 
 def _control(inputs: Inputs) -> torch.Tensor:

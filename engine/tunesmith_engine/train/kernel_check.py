@@ -37,9 +37,9 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
     device = compute.device
     in_4_bits = spec.quantization.kind == "nf4"
     adapter = spec.adapter
-    sizes = sizes_of(
-        shape, compute.dtype, in_4_bits, spec.hardware.fp8_weights, adapter.dora, 0.0 if adapter.dora else adapter.dropout
-    )
+    # DoRA with dropout runs in plain PyTorch.
+    dropout = 0.0 if adapter.dora else adapter.dropout
+    sizes = sizes_of(shape, compute.dtype, in_4_bits, spec.hardware.fp8_weights, adapter.dora, dropout)
     if device.type == "cuda":
         apply(prove(sizes, device))
     other_optimizer = {"adamw": "adamw_8bit", "adamw_8bit": "adamw"}[spec.optimizer.name]

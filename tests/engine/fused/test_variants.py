@@ -36,14 +36,15 @@ FUSED_VARIANTS: dict[str, dict[str, Any]] = {
         "alpha_pattern": {"k_proj": 5, "up_proj": 2, "layers.1.o_proj": 11},
     },
     "head": {"target_modules": ["q_proj", "lm_head"]},
+    "biases of layers": {"bias": "lora_only", "target_modules": ["q_proj"]},
+    "all biases": {"bias": "all", "target_modules": ["o_proj"]},
+    "all biases with DoRA": {"bias": "all", "use_dora": True},
     "DoRA": {"use_dora": True},
     "DoRA in part": {"use_dora": True, "target_modules": ["k_proj", "down_proj"]},
 }
 
 UNFUSED_VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
     "biases of adapters": ({"lora_bias": True, "target_modules": ["v_proj", "o_proj", "up_proj"]}, "bias"),
-    "biases of layers": ({"bias": "lora_only", "target_modules": ["q_proj"]}, "bias is trained"),
-    "all biases": ({"bias": "all", "target_modules": ["o_proj"]}, "bias is trained"),
 }
 """What an adapter is made of, and a word of the reason why it is left to PEFT."""
 
