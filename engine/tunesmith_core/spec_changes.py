@@ -61,6 +61,7 @@ EFFECTS = {
     "objective.label_smoothing": _OTHER_LOSS,
     "objective.margin": _OTHER_LOSS,
     "objective.sft_weight": _OTHER_LOSS,
+    "adapter.initial_values": Message("The adapter has started already, so this changes nothing."),
     "adapter.dropout": Message("From here on, another share of adapter inputs is ignored at random."),
     "optimizer.learning_rate": _OTHER_UPDATES,
     "optimizer.lora_plus_ratio": _OTHER_UPDATES,

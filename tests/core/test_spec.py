@@ -193,6 +193,16 @@ def test_all_wrong_values_are_named_at_once() -> None:
     assert problem_of([]) == "a.json:\n  the content must be a JSON object"
 
 
+def test_orthogonal_initial_values_need_an_even_rank_and_16_bits() -> None:
+    values = good()
+    values["adapter"] |= {"initial_values": "orthogonal", "rank": 8}
+    assert RunSpec.from_dict(values).problems() == []
+    values["adapter"]["rank"] = 7
+    assert "adapter.rank must be even" in problem_of(values)
+    values["quantization"]["kind"] = "nf4"
+    assert "adapter.initial_values can't be orthogonal beside frozen weights in 4 bits" in problem_of(values)
+
+
 def test_early_stopping_needs_something_to_evaluate() -> None:
     values = good()
     values["evaluation"] |= {"early_stopping": 2, "percent": 0.0}

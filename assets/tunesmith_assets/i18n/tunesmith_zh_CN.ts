@@ -2389,10 +2389,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>已退出查看，训练在后台继续。再次查看：tunesmith follow {run}</translation>
     </message>
     <message>
-        <source>DoRA runs in plain PyTorch.</source>
-        <translation>DoRA 由原生 PyTorch 计算。</translation>
-    </message>
-    <message>
         <source>Dropout runs in plain PyTorch.</source>
         <translation>Dropout 由原生 PyTorch 计算。</translation>
     </message>
@@ -2539,10 +2535,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>It needs examples of one length, divisible by {tokens} tokens.</source>
         <translation>它要求样本长度一致，且能被 {tokens} 个词元整除。</translation>
-    </message>
-    <message>
-        <source>Its bias is trained.</source>
-        <translation>它的偏置参与训练。</translation>
     </message>
     <message>
         <source>Layers: {parts}.</source>
@@ -3313,10 +3305,6 @@ The report is in {path}.</source>
         <translation>{model} 不是模型文件夹。</translation>
     </message>
     <message>
-        <source>{names}: experts stored in one weight support neither DoRA nor dropout. Switch both off, or remove these names.</source>
-        <translation>{names}：存放在同一个权重中的专家不支持 DoRA 和 dropout。请关闭这两项，或去掉这些名称。</translation>
-    </message>
-    <message>
         <source>{name} ({kind}) changes its embedding in an unsupported way.</source>
         <translation>{name}（{kind}）改动词嵌入的方式不受支持。</translation>
     </message>
@@ -3875,10 +3863,6 @@ The report is in {path}.</source>
     <message>
         <source>DoRA</source>
         <translation>DoRA</translation>
-    </message>
-    <message>
-        <source>Also learns how strong each weight row is, which can come closer to full fine-tuning.</source>
-        <translation>还会学习每行权重的强弱，效果可更接近全量微调。</translation>
     </message>
     <message>
         <source>Learns a little more, is slower and needs more memory.</source>
@@ -7562,6 +7546,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>删除时间</translation>
     </message>
     <message>
+        <source>DoRA of the output projection runs in plain PyTorch.</source>
+        <translation>输出投影层的 DoRA 以普通 PyTorch 运行。</translation>
+    </message>
+    <message>
+        <source>DoRA with dropout runs in plain PyTorch.</source>
+        <translation>DoRA 与 dropout 同时使用时以普通 PyTorch 运行。</translation>
+    </message>
+    <message>
         <source>Folder</source>
         <translation>文件夹</translation>
     </message>
@@ -7740,6 +7732,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The adapter changes {name}, which the files of the base model hold in another form.</source>
         <translation>适配器改动了 {name}，而基础模型的文件以另一种形式保存它。</translation>
+    </message>
+    <message>
+        <source>The adapter has started already, so this changes nothing.</source>
+        <translation>适配器已经开始训练，因此这不会改变任何结果。</translation>
     </message>
     <message>
         <source>The adapter of {name} can&apos;t be merged into its weights.</source>
@@ -8004,6 +8000,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>There was not enough memory for an answer. It was skipped.</source>
         <translation>内存不足，无法生成回答，已跳过。</translation>
+    </message>
+    <message>
+        <source>They do not support DoRA.</source>
+        <translation>它们不支持 DoRA。</translation>
+    </message>
+    <message>
+        <source>They do not support dropout.</source>
+        <translation>它们不支持 dropout。</translation>
     </message>
     <message>
         <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
@@ -8328,6 +8332,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>bytes between tensors are described by none, from byte {place:,}</source>
         <translation>从第 {place:,} 字节起，张量之间有不属于任何张量的字节</translation>
+    </message>
+    <message>
+        <source>can&apos;t be orthogonal beside frozen weights in 4 bits. Choose the usual ones</source>
+        <translation>在冻结权重为 4 位时不能使用正交初始值。请选择常用初始值</translation>
     </message>
     <message>
         <source>check, show, convert, split and mix data</source>
@@ -8860,6 +8868,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be between 0 and 1</source>
         <translation>必须在 0 和 1 之间</translation>
+    </message>
+    <message>
+        <source>must be even for orthogonal initial values</source>
+        <translation>使用正交初始值时必须是偶数</translation>
     </message>
     <message>
         <source>must be one of {choices}</source>
@@ -10058,6 +10070,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{names} 太旧：CPU</translation>
     </message>
     <message>
+        <source>{names}: experts stored in one weight support neither DoRA nor dropout nor orthogonal initial values. Switch them off, or remove these names.</source>
+        <translation>{names}：合存在一个权重中的专家既不支持 DoRA 和 dropout，也不支持正交初始值。请关闭它们，或移除这些名称。</translation>
+    </message>
+    <message>
         <source>{names}: if kernels fail to compile, allow the folder {folder} there.</source>
         <translation>{names}：如果内核编译失败，请在其中放行文件夹 {folder}。</translation>
     </message>
@@ -11182,6 +11198,26 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>除了偏好较好的回答，学习写出它占多大比重。0 表示使用常用值：CPO 和 ORPO 为 1，其他不计。</translation>
     </message>
     <message>
+        <source>Also learns how strong each weight row is, which can come closer to full fine-tuning. Together with dropout it runs in plain PyTorch.</source>
+        <translation>同时学习每一行权重的强度，效果可以更接近全量微调。与 dropout 同时使用时以普通 PyTorch 运行。</translation>
+    </message>
+    <message>
+        <source>Initial values</source>
+        <translation>初始值</translation>
+    </message>
+    <message>
+        <source>Usual</source>
+        <translation>常用</translation>
+    </message>
+    <message>
+        <source>Gaussian</source>
+        <translation>高斯</translation>
+    </message>
+    <message>
+        <source>Orthogonal</source>
+        <translation>正交</translation>
+    </message>
+    <message>
         <source>Frozen weights</source>
         <translation>冻结权重</translation>
     </message>
@@ -11204,6 +11240,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Higher learns faster and breaks down sooner.</source>
         <translation>越大学得越快，也越容易崩溃。</translation>
+    </message>
+    <message>
+        <source>LoRA+ ratio</source>
+        <translation>LoRA+ 比例</translation>
+    </message>
+    <message>
+        <source>How many times faster the second matrix of each adapter (B) learns than the first (A). 1 is usual. With LoRA+, 4 to 16 can learn hard tasks sooner, best at half the learning rate. Too high makes the loss jump.</source>
+        <translation>每个适配器的第二个矩阵（B）的学习速度是第一个（A）的多少倍。通常为 1。使用 LoRA+ 时，4 到 16 可以更快学会困难的任务，最好同时把学习率减半。过高会让损失跳动。</translation>
     </message>
     <message>
         <source>Weight decay</source>
@@ -11272,6 +11316,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
+    </message>
+    <message>
+        <source>Random numbers that the adapter starts with. The usual ones suit most runs. Orthogonal makes the directions of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits.</source>
+        <translation>适配器开始时的随机数。常用初始值适合大多数训练。正交让适配器的各个方向从一开始就互相独立，需要偶数的秩和 16 位的冻结权重。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
