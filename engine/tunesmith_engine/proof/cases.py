@@ -279,8 +279,8 @@ def _adamw(_sizes: Sizes, inputs: Inputs) -> Results:
     faster = (weights.clone(), gradients.clone(), mean.clone(), square.clone())
     adamw_step(*faster, _control(inputs), (0.9, 0.999), 1e-8, None, _rates(inputs))
     adamw_step(weights, gradients, mean, square, _control(inputs), (0.9, 0.999), 1e-8)
-    found = {"norm": norm, "weights": weights, "mean": mean, "square": square, "emptied": gradients, "faster": faster[0]}
-    return found
+    moments = {"mean": mean, "square": square}
+    return {"norm": norm, "weights": weights, **moments, "emptied": gradients, "faster": faster[0]}
 
 
 def _adamw_8bit(_sizes: Sizes, inputs: Inputs) -> Results:
