@@ -54,6 +54,7 @@ def num_adapter_parameters(
     experts: Mapping[str, tuple[int, ...]],
     targets: Collection[str] | None,
     rank: int,
+    dora: bool = False,
 ) -> int:
     """Return the size of an adapter: rank x (inputs + outputs) of every weight that gets one (LoRA, section 4.1).
 
@@ -63,20 +64,23 @@ def num_adapter_parameters(
         experts: sizes of weights of experts and routers, by tensor name; three where a layer's experts lie together.
         targets: names of layers; None for all that can have an adapter.
         rank: of the adapter.
+        dora: each output of a linear layer has a magnitude as well.
     """
     names = NAMES_OF_EXPERTS.get(model_type, frozenset())
-    total = 0
+    total, num_magnitudes = 0, 0
     for tensor, (rows, columns) in linear.items():
         leaf = _leaf(tensor)
         wanted = leaf in targets if targets is not None else leaf != "out_proj" or model_type not in NO_OUT_PROJ
-        total += rows + columns if wanted and leaf not in names else 0
+        if wanted and leaf not in names:
+            total += rows + columns
+            num_magnitudes += rows if dora else 0
     for tensor, shape in experts.items():
         leaf = _leaf(tensor)
         known = {leaf} | ({"gate_up_proj"} if leaf in names and leaf not in ("w2", "down_proj") else set())
         if bool(names) if targets is None else not known.isdisjoint(targets):
             inputs = 0 if leaf in _SECOND_OF_MERGED else shape[-1]
             total += math.prod(shape[:-2]) * (shape[-2] + inputs)
-    return rank * total
+    return rank * total + num_magnitudes
 
 
 def _leaf(tensor: str) -> str:

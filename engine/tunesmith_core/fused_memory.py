@@ -70,6 +70,7 @@ class _Product:
     rows: int = 0
     columns: int = 0
     rank: int = 0
+    has_magnitudes: bool = False
 
     @property
     def extra(self) -> int:
@@ -90,12 +91,16 @@ def _products(spec: RunSpec, card: ModelCard) -> Iterator[_Product]:
         name = _MERGED.get(leaf, leaf)
         product = found.setdefault((parent, name), _Product(name, columns=columns))
         product.rows += rows
-        product.rank += spec.adapter.rank if targets == ALL_LINEAR or leaf in targets else 0
+        if targets == ALL_LINEAR or leaf in targets:
+            product.rank += spec.adapter.rank
+            product.has_magnitudes = spec.adapter.dora
     yield from found.values()
 
 
 def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: bool) -> int:
-    """Return the memory of the frozen weights with room for the adapters, 4-bit ones with room to unpack them.
+    """Return the memory of the frozen weights with room for the adapters.
+
+    Those in 4 bits, and those whose rows DoRA scales, have room to be unpacked as well.
 
     Args:
         size: bytes per number, 2 or 4.
@@ -105,12 +110,16 @@ def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: b
     total = float((card.num_parameters - card.num_linear_parameters) * size)
     if embedding_on_host and not card.tied:
         total -= card.vocab_size * card.hidden_size * size
-    if spec.quantization.kind == "none":
-        return round(total) + sum(product.buffer for product in products) * size
-    total += card.num_linear_parameters * NF4_BYTES
-    total += sum(product.extra * (product.rows + product.columns) for product in products) * size
+    in_4_bits = spec.quantization.kind == "nf4"
+    unpacked = [product for product in products if in_4_bits or product.has_magnitudes]
+    if in_4_bits:
+        total += card.num_linear_parameters * NF4_BYTES
+    else:
+        total += sum(product.rows * product.columns for product in unpacked) * size
+        total += sum(product.buffer for product in products if not product.has_magnitudes) * size
+    total += sum(product.extra * (product.rows + product.columns) for product in unpacked) * size
     largest: dict[str, int] = {}
-    for product in products:
+    for product in unpacked:
         largest[product.name] = max(largest.get(product.name, 0), product.buffer)
     # Two products are unpacked at a time.
     return round(total) + sum(sorted(largest.values())[-2:]) * size
@@ -128,8 +137,12 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
     q, k = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim
     extra = max((product.extra for product in _products(spec, card)), default=0)
     attention, gate_up = 2 * q + 2 * k + extra, 2 * f + extra
-    kept = {"none": 2 * d + attention + gate_up, "mlp": 2 * d + attention, "smart": 2 * d}.get(level, d)
-    shared = {"none": 0, "mlp": 0, "smart": attention}.get(level, attention + d)
+    scaled = {product.name for product in _products(spec, card) if product.has_magnitudes}
+    # The gradient of DoRA's magnitudes needs the outputs of the blocks.
+    of_attention, of_mlp = d * ("o_proj" in scaled), d * ("down_proj" in scaled)
+    outputs = of_mlp + (0 if level in ("full", "saver") else of_attention)
+    kept = {"none": 2 * d + attention + gate_up, "mlp": 2 * d + attention, "smart": 2 * d}.get(level, d) + outputs
+    shared = {"none": 0, "mlp": 0, "smart": attention}.get(level, attention + d + of_attention)
     num_kept = min(NUM_SLOTS, card.num_layers) if level == "saver" else card.num_layers
     num_sums = card.num_heads * (card.num_layers + 1 if level in ("none", "mlp") else 2)
     per_token = size * (num_kept * kept + shared + 3 * (d + extra)) + 4 * num_sums
@@ -145,7 +158,9 @@ def _block_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int, lev
     extra = max((product.extra for product in _products(spec, card)), default=0)
     tile = min(num_tokens, _tiling(level).mlp_tokens)
     mlp = tile * (f + extra + (0 if level == "none" else 2 * f + extra))
-    return size * max(mlp, num_tokens * (2 * q + 2 * k + extra))
+    # DoRA's magnitudes need queries and keys as they were before they were rotated.
+    raw = q + k if any(product.has_magnitudes and product.name == "qkv" for product in _products(spec, card)) else 0
+    return size * max(mlp, num_tokens * (2 * q + 2 * k + extra + raw))
 
 
 def tokens_at_once(card: ModelCard, num_tokens: int, level: str) -> int:

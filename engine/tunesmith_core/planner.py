@@ -229,7 +229,7 @@ def num_adapter_parameters(spec: RunSpec, card: ModelCard) -> int:
     """Return the size of the adapter."""
     targets = None if spec.adapter.target_modules == ALL_LINEAR else spec.adapter.target_modules
     return adapter_shapes.num_adapter_parameters(
-        card.model_type, card.linear_shapes, card.expert_shapes, targets, spec.adapter.rank
+        card.model_type, card.linear_shapes, card.expert_shapes, targets, spec.adapter.rank, spec.adapter.dora
     )
 
 
@@ -259,7 +259,7 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    return hardware.device == "cuda" and spec.hardware.kernels and not (spec.adapter.dora or spec.adapter.dropout)
+    return hardware.device == "cuda" and spec.hardware.kernels and not (spec.adapter.dora and spec.adapter.dropout)
 
 
 def _levels(spec: RunSpec) -> tuple[str, ...]:

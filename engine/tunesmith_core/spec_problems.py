@@ -49,6 +49,12 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
                 Message('must be "{all_linear}" or a list of module names', all_linear=ALL_LINEAR),
             )
         )
+    if spec.adapter.initial_values == "orthogonal" and spec.adapter.rank % 2:
+        words = Message("must be even for orthogonal initial values")
+        problems.append(FieldProblem("adapter.rank", words))
+    if spec.adapter.initial_values == "orthogonal" and spec.quantization.kind != "none":
+        words = Message("can't be orthogonal beside frozen weights in 4 bits. Choose the usual ones")
+        problems.append(FieldProblem("adapter.initial_values", words))
     if spec.objective.kind == "dpo" and spec.objective.label_smoothing and spec.objective.dpo_loss not in SMOOTHED:
         loss = Message(CHOICE_WORDS[spec.objective.dpo_loss])
         words = Message("has no effect with the loss {loss}. Set it to 0", loss=loss)

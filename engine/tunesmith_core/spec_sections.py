@@ -105,6 +105,9 @@ CHOICE_WORDS = {
     "discopop": "DiscoPOP",
     "none": "None",
     "lora_only": "LoRA layers only",
+    "default": "Usual",
+    "gaussian": "Gaussian",
+    "orthogonal": "Orthogonal",
     "nf4": "4-bit (NF4)",
     "adamw": "AdamW",
     "adamw_8bit": "AdamW, 8-bit",
@@ -455,8 +458,20 @@ class AdapterSpec:
     dora: bool = declared(
         False,
         label="DoRA",
-        meaning="Also learns how strong each weight row is, which can come closer to full fine-tuning.",
+        meaning=(
+            "Also learns how strong each weight row is, which can come closer to full fine-tuning. Together with "
+            "dropout it runs in plain PyTorch."
+        ),
         effect="Learns a little more, is slower and needs more memory.",
+    )
+    initial_values: str = declared(
+        "default",
+        label="Initial values",
+        meaning=(
+            "Random numbers that the adapter starts with. The usual ones suit most runs. Orthogonal makes the "
+            "directions of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits."
+        ),
+        choices=("default", "gaussian", "orthogonal"),
     )
     bias: str = declared(
         "none",

@@ -49,6 +49,16 @@ class OptimizerSpec:
         maximum=1.0,
         effect="Higher learns faster and breaks down sooner.",
     )
+    lora_plus_ratio: float = declared(
+        1.0,
+        label="LoRA+ ratio",
+        meaning=(
+            "How many times faster the second matrix of each adapter (B) learns than the first (A). 1 is usual. With "
+            "LoRA+, 4 to 16 can learn hard tasks sooner, best at half the learning rate. Too high makes the loss jump."
+        ),
+        minimum=1.0,
+        maximum=1000.0,
+    )
     weight_decay: float = declared(
         0.0,
         label="Weight decay",

@@ -387,11 +387,43 @@ def test_dense_weights_get_room_for_the_adapters() -> None:
     assert plan(fused(few), gpu(80), card=CARD).parts["weights"] - bare == LAYERS * 64 * (4096 + 14336 + 64) * 2
 
 
-@pytest.mark.parametrize("changes", [{"adapter.dora": True}, {"adapter.dropout": 0.1}, {"hardware.kernels": False}])
+@pytest.mark.parametrize("changes", [{"adapter.dora": True, "adapter.dropout": 0.1}, {"hardware.kernels": False}])
 def test_what_runs_unfused_is_planned_as_plain_pytorch(changes: dict[str, Any]) -> None:
     planned = plan(fused(changes), gpu(80), card=CARD)
     assert planned.parts == plan(fused({**changes, "hardware.kernels": False}), gpu(80), card=CARD).parts
     assert planned.least_bytes == planned.total_bytes
+
+
+def test_dropout_takes_no_memory() -> None:
+    assert plan(fused({"adapter.dropout": 0.1}), gpu(80), card=CARD).parts == plan(fused(), gpu(80), card=CARD).parts
+
+
+@pytest.mark.parametrize("level", fused_memory.LEVELS)
+def test_dora_keeps_the_outputs_of_blocks(level: str) -> None:
+    def taken(**changes: Any) -> int:
+        return fused_memory.activation_bytes(fused(changes), SMALL_VOCABULARY, 2, 8192, level)
+
+    num_kept = {"none": 2, "mlp": 2, "smart": 2}.get(level, 1)
+    num_layers = fused_memory.NUM_SLOTS if level == "saver" else LAYERS
+    num_shared = 1 if level in ("full", "saver") else 0
+    outputs = 2 * 8192 * HIDDEN * (num_layers * num_kept + num_shared)
+    whole = taken(**{"adapter.dora": True})
+    assert whole - taken() >= outputs
+    of_mlp = {"adapter.dora": True, "adapter.target_modules": ["down_proj"]}
+    assert taken(**of_mlp) - taken(**{**of_mlp, "adapter.dora": False}) == 2 * 8192 * HIDDEN * num_layers
+
+
+def test_dora_scales_weights_where_there_is_room_for_two_products() -> None:
+    some = {"quantization.kind": "none", "adapter.target_modules": ["down_proj"]}
+    specs = (fused({**some, "adapter.dora": dora}) for dora in (False, True))
+    plain, scaled = (fused_memory.weight_bytes(spec, CARD, 2, False) for spec in specs)
+    buffer = (4096 + 64) * (14336 + 64)
+    assert scaled - plain == 2 * (buffer - LAYERS * 64 * 64)
+    packed = [fused_memory.weight_bytes(fused({"adapter.dora": dora}), CARD, 2, False) for dora in (False, True)]
+    assert packed[0] == packed[1]
+    num_outputs = LAYERS * sum(rows for rows, _ in LAYER.values())
+    num = [planner.num_adapter_parameters(make({"adapter.dora": dora}), CARD) for dora in (False, True)]
+    assert num[1] - num[0] == num_outputs
 
 
 SMALL_VOCABULARY = dataclasses.replace(CARD, vocab_size=1000)

@@ -43,6 +43,7 @@ def problem_of(values: object) -> str:
         ("adapter.rslora", False, None, None),
         ("adapter.dora", False, None, None),
         ("optimizer.learning_rate", 2e-4, ABOVE_0, 1.0),
+        ("optimizer.lora_plus_ratio", 1.0, 1.0, 1000.0),
         ("optimizer.weight_decay", 0.0, 0.0, 1.0),
         ("optimizer.beta1", 0.9, 0.0, 0.9999),
         ("optimizer.beta2", 0.999, 0.0, 0.999999),
@@ -195,6 +196,16 @@ def test_all_wrong_values_are_named_at_once() -> None:
         assert words in message
     assert "adapter.rank" in message
     assert problem_of([]) == "a.json:\n  the content must be a JSON object"
+
+
+def test_orthogonal_initial_values_need_an_even_rank_and_16_bits() -> None:
+    values = good()
+    values["adapter"] |= {"initial_values": "orthogonal", "rank": 8}
+    assert RunSpec.from_dict(values).problems() == []
+    values["adapter"]["rank"] = 7
+    assert "adapter.rank must be even" in problem_of(values)
+    values["quantization"]["kind"] = "nf4"
+    assert "adapter.initial_values can't be orthogonal beside frozen weights in 4 bits" in problem_of(values)
 
 
 def test_early_stopping_needs_something_to_evaluate() -> None:

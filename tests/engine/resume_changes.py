@@ -96,6 +96,7 @@ OTHERS: dict[str, Callable[[Place], object]] = {
     "evaluation.sample_prompts": lambda _: ["Hi"],
     "hardware.devices": lambda _: ["auto"],
     "optimizer.learning_rate": lambda _: 1.0,
+    "optimizer.lora_plus_ratio": lambda _: 4.0,
     "optimizer.weight_decay": lambda _: 0.5,
     "optimizer.beta1": lambda _: 0.5,
     "optimizer.beta2": lambda _: 0.9,

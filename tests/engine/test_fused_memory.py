@@ -21,19 +21,23 @@ from tunesmith_engine.model.lora import attach_adapter
 
 @pytest.mark.parametrize("flops_per_s", [1e9, 3e10, 1e12])
 @pytest.mark.parametrize("level", fused_memory.LEVELS)
-@pytest.mark.parametrize(("kind", "tokens"), [("lora", 5000), ("qlora", 5000), ("lora", 300_000)])
+@pytest.mark.parametrize(
+    ("kind", "tokens", "dora"),
+    [("lora", 5000, False), ("qlora", 5000, False), ("lora", 300_000, False), ("lora", 5000, True)],
+)
 def test_planner_and_engine_count_alike(
     tiny_spec: Callable[..., RunSpec],
     tiny_model: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
     tokens: int,
+    dora: bool,
     level: str,
     flops_per_s: float,
 ) -> None:
     # What the plan keeps depends on how fast products are, which on a busy machine is anything.
     monkeypatch.setattr("tunesmith_engine.fused.memory.measure_matmul_rate", lambda *_: flops_per_s)
-    spec = tiny_spec(method={"kind": kind, "rank": 16})
+    spec = tiny_spec(method={"kind": kind, "rank": 16, "dora": dora})
     card, compute = read_model_card(tiny_model), choose_compute(spec)
     model = attach_adapter(load_model(tiny_model, compute, kind == "qlora"), spec)
     assembly = Assembly(model, recognise(model), compute)

@@ -42,7 +42,19 @@ def setup_of(run: Run) -> dict[str, object]:
     return events(run, "setup")[-1].data
 
 
-@pytest.mark.parametrize("method", [{}, {"dropout": 0.0, "dora": True}, {"bias": "all"}, {"kind": "qlora"}], ids=str)
+@pytest.mark.parametrize(
+    "method",
+    [
+        {},
+        {"dora": True},
+        {"kind": "qlora", "dora": True},
+        {"bias": "all"},
+        {"kind": "qlora"},
+        {"initial_values": "gaussian"},
+        {"initial_values": "orthogonal", "rank": 4},
+    ],
+    ids=str,
+)
 def test_fused_and_plain_runs_learn_the_same(tiny_spec: MakeSpec, new_run: NewRun, method: dict[str, object]) -> None:
     fused, plain = (new_run(tiny_spec(method=method, **EVALUATED, **sections)) for sections in ({}, PLAIN))
     assert train(fused) == train(plain) == 0, (result_of(fused), result_of(plain))
@@ -65,11 +77,11 @@ def test_a_run_says_what_is_fused(tiny_spec: MakeSpec, new_run: NewRun) -> None:
 
 
 def test_what_is_not_fused_is_a_warning(tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    partly = new_run(tiny_spec(method={"dropout": 0.1}))
+    partly = new_run(tiny_spec(method={"dropout": 0.1, "dora": True}))
     assert train(partly) == 0
     (warning,) = events(partly, "warning")
     assert warning.data["code"] == "not-fused"
-    assert "Dropout" in warning.data["message"]
+    assert "DoRA with dropout" in warning.data["message"]
     assert warning.data["hint"]
 
     def recognise(_: object) -> None:

@@ -50,10 +50,12 @@ def _adapter(run: Run) -> bytes:
 
 WAYS = {
     "fused": {"method": {"rank": 4}},
-    "unfused parts": {},
+    "DoRA": {"method": {"rank": 4, "dora": True}},
+    "dropout": {},
+    "unfused parts": {"method": {"dropout": 0.3, "rank": 4, "dora": True}},
     "plain": {"hardware": {"kernels": False}},
 }
-"""Dropout keeps the linear layers from being fused; it is what draws random numbers."""
+"""Dropout draws random numbers; with DoRA it keeps the linear layers from being fused."""
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def whole(request: pytest.FixtureRequest, tiny_spec: MakeSpec, new_run: NewRun) 
     return run
 
 
-@pytest.mark.parametrize("whole", ["fused", "unfused parts", "plain"], indirect=True)
+@pytest.mark.parametrize("whole", ["fused", "DoRA", "dropout", "unfused parts", "plain"], indirect=True)
 @pytest.mark.parametrize("stop_at", [3, 9, *(pytest.param(step, marks=pytest.mark.long) for step in (1, 4))])
 def test_stopped_and_resumed_run_is_bit_exact(new_run: NewRun, whole: Run, stop_at: int) -> None:
     run = new_run(whole.load_spec())

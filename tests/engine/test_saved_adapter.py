@@ -75,7 +75,9 @@ def test_plain_peft_computes_what_was_trained_of_every_other_type(kind: str, tin
     _check_restored(causal_types.write_model(kind, tmp_path / "model", tiny_model), tmp_path)
 
 
-@pytest.mark.parametrize("method", [{"dora": True}, {"bias": "lora_only"}, {"rslora": True}])
+@pytest.mark.parametrize(
+    "method", [{"dora": True}, {"bias": "lora_only"}, {"rslora": True}, {"initial_values": "orthogonal"}]
+)
 def test_every_way_of_adapting_is_restored(method: dict[str, Any], tiny_model: Path, tmp_path: Path) -> None:
     _check_restored(causal_types.write_model("gpt2", tmp_path / "model", tiny_model), tmp_path, **method)
 

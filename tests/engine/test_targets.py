@@ -56,7 +56,7 @@ def test_names_that_fit_nothing_are_refused(names: list[str], words: str, mixtra
     assert caught.value.code == "lora-target-modules-missing"
 
 
-@pytest.mark.parametrize("change", [{"dora": True}, {"dropout": 0.1}], ids=str)
+@pytest.mark.parametrize("change", [{"dora": True}, {"dropout": 0.1}, {"initial_values": "orthogonal"}], ids=str)
 def test_experts_stay_as_they_are_where_peft_cannot_adapt_them(change: dict[str, Any], mixtral: Path) -> None:
     ours = Trained(spec_of(mixtral, method=change), rows())
     assert len(ours.losses) == 3

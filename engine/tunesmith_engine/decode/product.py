@@ -139,7 +139,12 @@ class Product:
 
 
 def _four_bit_weights(projection: Projection) -> list[Nf4Weight]:
-    """Return the weights of a projection whose members are all packed in 4 bits, else none."""
+    """Return the weights of a projection whose members are all packed in 4 bits, else none.
+
+    DoRA multiplies whole weights, so its projections are no case for the kernels that read them packed.
+    """
+    if projection.has_magnitudes:
+        return []
     weights = [member.weight for member in projection.members]
     four_bit = [weight for weight in weights if isinstance(weight, Nf4Weight)]
     return four_bit if len(four_bit) == len(weights) else []

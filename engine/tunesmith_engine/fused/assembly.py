@@ -21,6 +21,7 @@ from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.host_memory import HostTable
 from tunesmith_engine.fused.layer import FusedLayer
+from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
@@ -68,6 +69,7 @@ class Assembly:
         self.shape, self.compute = shape, compute
         self._trained = trainable(model)
         self.scratch = WeightScratch(compute.device, compute.dtype)
+        self.masks = Masks(compute.device)
         self._unfused: dict[str, list[Message]] = {}
         # First: where it is refused, no weight has moved yet.
         head = self._projection((shape.head,), 0, "", Message("The output projection"))
@@ -75,6 +77,8 @@ class Assembly:
             raise NotFusableError(
                 "The output projection can't be computed in chunks. {reason}", reason=self._unfused[""][0]
             )
+        if head.has_magnitudes:
+            raise NotFusableError("DoRA of the output projection runs in plain PyTorch.")
         self.head = head
         self.use([self._layer_projections(layer) for layer in shape.layers])
         self._host_table: HostTable | None = None
@@ -135,7 +139,8 @@ class Assembly:
 
     def _projection(self, modules: Sequence[nn.Module], place: int, layer: str, what: str) -> Projection | PlainModules:
         try:
-            return Projection([Member.of(module) for module in modules], self.scratch, place, self.compute.dtype)
+            members = [Member.of(module) for module in modules]
+            return Projection(members, self.scratch, place, self.compute.dtype, self.masks)
         except PlainOnlyError as reason:
             self._note_unfused(layer, what, reason.message)
         bases = [module.base_layer if hasattr(module, "base_layer") else module for module in modules]

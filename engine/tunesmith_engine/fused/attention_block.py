@@ -15,6 +15,7 @@ from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm, rope
+from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import Documents
 from tunesmith_engine.shapes import AttentionShape, Norm
@@ -61,8 +62,9 @@ class AttentionBlock:
         num_all = self._num_query + 2 * self._num_key
         self.qkv_width = num_all
         self.heads_width = self._num_query + output.num_extra
-        # With norms the raw queries and keys are needed again; without, they are rotated where they are.
-        self._in_place = shape.query_norm is None and shape.key_norm is None
+        # With norms, and for DoRA's magnitudes, the raw queries and keys are needed again; else they are rotated where
+        # they are.
+        self._in_place = shape.query_norm is None and shape.key_norm is None and not inputs.has_magnitudes
         shapes = [(capacity_tokens, self._num_query), (capacity_tokens, num_all + inputs.num_extra)]
         if not self._in_place:
             shapes += [(capacity_tokens, self._num_query), (capacity_tokens, self._num_key)]
@@ -153,6 +155,8 @@ class AttentionBlock:
                 dq, dk = wanted[0], wanted[1]
             del dv
         self._rotate_backward(dq.flatten(1), dk.flatten(1), qkv, rotary, to_qkv, to_heads)
+        if isinstance(self.inputs, Projection) and self.inputs.has_magnitudes:
+            self.inputs.add_to_magnitudes(column_dots(inside, qkv), to_qkv)
         self.inputs.backward(to_qkv, x, out)
 
     # Parts

@@ -93,7 +93,7 @@ class Fp8Projection(Projection):
         self._exact = exact
         self.members = exact.members
         self.num_inputs, self.num_outputs, self.num_ranks = exact.num_inputs, exact.num_outputs, exact.num_ranks
-        self.num_extra = 0
+        self.num_extra, self.has_magnitudes, self.has_dropout = 0, False, False
         self.quantised_bytes_per_row = max(self.num_inputs, self.num_outputs)
         weight = exact.frozen_weight()
         self._rows = Fp8Rows.of(weight)
@@ -142,6 +142,7 @@ class Fp8Projection(Projection):
 
     def accumulate(self, gradient: torch.Tensor, x: torch.Tensor) -> None:
         """Add the adapters' gradients, after `input_gradient` of the same rows."""
+        self._exact.add_to_biases(gradient)
         if self._to_shrunk is None:
             return
         x, ranks = x[:, : self.num_inputs], self.num_ranks
@@ -171,6 +172,10 @@ def problem(compute: Compute, projections: Sequence[LayerProjections]) -> str | 
         )
     if compute.dtype != torch.bfloat16:
         return Message("They need a run in bfloat16.")
+    if any(part.has_magnitudes for layer in projections for part in layer.all()):
+        return Message("They do not support DoRA.")
+    if any(isinstance(part, Projection) and part.has_dropout for layer in projections for part in layer.all()):
+        return Message("They do not support dropout.")
     sizes = {
         size
         for layer in projections

@@ -64,6 +64,7 @@ class Head:
                 total, to_total, self._shape.final_norm, normed[:, :hidden], total, pending_scale
             )
             wide = logits[:, : self._projection.num_outputs]
+            self._projection.first_row = start
             self._projection.forward(normed, wide, with_adapter)
             factors = gradient_scale if gradient_scale is None or not gradient_scale.ndim else gradient_scale[chunk]
             cross_entropy(wide, targets[chunk], losses[chunk], factors, self._shape.logit_scale, self._shape.softcap)

@@ -14,6 +14,8 @@ from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
+from tunesmith_engine.kernels.column_dots import column_dots
+from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape, Norm
 
@@ -52,6 +54,9 @@ class FusedLayer:
         self._saved: tuple[tuple[torch.Tensor, ...], ...] = ()
         parts = (attention.inputs, attention.output, mlp.inputs, mlp.down)
         self._plain = [part for part in parts if isinstance(part, PlainModules)]
+        # A norm behind a block needs the block's output for its gradient, and so do DoRA's magnitudes.
+        self._keeps_attention_output = shape.post_attention_norm is not None or attention.output.has_magnitudes
+        self._keeps_mlp_output = shape.post_mlp_norm is not None or mlp.down.has_magnitudes
 
     def buffers(self, keep_gate_up: bool, dtype: torch.dtype) -> LayerBuffers:
         """Return what the forward pass leaves, and which of it stays under which level of the policy."""
@@ -62,10 +67,10 @@ class FusedLayer:
             "qkv": self.attention.qkv_width,
             "heads": self.attention.heads_width,
         }
-        if self.shape.post_attention_norm:
+        if self._keeps_attention_output:
             widths["attention_output"] = self._hidden_size
             blocks.add("attention_output")
-        if self.shape.post_mlp_norm:
+        if self._keeps_mlp_output:
             widths["mlp_output"] = self._hidden_size
             stream.add("mlp_output")
         inner = {"qkv", "heads"}
@@ -98,12 +103,14 @@ class FusedLayer:
             self._add(kept["x"], y, kept["x_mid"])
         else:
             self._add_norm(kept["x"], y, shape.mlp_norm, normed, kept["x_mid"])
-        mlp_output = kept["mlp_output"] if shape.post_mlp_norm else y
+        mlp_output = kept["mlp_output"] if self._keeps_mlp_output else y
         wide = self._with_columns(normed, self.mlp.inputs)
         sent = now.store.tiles(self.index) if now.with_gradients else None
         self.mlp.forward(wide, mlp_output, kept.get("gate_up"), now.with_adapter, sent)
         if shape.post_mlp_norm:
             rms_norm.add_norm(mlp_output, None, shape.post_mlp_norm, y)
+        elif self._keeps_mlp_output:
+            copy_rows(mlp_output, y)
         if now.with_gradients:
             now.store.forward_done(self.index)
         return kept["x_mid"], y
@@ -111,10 +118,12 @@ class FusedLayer:
     def _attention_output(self, kept: dict[str, torch.Tensor], y: torch.Tensor, with_adapter: bool) -> None:
         """Write the attention block's output, normalised where the model does that."""
         norm = self.shape.post_attention_norm
-        output = kept["attention_output"] if norm else y
+        output = kept["attention_output"] if self._keeps_attention_output else y
         self.attention.output.forward(kept["heads"], output, with_adapter)
         if norm:
             rms_norm.add_norm(output, None, norm, y)
+        elif self._keeps_attention_output:
+            copy_rows(output, y)
 
     # Backward
 
@@ -136,6 +145,7 @@ class FusedLayer:
         stream = gradient[:, : self._hidden_size]
 
         to_block = self._block_gradient(gradient, shape.post_mlp_norm, kept.get("mlp_output"), self.mlp.down, scratch)
+        self._add_to_magnitudes(self.mlp.down, to_block, kept.get("mlp_output"))
         if shape.parallel:
             statistics = self._add_norm(kept["x"], None, shape.input_norm, normed, None)
         else:
@@ -152,6 +162,7 @@ class FusedLayer:
 
         norm = shape.post_attention_norm
         to_block = self._block_gradient(gradient, norm, kept.get("attention_output"), self.attention.output, scratch)
+        self._add_to_magnitudes(self.attention.output, to_block, kept.get("attention_output"))
         if not shape.parallel:
             statistics = self._add_norm(kept["x"], None, shape.input_norm, normed, None)
         wide = self._with_columns(normed, self.attention.inputs)
@@ -209,6 +220,13 @@ class FusedLayer:
         return scratch[:, :width]
 
     # Parts
+
+    def _add_to_magnitudes(
+        self, last: Projection | PlainModules, gradient: torch.Tensor, output: torch.Tensor | None
+    ) -> None:
+        """Add the gradient of DoRA's magnitudes in a block's last projection."""
+        if isinstance(last, Projection) and last.has_magnitudes and output is not None:
+            last.add_to_magnitudes(column_dots(gradient[:, : self._hidden_size], output), gradient)
 
     def _normed(self, num_tokens: int, now: Pass) -> torch.Tensor:
         return now.workspace.carve("input", (num_tokens, self._gradient_width))[0]

@@ -11,6 +11,7 @@ from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.sent_tiles import SentTiles
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu
+from tunesmith_engine.kernels.column_dots import gated_column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.shapes import MlpShape
 
@@ -62,6 +63,7 @@ class MlpBlock:
         """
         for number, rows in enumerate(self._tiles(x.shape[0])):
             room = sent.write(number, rows.stop - rows.start) if sent else None
+            self._begin_at(rows.start)
             hidden, tile = self._buffers(rows, gate_up, room)
             self._gate_up(x[rows], tile, with_adapter)
             glu.gate_and_multiply(*self._halves(tile), self.shape.activation, hidden[:, : self.shape.width])
@@ -92,15 +94,17 @@ class MlpBlock:
         # In reverse: the tiles that were sent last are still there.
         for number, rows in reversed(list(enumerate(self._tiles(x.shape[0])))):
             there = sent.read(number, rows.stop - rows.start) if sent else None
+            self._begin_at(rows.start)
             hidden, tile = self._buffers(rows, gate_up, there)
             if gate_up is None and there is None:
                 self._gate_up(x[rows], tile, True)
             elif isinstance(self.inputs, Projection):
                 self.inputs.shrink(x[rows])
             gate, up = self._halves(tile)
-            to_hidden = hidden[:, :width]
+            to_hidden, dots = hidden[:, :width], None
             if isinstance(self.down, Projection):
                 self.down.input_gradient(gradient[rows], to_hidden)
+                dots = self._dots(to_hidden, tile)
                 glu.gate_backward(to_hidden, gate, up, activation, gate, up, out_hidden=to_hidden)
                 if gate_up is not None and self._keeps_shrunk:
                     copy_rows(self._kept_shrunk(tile), hidden[:, width:])
@@ -110,10 +114,25 @@ class MlpBlock:
             else:
                 glu.gate_and_multiply(gate, up, activation, to_hidden)
                 self.down.backward(gradient[rows], to_hidden, to_hidden)
+                dots = self._dots(to_hidden, tile)
                 glu.gate_backward(to_hidden, gate, up, activation, gate, up)
+            if dots is not None and isinstance(self.inputs, Projection):
+                self.inputs.add_to_magnitudes(dots, tile)
             self.inputs.backward(tile, x[rows], out[rows])
             if sent:
                 sent.used(number)
+
+    def _begin_at(self, row: int) -> None:
+        """Tell the projections where in the micro-batch the tile begins."""
+        for part in (self.inputs, self.down):
+            if isinstance(part, Projection):
+                part.first_row = row
+
+    def _dots(self, to_hidden: torch.Tensor, tile: torch.Tensor) -> torch.Tensor | None:
+        """Return gate and up times their gradients, summed over the tile, where DoRA's magnitudes need them."""
+        if not self.inputs.has_magnitudes:
+            return None
+        return gated_column_dots(to_hidden, tile[:, : 2 * self.shape.width], self.shape.activation)
 
     def _gate_up(self, x: torch.Tensor, tile: torch.Tensor, with_adapter: bool) -> None:
         self.inputs.forward(x, tile[:, : 2 * self.shape.width], with_adapter)

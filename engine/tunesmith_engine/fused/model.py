@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from peft import PeftModel
@@ -140,6 +141,8 @@ class FusedModel:
         """Let the old buffers go before new ones come; there are none where the last plan's did not fit."""
         vars(self).pop("_parts", None)
         self._graphs: StepGraphs | None = None
+        # It may read memory that goes now.
+        self._refresh_graph, self._num_refreshes = None, 0
         self._assembly.scratch.give_back()
 
     def _use(self, plan: MemoryPlan) -> None:
@@ -263,7 +266,15 @@ class FusedModel:
             if loss_scale is not None:
                 scale *= loss_scale
             run = self._step if self._graphs is None else self._graphs.run
-            return run(batch, scale) / num_trained_tokens
+            with self._dropping():
+                return run(batch, scale) / num_trained_tokens
+
+    def _dropping(self) -> AbstractContextManager[None]:
+        """Draw the masks of a micro-batch, unless the model is in evaluation mode, and let them count meanwhile."""
+        masks, training = self._assembly.masks, bool(self._model.training)
+        if training and masks.exist:
+            masks.draw()
+        return masks.dropping(training)
 
     def loss(self, batch: PackedBatch, with_adapter: bool = True) -> torch.Tensor:
         """Return the sum of a micro-batch's cross-entropies in nats, a float32 scalar on the device."""
@@ -298,7 +309,7 @@ class FusedModel:
         Returns:
             What the objective returned.
         """
-        with torch.no_grad():
+        with torch.no_grad(), self._dropping():
             self._assembly.scratch.forget()
             now = self._pass(batch, True, True)
             x, pending = self._forward(now)

@@ -18,6 +18,7 @@ class PlainModules:
     """
 
     num_extra = 0
+    has_magnitudes = False
 
     def __init__(
         self, modules: Sequence[nn.Module], num_inputs: int, num_outputs: int, autocast: torch.dtype | None

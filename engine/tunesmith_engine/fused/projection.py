@@ -4,18 +4,27 @@ For layers W_i with adapters s_i B_i A_i the product is [X | S] [W | sB]^T with 
 stand beside the input, and beside the weights stand the scaled B_i, each in the columns of its own A_i. Backward the
 same buffer serves as [dY | dS] [W ; A] with dS = dY (sB). So an adapter costs no pass over the output, and a bias is
 one more column, whose input is 1.
+
+DoRA (Liu et al. 2024, arXiv 2402.09353) multiplies each output by g = m / ||W + sBA||, a number for each row of the
+weights. It goes into the buffer: [gW | gsB] takes the place of [W | sB], and both products and dS come out right. The
+norm follows from ||W||^2 + 2s B.(WA^T) + s^2 B.(B AA^T) row by row, so no product of weights is as wide as W; and the
+gradient of m is sum(dY * (Y - bias)) / m, for which the outputs are kept.
+
+With dropout each adapter has a mask M of its own on its input: S = (X * M) A^T. Its products with A are then apart from
+those with W, in kernels that compute the mask where they need it (see kernels/dropout.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 from tunesmith_core.messages import MessageError
-from tunesmith_engine.kernels import nf4
+from tunesmith_engine.fused.masks import Masks
+from tunesmith_engine.kernels import dropout, nf4, registry
 from tunesmith_engine.kernels.copy_rows import copy_rows
 
 COLUMN_ALIGNMENT = {"cuda": 64, "cpu": 16}
@@ -28,11 +37,13 @@ class PlainOnlyError(MessageError):
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """One layer's LoRA: A is [rank, inputs], B is [outputs, rank], both float32."""
+    """One layer's LoRA: A is [rank, inputs], B is [outputs, rank], DoRA's magnitudes are [outputs], all float32."""
 
     a: nn.Parameter
     b: nn.Parameter
     scale: float
+    magnitude: nn.Parameter | None = None
+    dropout: float = 0.0
 
     @property
     def rank(self) -> int:
@@ -60,8 +71,6 @@ class Member:
         """
         base = module.base_layer if hasattr(module, "base_layer") else module
         adapter = _adapter(module) if hasattr(module, "lora_A") else None
-        if base.bias is not None and base.bias.requires_grad:
-            raise PlainOnlyError("Its bias is trained.")
         if hasattr(base.weight, "quant_state"):
             try:
                 weight: torch.Tensor | nf4.Nf4Weight = nf4.Nf4Weight.of(base.weight)
@@ -82,13 +91,17 @@ def _adapter(module: nn.Module) -> Adapter | None:
     if len(names) > 1:
         raise PlainOnlyError("Several adapters are active.")
     name = names[0]
-    if module.use_dora.get(name, False):
-        raise PlainOnlyError("DoRA runs in plain PyTorch.")
-    if getattr(module.lora_dropout[name], "p", 0.0) > 0:
+    share = float(getattr(module.lora_dropout[name], "p", 0.0))
+    device = module.lora_A[name].weight.device
+    if share and device.type == "cuda" and not registry.runs(dropout.NAME, device, needs_dot=True):
         raise PlainOnlyError("Dropout runs in plain PyTorch.")
     if module.lora_A[name].bias is not None or module.lora_B[name].bias is not None:
         raise PlainOnlyError("The adapter has a bias.")
-    return Adapter(module.lora_A[name].weight, module.lora_B[name].weight, float(module.scaling[name]))
+    magnitude = module.lora_magnitude_vector[name].weight if module.use_dora.get(name, False) else None
+    if share and magnitude is not None:
+        raise PlainOnlyError("DoRA with dropout runs in plain PyTorch.")
+    a, b = module.lora_A[name].weight, module.lora_B[name].weight
+    return Adapter(a, b, float(module.scaling[name]), magnitude, share)
 
 
 class WeightScratch:
@@ -101,7 +114,7 @@ class WeightScratch:
         self._device, self._dtype = device, dtype
         self._sizes = [0, 0]
         self._buffers: list[torch.Tensor | None] = [None, None]
-        self._holders: list[Projection | None] = [None, None]
+        self._holders: list[tuple[Projection, bool] | None] = [None, None]
         self._filled: list[set[str]] = [set(), set()]
 
     def reserve(self, place: int, num_elements: int) -> None:
@@ -122,24 +135,25 @@ class WeightScratch:
         self._buffers = [None, None]
         self.forget()
 
-    def weight(self, projection: Projection, place: int, part: str) -> torch.Tensor:
+    def weight(self, projection: Projection, place: int, part: str, scaled: bool = True) -> torch.Tensor:
         """Return the buffer of a projection, unpacking its weights unless they are still there.
 
         Args:
             projection: whose weights.
             place: 0 or 1.
-            part: "beside" or "below": the part of the adapters that the product at hand reads.
+            part: "beside" or "below": the part of the adapters that the product at hand reads; "" for none.
+            scaled: False leaves the rows' scales of DoRA out.
         """
         buffer = self._buffers[place]
         if buffer is None:
             buffer = self._buffers[place] = torch.empty(self._sizes[place], device=self._device, dtype=self._dtype)
         rows, columns = projection.buffer_shape
         weight = buffer[: rows * columns].view(rows, columns)
-        if self._holders[place] is not projection:
-            projection.unpack(weight)
-            self._holders[place] = projection
+        if self._holders[place] != (projection, scaled):
+            projection.unpack(weight, scaled)
+            self._holders[place] = (projection, scaled)
             self._filled[place].clear()
-        if part not in self._filled[place]:
+        if part and part not in self._filled[place]:
             projection.place_adapters(weight, part)
             self._filled[place].add(part)
         return weight
@@ -153,13 +167,30 @@ class Projection:
         num_extra: columns R beside the input and rows below the weights.
         has_bias: one of the columns is for biases.
         beside, below: the adapters' sB (and biases), [N, R], and A, [R, K], in the run's number format.
+        has_magnitudes: some members have DoRA; the backward pass needs the outputs then.
+        row_scales: DoRA's g of each output, float32 [N], 1 where a member has none; None without DoRA.
+        has_dropout: some members have it.
+        first_row: where in the micro-batch the rows at hand begin, by which dropout knows them again.
         quantised_bytes_per_row: memory that a product takes on top of its buffers for each row.
     """
 
     quantised_bytes_per_row = 0
 
-    def __init__(self, members: Sequence[Member], scratch: WeightScratch, place: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        scratch: WeightScratch,
+        place: int,
+        dtype: torch.dtype,
+        masks: Masks | None = None,
+    ) -> None:
         self.members = list(members)
+        self.first_row = 0
+        self._masks = masks
+        self._mask_numbers = [
+            masks.reserve() if masks and member.adapter and member.adapter.dropout else None for member in members
+        ]
+        self.has_dropout = any(number is not None for number in self._mask_numbers)
         self.num_inputs = members[0].num_inputs
         self.num_outputs = sum(member.num_outputs for member in members)
         self.num_ranks = sum(member.adapter.rank for member in members if member.adapter)
@@ -171,14 +202,23 @@ class Projection:
         self._scratch, self._place = scratch, place
         self._parts = self._lay_out()
         self._own: torch.Tensor | None = None
-        if all(isinstance(member.weight, torch.Tensor) for member in members):
+        self.has_magnitudes = any(member.adapter and member.adapter.magnitude is not None for member in members)
+        self.row_scales: torch.Tensor | None = None
+        if all(isinstance(member.weight, torch.Tensor) for member in members) and not self.has_magnitudes:
             self._take_over_dense_weights()
         else:
             scratch.reserve(place, self.buffer_shape[0] * self.buffer_shape[1])
             # The adapters in the run's number format, made once per update: beside the weights and below them.
             self.beside = torch.zeros(self.num_outputs, self.num_extra, device=self._device, dtype=dtype)
             self.below = torch.zeros(self.num_extra, self.num_inputs, device=self._device, dtype=dtype)
-        self.refresh()
+        self._squares = torch.empty(0)
+        if self.has_magnitudes:
+            self.row_scales = torch.ones(self.num_outputs, device=self._device)
+            frozen = (self._frozen(part, None) for part in self._parts)
+            self._squares = torch.cat(
+                [torch.linalg.vector_norm(weight, dim=1, dtype=torch.float32).square() for weight in frozen]
+            )
+        self._refresh(None)
 
     def _lay_out(self) -> list[tuple[Member, slice, slice]]:
         """Return each member with its rows of the output and its adapter's columns."""
@@ -226,30 +266,60 @@ class Projection:
 
     def refresh(self) -> None:
         """Take over the adapters' present weights."""
+        packed = self.has_magnitudes and not all(isinstance(member.weight, torch.Tensor) for member in self.members)
+        self._refresh(self._scratch.weight(self, self._place, "", scaled=False) if packed else None)
+
+    def _frozen(self, part: tuple[Member, slice, slice], unpacked: torch.Tensor | None) -> torch.Tensor:
+        """Return a member's weight [N, K] in the run's number format, from a buffer of the group's if there is one."""
+        member, rows, _ = part
+        if isinstance(member.weight, torch.Tensor):
+            return member.weight.to(self._dtype)
+        if unpacked is not None:
+            return unpacked[rows, : self.num_inputs]
+        weight = torch.empty(member.num_outputs, self.num_inputs, device=self._device, dtype=self._dtype)
+        return nf4.dequantise(member.weight, weight)
+
+    def _refresh(self, unpacked: torch.Tensor | None) -> None:
         if not self.num_extra:
             return
         if self.has_bias:
             for member, rows, _ in self._parts:
                 if member.bias is not None:
-                    self.beside[rows, self.num_ranks].copy_(member.bias)
+                    self.beside[rows, self.num_ranks].copy_(member.bias.data)
         for member, rows, columns in self._parts:
             if member.adapter:
-                torch.mul(member.adapter.b.data, member.adapter.scale, out=self.beside[rows, columns])
                 self.below[columns].copy_(member.adapter.a.data)
+                factor: float | torch.Tensor = member.adapter.scale
+                if member.adapter.magnitude is not None and self.row_scales is not None:
+                    frozen = self._frozen((member, rows, columns), unpacked)
+                    norms = self._norms(member.adapter, frozen, rows, columns)
+                    torch.div(member.adapter.magnitude.data, norms, out=self.row_scales[rows])
+                    factor = member.adapter.scale * self.row_scales[rows, None]
+                torch.mul(member.adapter.b.data, factor, out=self.beside[rows, columns])
 
-    def unpack(self, weight: torch.Tensor) -> None:
-        """Unpack the weights into a buffer [N + R, K + R]."""
+    def _norms(self, adapter: Adapter, frozen: torch.Tensor, rows: slice, columns: slice) -> torch.Tensor:
+        """Return ||W + sBA|| of a member's rows, float32 [outputs]."""
+        a, b, scale = adapter.a.data, adapter.b.data, adapter.scale
+        crossed = torch.mm(frozen, self.below[columns].t()).float()
+        return (self._squares[rows] + (b * (2 * scale * crossed + scale**2 * (b @ (a @ a.t())))).sum(1)).sqrt()
+
+    def unpack(self, weight: torch.Tensor, scaled: bool = True) -> None:
+        """Unpack the weights into a buffer [N + R, K + R], rows times DoRA's scales unless they are to stay out."""
         for member, rows, _ in self._parts:
             view = weight[rows, : self.num_inputs]
-            if isinstance(member.weight, torch.Tensor):
+            has_scales = scaled and member.adapter and member.adapter.magnitude is not None
+            scales = self.row_scales[rows] if has_scales and self.row_scales is not None else None
+            if not isinstance(member.weight, torch.Tensor):
+                nf4.dequantise(member.weight, view, scales)
+            elif scales is None:
                 view.copy_(member.weight)
             else:
-                nf4.dequantise(member.weight, view)
+                torch.mul(member.weight, scales[:, None], out=view)
 
     def frozen_weight(self) -> torch.Tensor:
         """Return the weights of all members below each other in memory of their own, [N, K]."""
         weight = torch.empty(self.num_outputs, self.num_inputs, device=self._device, dtype=self._dtype)
-        self.unpack(weight)
+        self.unpack(weight, scaled=False)
         return weight
 
     def place_adapters(self, weight: torch.Tensor, part: str) -> None:
@@ -259,8 +329,19 @@ class Projection:
         elif self.num_extra:
             copy_rows(self.below, weight[self.num_outputs :, : self.num_inputs])
 
-    def _weight(self, part: str) -> torch.Tensor:
-        return self._own if self._own is not None else self._scratch.weight(self, self._place, part)
+    def _weight(self, part: str, scaled: bool = True) -> torch.Tensor:
+        return self._own if self._own is not None else self._scratch.weight(self, self._place, part, scaled)
+
+    @property
+    def _drops(self) -> bool:
+        """Whether numbers are dropped at the moment."""
+        return self.has_dropout and self._masks is not None and self._masks.active
+
+    def _masked(self) -> Iterator[tuple[slice, dropout.Mask]]:
+        """Yield the columns of each adapter and its mask for the rows at hand."""
+        for (member, _, columns), number in zip(self._parts, self._mask_numbers, strict=True):
+            if self._masks is not None and number is not None and member.adapter:
+                yield columns, dropout.Mask(self._masks.seed(number), member.adapter.dropout, self.first_row)
 
     def shrink(self, x: torch.Tensor, with_adapter: bool = True) -> None:
         """Fill the columns beside the input: S = X A^T, and ones for a bias.
@@ -272,7 +353,11 @@ class Projection:
         if not self.num_extra:
             return
         beside = x[:, self.num_inputs :]
-        if with_adapter and self.num_ranks:
+        if with_adapter and self._drops:
+            beside.zero_()
+            for columns, mask in self._masked():
+                dropout.shrink(x[:, : self.num_inputs], self.below[columns], mask, beside[:, columns])
+        elif with_adapter and self.num_ranks:
             torch.mm(x[:, : self.num_inputs], self.below.t(), out=beside)
         else:
             beside.zero_()
@@ -288,7 +373,8 @@ class Projection:
             with_adapter: False gives the base layers' outputs.
         """
         self.shrink(x, with_adapter)
-        torch.mm(x, self._weight("beside")[: self.num_outputs].t(), out=out)
+        scaled = with_adapter or not self.has_magnitudes
+        torch.mm(x, self._weight("beside", scaled)[: self.num_outputs].t(), out=out)
 
     def input_gradient(self, gradient: torch.Tensor, out: torch.Tensor | None) -> None:
         """Write the input's gradient.
@@ -299,16 +385,24 @@ class Projection:
         """
         if self.num_extra:
             torch.mm(gradient[:, : self.num_outputs], self.beside, out=gradient[:, self.num_outputs :])
-        if out is not None:
+        if out is not None and self._drops:
+            frozen = self._weight("")[: self.num_outputs, : self.num_inputs]
+            torch.mm(gradient[:, : self.num_outputs], frozen, out=out)
+            for columns, mask in self._masked():
+                dropout.add_input_gradient(
+                    gradient[:, self.num_outputs :][:, columns], self.below[columns], mask, out
+                )
+        elif out is not None:
             torch.mm(gradient, self._weight("below")[:, : self.num_inputs], out=out)
 
     def accumulate(self, gradient: torch.Tensor, x: torch.Tensor) -> None:
-        """Add the adapters' gradients: dB = s dY^T S and dA = dS^T X.
+        """Add the adapters' gradients, dB = s dY^T S and dA = dS^T X, and those of biases that are trained.
 
         Args:
             gradient: [T, N + R] as `input_gradient` left it.
             x: [T, K + R] as `shrink` left it.
         """
+        self.add_to_biases(gradient)
         if not self.num_ranks:
             return
         ranks = self.num_ranks
@@ -319,16 +413,44 @@ class Projection:
             x[:, self.num_inputs : self.num_inputs + ranks],
         )
 
+    def add_to_biases(self, gradient: torch.Tensor) -> None:
+        """Add the gradients of the biases that are trained: dY, [T, N or more], summed over the tokens."""
+        for member, rows, _ in self._parts:
+            if member.bias is not None and member.bias.requires_grad:
+                member.bias.grad.add_(gradient[:, rows].sum(0, dtype=torch.float32))
+
     def add_to_adapters(
         self, gradient: torch.Tensor, to_shrunk: torch.Tensor, x: torch.Tensor, shrunk: torch.Tensor
     ) -> None:
         """Do that with dY [T, N], dS [T, ranks], X [T, K] and S [T, ranks]."""
         to_b = torch.mm(gradient.t(), shrunk)
-        to_a = torch.mm(to_shrunk.t(), x)
+        if self.row_scales is not None:
+            to_b = to_b * self.row_scales[:, None]
+        if self._drops:
+            to_a = torch.zeros(self.num_ranks, self.num_inputs, device=x.device)
+            for columns, mask in self._masked():
+                to_a[columns] = dropout.weight_gradient(to_shrunk[:, columns], x, mask)
+        else:
+            to_a = torch.mm(to_shrunk.t(), x)
         for member, rows, columns in self._parts:
             if member.adapter:
                 member.adapter.b.grad.add_(to_b[rows, columns], alpha=member.adapter.scale)
                 member.adapter.a.grad.add_(to_a[columns])
+
+    def add_to_magnitudes(self, dots: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Add the gradients of DoRA's magnitudes.
+
+        Args:
+            dots: sum of dY * Y over the tokens, float32 [N].
+            gradient: dY, [T, N or more].
+        """
+        for member, rows, _ in self._parts:
+            if member.adapter is None or member.adapter.magnitude is None:
+                continue
+            dot, magnitude = dots[rows], member.adapter.magnitude
+            if member.bias is not None:
+                dot = dot - member.bias.data.float() * gradient[:, rows].sum(0, dtype=torch.float32)
+            magnitude.grad.add_(dot / magnitude.data)
 
     def backward(self, gradient: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> None:
         """Do both: see `input_gradient` and `accumulate`."""

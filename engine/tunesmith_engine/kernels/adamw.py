@@ -51,6 +51,7 @@ def adamw_step(
     betas: tuple[float, float],
     epsilon: float,
     decayed: torch.Tensor | None = None,
+    rates: torch.Tensor | None = None,
 ) -> None:
     """Update weights and states in place, and set the gradients to zero, applied or not.
 
@@ -60,9 +61,10 @@ def adamw_step(
         betas: memory of the mean and of the squares.
         epsilon: added to the root of the squares.
         decayed: which blocks of 256 weights take part in weight decay, uint8; None for all.
+        rates: by what the learning rate is multiplied for each block of 256 weights, float32; None for nothing.
     """
     if not registry.runs("adamw", weights.device):
-        _twin(weights, gradients, exp_avg, exp_avg_sq, control, betas, epsilon, decayed)
+        _twin(weights, gradients, exp_avg, exp_avg_sq, control, betas, epsilon, decayed, rates)
         return
     _adamw_step[(triton.cdiv(weights.numel(), STEP_SPAN),)](
         weights,
@@ -71,12 +73,14 @@ def adamw_step(
         exp_avg_sq,
         control,
         control if decayed is None else decayed,
+        control if rates is None else rates,
         weights.numel(),
         *betas,
         # In float64: 1 - 0.999 from the float32 number would be off in the fifth digit.
         *(1.0 - beta for beta in betas),
         epsilon,
         SOME_DECAYED=decayed is not None,
+        OWN_RATES=rates is not None,
         SPAN=STEP_SPAN,
         num_warps=STEP_WARPS,
     )
@@ -99,11 +103,11 @@ def _root_of_sum(parts, out, NUM_PARTS: tl.constexpr, SPAN: tl.constexpr):
 
 
 @jit
-def updated(weight, gradient, mean, square, decayed, control, beta1, beta2, rest1, rest2, epsilon):
-    """Return the new weight, mean and square of a step; `rest` is 1 - beta, `decayed` 1 or 0."""
+def updated(weight, gradient, mean, square, decayed, rate, control, beta1, beta2, rest1, rest2, epsilon):
+    """Return the new weight, mean and square of a step; `rest` is 1 - beta, `decayed` 1 or 0, `rate` a factor."""
     gradient = gradient * tl.load(control + 1).to(tl.float32)
-    decay = tl.load(control + 2).to(tl.float32) * decayed
-    step_size = tl.load(control + 3).to(tl.float32)
+    decay = tl.load(control + 2).to(tl.float32) * decayed * rate
+    step_size = tl.load(control + 3).to(tl.float32) * rate
     root_correction = tl.load(control + 4).to(tl.float32)
     mean = beta1 * mean + rest1 * gradient
     square = beta2 * square + rest2 * gradient * gradient
@@ -119,6 +123,7 @@ def _adamw_step(
     squares,
     control,
     decayed_blocks,
+    rate_of_blocks,
     num_weights,
     beta1,
     beta2,
@@ -126,6 +131,7 @@ def _adamw_step(
     rest2,
     epsilon,
     SOME_DECAYED: tl.constexpr,
+    OWN_RATES: tl.constexpr,
     SPAN: tl.constexpr,
 ):
     place = tl.program_id(0).to(tl.int64) * SPAN + tl.arange(0, SPAN)
@@ -138,8 +144,11 @@ def _adamw_step(
         decayed = 1.0
         if SOME_DECAYED:
             decayed = tl.load(decayed_blocks + place // 256, mask=inside, other=0).to(tl.float32)
+        rate = 1.0
+        if OWN_RATES:
+            rate = tl.load(rate_of_blocks + place // 256, mask=inside, other=0.0).to(tl.float32)
         weight, mean, square = updated(
-            weight, gradient, mean, square, decayed, control, beta1, beta2, rest1, rest2, epsilon
+            weight, gradient, mean, square, decayed, rate, control, beta1, beta2, rest1, rest2, epsilon
         )
         tl.store(weights + place, weight, mask=inside)
         tl.store(means + place, mean, mask=inside)
@@ -156,10 +165,11 @@ def _twin(
     betas: tuple[float, float],
     epsilon: float,
     decayed: torch.Tensor | None,
+    rates: torch.Tensor | None,
 ) -> None:
     for places in twin_parts(weights.numel()):
         weight, mean, square = weights[places], exp_avg[places], exp_avg_sq[places]
-        new = updated_in_torch(weight, mean, square, gradients[places], places, control, betas, epsilon, decayed)
+        new = updated_in_torch(weight, mean, square, gradients[places], places, control, betas, epsilon, decayed, rates)
         for old, value in zip((weight, mean, square), new, strict=True):
             old.copy_(torch.where(control[0] != 0, value, old))
     gradients.zero_()
@@ -180,12 +190,16 @@ def updated_in_torch(
     betas: tuple[float, float],
     epsilon: float,
     decayed: torch.Tensor | None,
+    rates: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return what the kernel's `updated` does, for the part of all weights at `places`."""
     _, factor, decay, step_size, root_correction = control.unbind()
     if decayed is not None:
         blocks = decayed[places.start // BLOCK_SIZE : places.stop // BLOCK_SIZE]
         decay = decay * blocks.repeat_interleave(BLOCK_SIZE)
+    if rates is not None:
+        blocks = rates[places.start // BLOCK_SIZE : places.stop // BLOCK_SIZE].repeat_interleave(BLOCK_SIZE)
+        decay, step_size = decay * blocks, step_size * blocks
     gradient = gradient * factor
     mean = betas[0] * mean + (1.0 - betas[0]) * gradient
     square = betas[1] * square + (1.0 - betas[1]) * gradient * gradient

@@ -76,16 +76,17 @@ def adamw_8bit_step(
     betas: tuple[float, float],
     epsilon: float,
     decayed: torch.Tensor | None = None,
+    rates: torch.Tensor | None = None,
 ) -> None:
     """Update weights and states in place, and set the gradients to zero, applied or not.
 
     Args:
         weights, gradients: flat float32 tensors whose length is a multiple of 256.
         exp_avg, exp_avg_sq: states of the same length.
-        control, betas, epsilon, decayed: as in `adamw.adamw_step`.
+        control, betas, epsilon, decayed, rates: as in `adamw.adamw_step`.
     """
     if not registry.runs("adamw_8bit", weights.device):
-        _twin(weights, gradients, exp_avg, exp_avg_sq, control, betas, epsilon, decayed)
+        _twin(weights, gradients, exp_avg, exp_avg_sq, control, betas, epsilon, decayed, rates)
         return
     _adamw_8bit_step[(exp_avg.scales.numel(),)](
         weights,
@@ -100,10 +101,12 @@ def adamw_8bit_step(
         exp_avg_sq.bounds,
         control,
         control if decayed is None else decayed,
+        control if rates is None else rates,
         *betas,
         *(1.0 - beta for beta in betas),
         epsilon,
         SOME_DECAYED=decayed is not None,
+        OWN_RATES=rates is not None,
         BLOCK_SIZE=BLOCK_SIZE,
         SMALLEST=SMALLEST_SCALE,
         num_warps=NUM_WARPS,
@@ -145,12 +148,14 @@ def _adamw_8bit_step(
     square_bounds,
     control,
     decayed_blocks,
+    rate_of_blocks,
     beta1,
     beta2,
     rest1,
     rest2,
     epsilon,
     SOME_DECAYED: tl.constexpr,
+    OWN_RATES: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     SMALLEST: tl.constexpr,
 ):
@@ -164,8 +169,11 @@ def _adamw_8bit_step(
         decayed = 1.0
         if SOME_DECAYED:
             decayed = tl.load(decayed_blocks + block).to(tl.float32)
+        rate = 1.0
+        if OWN_RATES:
+            rate = tl.load(rate_of_blocks + block).to(tl.float32)
         weight, mean, square = updated(
-            weight, gradient, mean, square, decayed, control, beta1, beta2, rest1, rest2, epsilon
+            weight, gradient, mean, square, decayed, rate, control, beta1, beta2, rest1, rest2, epsilon
         )
         tl.store(weights + place, weight)
         _write(mean, mean_codes, mean_scales, mean_bounds, place, block, SMALLEST)
@@ -182,13 +190,14 @@ def _twin(
     betas: tuple[float, float],
     epsilon: float,
     decayed: torch.Tensor | None,
+    rates: torch.Tensor | None,
 ) -> None:
     apply = control[0] != 0
     for places in twin_parts(weights.numel()):
         weight, states = weights[places], (exp_avg.part(places), exp_avg_sq.part(places))
         mean, square = (state.read() for state in states)
         new, *moments = updated_in_torch(
-            weight, mean, square, gradients[places], places, control, betas, epsilon, decayed
+            weight, mean, square, gradients[places], places, control, betas, epsilon, decayed, rates
         )
         weight.copy_(torch.where(apply, new, weight))
         for state, moment in zip(states, moments, strict=True):

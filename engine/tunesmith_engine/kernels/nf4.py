@@ -79,10 +79,18 @@ class Nf4Weight:
         )
 
 
-def dequantise(weight: Nf4Weight, out: torch.Tensor) -> torch.Tensor:
-    """Write a weight in full into `out`, [N, K] float32, bfloat16 or float16 with any row stride, and return it."""
+def dequantise(weight: Nf4Weight, out: torch.Tensor, row_scales: torch.Tensor | None = None) -> torch.Tensor:
+    """Write a weight in full and return it.
+
+    Args:
+        weight: what to unpack.
+        out: [N, K] float32, bfloat16 or float16 with any row stride.
+        row_scales: float32 [N], by which the rows are multiplied before they are rounded; None for nothing.
+    """
     if not registry.runs("nf4", out.device):
-        return out.copy_(_twin(weight, out.dtype))
+        if row_scales is None:
+            return out.copy_(_twin(weight, out.dtype))
+        return torch.mul(_twin(weight, torch.float32), row_scales[:, None], out=out)
     num_rows, width = weight.shape
     nested = weight.offset is not None
     # Pointers are needed in any case; without nesting the kernel doesn't look at them.
@@ -94,6 +102,7 @@ def dequantise(weight: Nf4Weight, out: torch.Tensor) -> torch.Tensor:
         weight.outer_table if nested else nothing,
         weight.outer_scales if nested else nothing,
         weight.offset if nested else nothing,
+        row_scales,
     )
     blocks = (weight.block_size, weight.outer_block_size, nested)
     options = {"num_warps": NUM_WARPS, "enable_fp_fusion": False}
@@ -131,6 +140,7 @@ def _dequantise_rows(
     outer_table,
     outer_scales,
     offset,
+    row_scales,
     out,
     row_stride,
     width,
@@ -152,8 +162,12 @@ def _dequantise_rows(
     # One dimension from here: the compiler spreads look-ups in two dimensions over threads in another order.
     byte = tl.program_id(1) * (SPAN // 2) + tl.arange(0, SPAN // 2)
     codes = tl.load(packed + row * half_width + byte, mask=byte < half_width, other=0).to(tl.int32)
-    first_of_pair = (tl.load(table + (codes >> 4)).to(tl.float32) * scale).to(out.dtype.element_ty)
-    second_of_pair = (tl.load(table + (codes & 15)).to(tl.float32) * scale).to(out.dtype.element_ty)
+    first_of_pair = tl.load(table + (codes >> 4)).to(tl.float32) * scale
+    second_of_pair = tl.load(table + (codes & 15)).to(tl.float32) * scale
+    if row_scales is not None:
+        factor = tl.load(row_scales + row)
+        first_of_pair, second_of_pair = first_of_pair * factor, second_of_pair * factor
+    first_of_pair, second_of_pair = first_of_pair.to(out.dtype.element_ty), second_of_pair.to(out.dtype.element_ty)
     column = first + tl.arange(0, SPAN)
     tl.store(out + row * row_stride + column, tl.interleave(first_of_pair, second_of_pair), mask=column < width)
 
@@ -166,6 +180,7 @@ def _dequantise_any(
     outer_table,
     outer_scales,
     offset,
+    row_scales,
     out,
     row_stride,
     width,
@@ -183,6 +198,8 @@ def _dequantise_any(
     code = tl.where(place % 2 == 0, codes >> 4, codes & 15)
     value = tl.load(table + code).to(tl.float32) * scale
     row = place // width
+    if row_scales is not None:
+        value = value * tl.load(row_scales + row, mask=exists, other=0.0)
     tl.store(out + row * row_stride + (place - row * width), value.to(out.dtype.element_ty), mask=exists)
 
 

@@ -39,6 +39,7 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
         target_parameters=targets.parameters or None,
         use_rslora=adapter.rslora,
         use_dora=adapter.dora,
+        init_lora_weights=True if adapter.initial_values == "default" else adapter.initial_values,
         bias=adapter.bias,
     )
     torch.manual_seed(spec.schedule.seed)

@@ -57,12 +57,12 @@ def choose_targets(model: Any, adapter: AdapterSpec) -> Targets:  # Any: a trans
         _check_names(model, modules)
     else:
         excluded = _not_adaptable(model)
-    if parameters and (adapter.dora or adapter.dropout):
+    if parameters and (adapter.dora or adapter.dropout or adapter.initial_values == "orthogonal"):
         if adapter.target_modules != ALL_LINEAR:
             raise TunesmithError(
                 "spec-invalid",
-                "{names}: experts stored in one weight support neither DoRA nor dropout. Switch both off, or remove "
-                "these names.",
+                "{names}: experts stored in one weight support neither DoRA nor dropout nor orthogonal initial values. "
+                "Switch them off, or remove these names.",
                 names=", ".join(sorted(parameters)),
             )
         parameters = []

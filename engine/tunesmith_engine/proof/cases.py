@@ -123,6 +123,38 @@ def _nf4(sizes: Sizes, inputs: Inputs) -> Results:
         out = inputs.empty(NUM_ROWS, sizes.hidden + PADDING)[:, : sizes.hidden]
         dequantise(_four_bit(inputs, NUM_ROWS, nested), out)
         found["nested" if nested else "plain"] = out
+    if sizes.magnitudes:
+        found["scaled"] = inputs.empty(NUM_ROWS, sizes.hidden + PADDING)[:, : sizes.hidden]
+        scales = inputs.random(NUM_ROWS).float().abs() + 0.5
+        dequantise(_four_bit(inputs, NUM_ROWS, True), found["scaled"], scales)
+    return found
+
+
+def _column_dots(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.column_dots import column_dots, gated_column_dots
+
+    found = {"dots": column_dots(inputs.rows(sizes.hidden), inputs.rows(sizes.hidden))}
+    if sizes.mlp:
+        both = gated_column_dots(inputs.rows(sizes.mlp), inputs.rows(2 * sizes.mlp), sizes.activation)
+        found |= {"gate": both[: sizes.mlp], "up": both[sizes.mlp :]}
+    return found
+
+
+def _dropout(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.dropout import Mask, add_input_gradient, shrink, weight_gradient
+
+    found: Results = {}
+    for name, width, num_ranks in (("hidden", sizes.hidden, 16), ("mlp", sizes.mlp, 64)):
+        if not width:
+            continue
+        x, a, slope = inputs.rows(width), inputs.random(num_ranks, width), inputs.rows(num_ranks)
+        seed = torch.tensor([2**40 + 7], device=inputs.device)
+        mask = Mask(seed, sizes.dropout, first_row=5)
+        found[f"{name} shrunk"] = inputs.empty(NUM_ROWS, num_ranks)
+        shrink(x, a, mask, found[f"{name} shrunk"])
+        found[f"{name} input gradient"] = inputs.rows(width)
+        add_input_gradient(slope, a, mask, found[f"{name} input gradient"])
+        found[f"{name} weight gradient"] = weight_gradient(slope, x, mask)
     return found
 
 
@@ -244,8 +276,11 @@ def _adamw(_sizes: Sizes, inputs: Inputs) -> Results:
     weights, gradients, mean = (inputs.random(NUM_WEIGHTS) for _ in range(3))
     square, norm = inputs.random(NUM_WEIGHTS).square(), inputs.empty()
     gradient_norm(gradients, norm)
+    faster = (weights.clone(), gradients.clone(), mean.clone(), square.clone())
+    adamw_step(*faster, _control(inputs), (0.9, 0.999), 1e-8, None, _rates(inputs))
     adamw_step(weights, gradients, mean, square, _control(inputs), (0.9, 0.999), 1e-8)
-    return {"norm": norm, "weights": weights, "mean": mean, "square": square, "emptied": gradients}
+    moments = {"mean": mean, "square": square}
+    return {"norm": norm, "weights": weights, **moments, "emptied": gradients, "faster": faster[0]}
 
 
 def _adamw_8bit(_sizes: Sizes, inputs: Inputs) -> Results:
@@ -264,6 +299,11 @@ def _adamw_8bit(_sizes: Sizes, inputs: Inputs) -> Results:
     return {"weights": weights, "mean": mean.read(), "square": square.read(), "emptied": gradients}
 
 
+def _rates(inputs: Inputs) -> torch.Tensor:
+    """Return factors of the learning rate as LoRA+ has them."""
+    return torch.tensor([1.0, 16.0], device=inputs.device).repeat(NUM_WEIGHTS // 512 + 1)[: NUM_WEIGHTS // 256]
+
+
 def _control(inputs: Inputs) -> torch.Tensor:
     """Return the numbers of an update: apply, factor, decay, step size and root correction; see `adamw.CONTROL`."""
     return torch.tensor([1.0, 0.5, 0.01, 0.1, 0.9], device=inputs.device)
@@ -277,6 +317,8 @@ KERNEL_CASES = (
     KernelCase("copy_rows", _copy_rows),
     # bitsandbytes has no float64.
     KernelCase("nf4", _nf4, wanted=lambda sizes: sizes.four_bit, exact_dtype=torch.float32),
+    KernelCase("column_dots", _column_dots, wanted=lambda sizes: sizes.magnitudes),
+    KernelCase("dropout", _dropout, wanted=lambda sizes: sizes.dropout > 0, needs_dot=True),
     KernelCase("matvec", _matvec),
     KernelCase(
         "nf4_matvec",

@@ -29,6 +29,8 @@ class Sizes:
         rotary: numbers of each head that are rotated; 0 for none.
         four_bit: frozen weights are NF4.
         eight_bit: products with frozen weights are in 8 bits.
+        magnitudes: DoRA scales the rows of weights.
+        dropout: share of the adapters' inputs that is dropped.
         others: as in `shapes`.
     """
 
@@ -54,6 +56,8 @@ class Sizes:
     residual_scale: float = 1.0
     four_bit: bool = False
     eight_bit: bool = False
+    magnitudes: bool = False
+    dropout: float = 0.0
 
 
 class Inputs:
@@ -90,7 +94,14 @@ class Inputs:
         return Norm(self.random(width), 1e-6, sizes.plus_one, sizes.centred, sizes.cast_last)
 
 
-def sizes_of(shape: ModelShape, dtype: torch.dtype, four_bit: bool, eight_bit: bool = False) -> Sizes:
+def sizes_of(
+    shape: ModelShape,
+    dtype: torch.dtype,
+    four_bit: bool,
+    eight_bit: bool = False,
+    magnitudes: bool = False,
+    dropout: float = 0.0,
+) -> Sizes:
     """Return the sizes of a model's layers; those of its first layer stand for all.
 
     Args:
@@ -98,6 +109,8 @@ def sizes_of(shape: ModelShape, dtype: torch.dtype, four_bit: bool, eight_bit: b
         dtype: number format of the run.
         four_bit: whether its frozen weights are NF4.
         eight_bit: whether products with them are wanted in 8 bits.
+        magnitudes: whether the adapter is DoRA.
+        dropout: of the adapter.
     """
     layer = shape.layers[0]
     attention, norm = layer.attention, shape.final_norm
@@ -125,6 +138,8 @@ def sizes_of(shape: ModelShape, dtype: torch.dtype, four_bit: bool, eight_bit: b
         residual_scale=layer.residual_scale,
         four_bit=four_bit,
         eight_bit=eight_bit,
+        magnitudes=magnitudes,
+        dropout=dropout,
     )
 
 

@@ -15,6 +15,7 @@ from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.kernels.adamw import BLOCK_SIZE, adamw_step, gradient_norm
 from tunesmith_engine.kernels.adamw_8bit import State, adamw_8bit_step
+from tunesmith_engine.train.lora_plus import rate_factor
 
 CLIP_EPSILON = 1e-6
 """Added to the norm by `torch.nn.utils.clip_grad_norm_`."""
@@ -81,6 +82,7 @@ class ArenaAdamW:
         self._betas = torch.tensor([settings.beta1, settings.beta2], dtype=torch.float64, device=device)
         self._learning_rate = torch.zeros((), dtype=torch.float64, device=device)
         self._decayed = self._decayed_blocks() if settings.weight_decay else None
+        self._rates = self._rates_of_blocks()
         self._in_8_bits = in_8_bits = settings.name == "adamw_8bit"
         # Any: flat tensors, or their states in 8 bits
         self._moments: dict[str, Any] = {
@@ -99,6 +101,17 @@ class ArenaAdamW:
             decayed[places.start // BLOCK_SIZE : -(-places.stop // BLOCK_SIZE)] = 0
         return decayed.to(self._arena.weights.device)
 
+    def _rates_of_blocks(self) -> torch.Tensor | None:
+        """Return by what the learning rate is multiplied in each block, or None when by nothing."""
+        factors = {name: rate_factor(name, p.ndim, self._settings) for name, p in self._arena.parameters.items()}
+        if set(factors.values()) == {1.0}:
+            return None
+        rates = torch.ones(self._arena.weights.numel() // BLOCK_SIZE)
+        for name, factor in factors.items():
+            places = self._arena.slices[name]
+            rates[places.start // BLOCK_SIZE : -(-places.stop // BLOCK_SIZE)] = factor
+        return rates.to(self._arena.weights.device)
+
     def update(self, learning_rate: float) -> torch.Tensor:
         """Apply the gathered gradients unless they aren't finite, and set them to zero.
 
@@ -116,7 +129,7 @@ class ArenaAdamW:
         step = adamw_8bit_step if self._in_8_bits else adamw_step
         mean, square = self._moments.values()
         betas = (settings.beta1, settings.beta2)
-        step(arena.weights, arena.gradients, mean, square, control, betas, settings.epsilon, self._decayed)
+        step(arena.weights, arena.gradients, mean, square, control, betas, settings.epsilon, self._decayed, self._rates)
         if self.loss_scale is not None:
             self.loss_scale.update(finite)
         return norm

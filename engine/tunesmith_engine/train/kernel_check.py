@@ -35,7 +35,11 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
     Nothing is proven on the CPU: there the PyTorch twins run.
     """
     device = compute.device
-    sizes = sizes_of(shape, compute.dtype, spec.quantization.kind == "nf4", spec.hardware.fp8_weights)
+    in_4_bits = spec.quantization.kind == "nf4"
+    adapter = spec.adapter
+    # DoRA with dropout runs in plain PyTorch.
+    dropout = 0.0 if adapter.dora else adapter.dropout
+    sizes = sizes_of(shape, compute.dtype, in_4_bits, spec.hardware.fp8_weights, adapter.dora, dropout)
     if device.type == "cuda":
         apply(prove(sizes, device))
     other_optimizer = {"adamw": "adamw_8bit", "adamw_8bit": "adamw"}[spec.optimizer.name]

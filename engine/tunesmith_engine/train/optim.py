@@ -8,6 +8,7 @@ import torch
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_training import OptimizerSpec
+from tunesmith_engine.train.lora_plus import rate_factor
 
 if TYPE_CHECKING:
     from tunesmith_engine.fused.arena import AdapterArena
@@ -49,12 +50,13 @@ class Updater:
 
     def _build(self) -> torch.optim.Optimizer:
         settings = self._settings
-        decayed = [p for name, p in self.parameters.items() if "bias" not in name]
-        plain = [p for name, p in self.parameters.items() if "bias" in name]
+        members: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+        for name, parameter in self.parameters.items():
+            decay = 0.0 if "bias" in name else settings.weight_decay
+            members.setdefault((decay, rate_factor(name, parameter.ndim, settings)), []).append(parameter)
         groups = [
-            {"params": group, "weight_decay": decay}
-            for group, decay in ((decayed, settings.weight_decay), (plain, 0.0))
-            if group
+            {"params": group, "weight_decay": decay, "rate_factor": factor}
+            for (decay, factor), group in members.items()
         ]
         arguments = {
             "lr": settings.learning_rate,
@@ -89,7 +91,7 @@ class Updater:
             return self._arena.update(learning_rate)
         optimizer = self.optimizer
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group["rate_factor"]
         if self.scaler:
             self.scaler.unscale_(optimizer)
         # Clipping at infinity measures the norm and multiplies by one.

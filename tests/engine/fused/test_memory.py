@@ -92,7 +92,7 @@ def test_when_micro_batches_stay_as_large_as_asked_for(
 
 
 def test_what_can_not_be_captured_is_not_divided_below_what_the_host_can_launch() -> None:
-    model = adapted("llama", lora_dropout=0.1)
+    model = adapted("llama", use_dora=True, lora_dropout=0.1)
     slow_to_launch = Assembly(model, recognise(model), compute())
     memory = needed_bytes(slow_to_launch, "full")
     # Eight micro-batches that take a millisecond each would wait for the host.

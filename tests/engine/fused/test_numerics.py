@@ -20,8 +20,9 @@ CASES: list[tuple[str, torch.dtype, dict[str, Any]]] = [
     *((name, torch.bfloat16, {}) for name in FAMILIES),
     # Slow on a CPU, which has no float16 arithmetic of its own.
     *((name, torch.float16, {}) for name in ("llama", "gemma2")),
+    *((name, torch.bfloat16, {"use_dora": True}) for name in ("llama", "qwen2", "gemma2")),
     # By PEFT's modules between fused parts.
-    ("llama", torch.bfloat16, {"use_dora": True, "target_modules": ["q_proj", "down_proj"]}),
+    ("llama", torch.bfloat16, {"lora_bias": True, "target_modules": ["q_proj", "down_proj"]}),
 ]
 MOST_TURNED = 1e-4
 

@@ -36,14 +36,15 @@ FUSED_VARIANTS: dict[str, dict[str, Any]] = {
         "alpha_pattern": {"k_proj": 5, "up_proj": 2, "layers.1.o_proj": 11},
     },
     "head": {"target_modules": ["q_proj", "lm_head"]},
+    "biases of layers": {"bias": "lora_only", "target_modules": ["q_proj"]},
+    "all biases": {"bias": "all", "target_modules": ["o_proj"]},
+    "all biases with DoRA": {"bias": "all", "use_dora": True},
+    "DoRA": {"use_dora": True},
+    "DoRA in part": {"use_dora": True, "target_modules": ["k_proj", "down_proj"]},
 }
 
 UNFUSED_VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
-    "DoRA": ({"use_dora": True}, "DoRA"),
-    "DoRA in part": ({"use_dora": True, "target_modules": ["k_proj", "down_proj"]}, "DoRA"),
     "biases of adapters": ({"lora_bias": True, "target_modules": ["v_proj", "o_proj", "up_proj"]}, "bias"),
-    "biases of layers": ({"bias": "lora_only", "target_modules": ["q_proj"]}, "bias is trained"),
-    "all biases": ({"bias": "all", "target_modules": ["o_proj"]}, "bias is trained"),
 }
 """What an adapter is made of, and a word of the reason why it is left to PEFT."""
 
@@ -79,10 +80,10 @@ def test_variant_is_left_to_peft_by_name(variant: str, policy: str) -> None:
     assert all(note.startswith("Not fused in 2 of 2 layers. ") and word in note for note in twin.notes)
 
 
-@pytest.mark.parametrize("settings", [{"use_dora": True}, {"lora_dropout": 0.1}])
+@pytest.mark.parametrize("settings", [{"lora_bias": True}])
 def test_head_that_only_peft_can_run_is_refused_by_name(settings: dict[str, Any]) -> None:
     model = adapted("llama", target_modules=["lm_head"], **settings)
-    with pytest.raises(NotFusableError, match=r"output projection can't be computed in chunks\. .*(DoRA|Dropout)"):
+    with pytest.raises(NotFusableError, match=r"output projection can't be computed in chunks\. .*bias"):
         FusedModel.attach(model, compute(), CAPACITY)
 
 
@@ -97,8 +98,8 @@ def test_trained_weights_of_norms_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("policy", ["none", "mlp", "smart", "full"])
-def test_dropout_draws_the_masks_of_transformers(policy: str) -> None:
-    model = adapted("llama", lora_dropout=0.5).train()
+def test_dropout_in_plain_pytorch_draws_the_masks_of_transformers(policy: str) -> None:
+    model = adapted("llama", lora_dropout=0.5, use_dora=True).train()
     one_row = rows((29,))
     torch.manual_seed(5)
     expected_loss, expected = reference(model, one_row)
@@ -111,12 +112,14 @@ def test_dropout_draws_the_masks_of_transformers(policy: str) -> None:
         if same:
             assert_equal({name: parameter.grad for name, parameter in twin.arena.parameters.items()}, expected)
     assert twin.notes
-    assert all("Dropout runs in plain PyTorch" in note for note in twin.notes)
+    assert all("DoRA with dropout runs in plain PyTorch" in note for note in twin.notes)
 
 
 @pytest.mark.parametrize("policy", ["none", "full"])
 def test_dropout_in_several_tiles_has_the_gradient_of_its_own_masks(policy: str) -> None:
-    twin = FusedModel.attach(adapted("llama", lora_dropout=0.5).train(), compute(), CAPACITY, policy)
+    # In plain PyTorch for the biases of its adapters.
+    model = adapted("llama", lora_dropout=0.5, lora_bias=True).train()
+    twin = FusedModel.attach(model, compute(), CAPACITY, policy)
     twin._use(replace(twin.plan, tiling=Tiling(16, 16, 2**24)))
     batch, arena = make_packed_batch(rows(), CPU), twin.arena
 
@@ -179,7 +182,7 @@ def test_a_base_in_4_bits_gives_the_gradients_of_peft(
     twin, loss, gradients = fused(model, rows(), "full")
     assert torch.isclose(loss.double(), expected_loss, rtol=1e-5)
     assert_equal(gradients, expected)
-    assert (twin.notes == []) == ("use_dora" not in settings)
+    assert twin.notes == []
     twin.detach()
     assert torch.equal(getattr(packed, "base_layer", packed).weight.data, packed_before)
 
@@ -229,7 +232,7 @@ def test_the_base_model_is_there_without_the_adapter(settings: dict[str, Any]) -
     )
     batch = make_packed_batch(rows(), CPU)
     assert torch.isclose(twin.loss(batch, with_adapter=False), torch.as_tensor(expected), rtol=1e-5)
-    assert not torch.isclose(twin.loss(batch), torch.as_tensor(expected), rtol=1e-3)
+    assert not torch.isclose(twin.loss(batch), torch.as_tensor(expected), rtol=1e-4)
     assert all(parameter.requires_grad for parameter in twin.arena.parameters.values())
 
 

@@ -9,11 +9,12 @@ from tunesmith_engine.proof.inputs import Sizes
 MODELS: dict[str, dict[str, Any]] = {
     "llama-3.1-8b": {
         "hidden": 4096, "mlp": 14336, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
-        "vocabulary": 128256, "four_bit": True, "eight_bit": True,
+        "vocabulary": 128256, "four_bit": True, "eight_bit": True, "magnitudes": True,
+        "dropout": 0.1,
     },
     "llama-3.2-1b": {
         "hidden": 2048, "mlp": 8192, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
-        "vocabulary": 128256,
+        "vocabulary": 128256, "dropout": 0.05,
     },
     "qwen3-0.6b": {
         "hidden": 1024, "mlp": 3072, "num_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
@@ -23,6 +24,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "hidden": 2304, "mlp": 9216, "num_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "rotary": 256,
         "vocabulary": 256000, "activation": "gelu_tanh", "plus_one": True, "cast_last": True, "softcap": 30.0,
         "attention_softcap": 50.0, "window": 4096, "embedding_scale": 48.0, "four_bit": True,
+        "magnitudes": True,
     },
     "cohere-7b": {
         "hidden": 4096, "mlp": 14336, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,

@@ -95,6 +95,21 @@ def test_some_blocks_do_not_decay(device: torch.device) -> None:
     assert torch.equal(in_8_bits, weights)
 
 
+def test_blocks_have_rates_of_their_own(device: torch.device) -> None:
+    rates = torch.tensor([1.0, 16.0, 0.0, 2.0, 1.0, 1.0, 4.0, 0.5, 1.0], device=device)
+    changes = []
+    for factors in (None, rates):
+        weights, (mean, square) = torch.zeros(NUM_WEIGHTS, device=device), torch.zeros(2, NUM_WEIGHTS, device=device)
+        gradients = torch.full_like(weights, 0.5)
+        adamw_step(weights, gradients, mean, square, _control(1, device), BETAS, EPSILON, None, factors)
+        changes.append(weights.view(9, 256))
+        states = [State.zeros(NUM_WEIGHTS, table) for table in _tables(device)]
+        in_8_bits, gradients = torch.zeros(NUM_WEIGHTS, device=device), torch.full_like(weights, 0.5)
+        adamw_8bit_step(in_8_bits, gradients, *states, _control(1, device), BETAS, EPSILON, None, factors)
+        assert torch.equal(in_8_bits, weights)
+    assert torch.allclose(changes[1], changes[0] * rates[:, None], rtol=1e-6)
+
+
 @pytest.mark.parametrize("num", [1, 255, 8192, 20_001])
 def test_norm(num: int, device: torch.device) -> None:
     gradients = _random(3, device, num) * torch.logspace(-6, 3, num).to(device)

@@ -54,6 +54,16 @@ def test_same_bits_as_bitsandbytes(shape: tuple[int, int], nested: bool, device:
         assert torch.all(room[:, shape[1] :] == 7.0), dtype
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_are_scaled_before_they_are_rounded(shape: tuple[int, int], device: torch.device) -> None:
+    weight = _weight(shape, device)
+    scales = torch.rand(shape[0], generator=torch.Generator().manual_seed(4)).to(device) + 0.5
+    exact = _by_bitsandbytes(weight, torch.float32) * scales[:, None]
+    for dtype in DTYPES:
+        out = torch.empty(shape, dtype=dtype, device=device)
+        assert torch.equal(dequantise(Nf4Weight.of(weight), out, scales), exact.to(dtype)), dtype
+
+
 @pytest.mark.parametrize("block_size", [128, 512, 4096])
 @pytest.mark.parametrize("shape", [(3, 4096), (3, 2100)])
 def test_every_block_size(block_size: int, shape: tuple[int, int], device: torch.device) -> None:
