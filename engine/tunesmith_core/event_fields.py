@@ -17,7 +17,8 @@ _BYTES = """bytes planned_bytes tried_bytes vram_peak_bytes allocated_bytes rese
     total_bytes done_bytes process_bytes host_used_bytes host_total_bytes"""
 _NUMBERS = """done total epoch loss lr grad_norm tokens tokens_per_s step_s seconds bytes_per_s remaining_s
     utilization_percent temperature_c power_w cpu_percent cpu_machine_percent eval_loss_before eval_loss_after
-    reward_chosen reward_rejected reward_margin reward_accuracy logp_chosen logp_rejected"""
+    reward_chosen reward_rejected reward_margin reward_accuracy logp_chosen logp_rejected
+    reward_lowest reward_mean reward_highest"""
 
 
 SOURCE_COUNTS = ("num_train_rows", "num_eval_rows", "num_epoch_rows")

@@ -8,7 +8,13 @@ from pathlib import Path
 METHODS = Path(__file__).parent.parent / "tunesmith_engine" / "methods"
 
 PREFERENCES = frozenset({"cpo", "dpo", "orpo", "simpo"})
-"""Objectives that learn from pairs: of two answers to a question, which one people like better."""
+"""Objectives that learn from pairs to write: of two answers to a question the one that people like better."""
+
+HEADS = frozenset({"reward"})
+"""Objectives that train a head beside the adapter: the model rates texts and writes none."""
+
+FROM_PAIRS = PREFERENCES | {"reward"}
+"""Objectives whose rows are pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +29,7 @@ class Origin:
 
     title: str
     paper: str
-    beta: float
+    beta: float = 0.0
     sft_weight: float = 0.0
 
     def __str__(self) -> str:
@@ -35,6 +41,7 @@ ORIGINS = {
     "simpo": Origin("Simple preference optimization (SimPO)", "Meng et al. 2024, arXiv:2405.14734", 2.0),
     "orpo": Origin("Odds ratio preference optimization (ORPO)", "Hong et al. 2024, arXiv:2403.07691", 0.1, 1.0),
     "cpo": Origin("Contrastive preference optimization (CPO)", "Xu et al. 2024, arXiv:2401.08417", 0.1, 1.0),
+    "reward": Origin("Reward model (Bradley-Terry)", "Ouyang et al. 2022, arXiv:2203.02155"),
 }
 """Of the objectives that learn from pairs. ORPO's paper calls beta lambda."""
 
@@ -45,10 +52,19 @@ USED_BY = {
     "margin": frozenset({"simpo"}),
     "sft_weight": PREFERENCES,
 }
-"""Which objectives a setting of the section "objective" is for; every other setting is for all."""
+"""Which objectives a setting of the section "objective" is for."""
 
-LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "orpo": 4, "simpo": 10}
-"""By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, of SimPO 2e-5.
+OF_WRITING = frozenset(
+    {
+        *("data.train_on", "hardware.kernels", "hardware.fp8_weights"),
+        *("evaluation.sample_prompts", "evaluation.sample_every_steps", "evaluation.sample_max_tokens"),
+    }
+)
+"""Settings of other sections that are for all objectives but HEADS."""
+
+LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "orpo": 4, "reward": 2, "simpo": 10}
+"""By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, of SimPO 2e-5, and of reward
+models TRL's own 1e-4.
 
 TRL takes 1e-6 for all weights of a model and names about 1e-5 for adapters (its page about DPO), for data sets of tens
 of thousands of pairs. The few hundred steps of a run here need the upper end of what is in use, 5e-6 to 5e-5.
@@ -58,12 +74,14 @@ of thousands of pairs. The few hundred steps of a run here need the upper end of
 def uses(kind: str, path: str) -> bool:
     """Return whether the setting of a dotted path has an effect on runs of an objective."""
     section, _, name = path.partition(".")
+    if path in OF_WRITING:
+        return kind not in HEADS
     return section != "objective" or kind in USED_BY.get(name, (kind,))
 
 
 def sequences_per_row(kind: str) -> int:
     """Return how many sequences of a row pass through the model: of a pair both answers."""
-    return 2 if kind in PREFERENCES else 1
+    return 2 if kind in FROM_PAIRS else 1
 
 
 def names() -> tuple[str, ...]:

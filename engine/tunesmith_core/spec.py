@@ -21,7 +21,7 @@ from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_d
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, ORIGINS, USED_BY
+from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, ORIGINS, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 
@@ -246,11 +246,10 @@ TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evalua
 def told_settings(spec: RunSpec) -> list[Setting]:
     """Return the settings that cards and reports show of a run, without those that have no effect in it."""
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
-    unused |= {f"objective.{name}" for name, kinds in USED_BY.items() if spec.objective.kind not in kinds}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]
-    return [each for each in told if each.path not in unused]
+    return [each for each in told if each.path not in unused and uses(spec.objective.kind, each.path)]
 
 
 def in_force(spec: RunSpec) -> RunSpec:

@@ -60,6 +60,7 @@ CHOICE_WORDS = {
     "simpo": "Preferences (SimPO)",
     "orpo": "Preferences (ORPO)",
     "cpo": "Preferences (CPO)",
+    "reward": "Scores (reward model)",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
     "hinge": "Hinge",
@@ -247,7 +248,8 @@ class ObjectiveSpec:
         label="Objective",
         meaning=(
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
-            "pairs to prefer one answer over another."
+            "pairs to prefer one answer over another. A reward model learns from pairs to score answers and writes "
+            "none."
         ),
         choices=objectives.names(),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.errors import UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.prepare import answers_of, rendered_row
@@ -41,7 +41,7 @@ def doubts(
     refused: list[UserError] = []
     found, is_complete, num_files = [], True, len(spec.data.sources)
     for each in spec.data.sources:
-        in_pairs = spec.objective.kind in PREFERENCES
+        in_pairs = spec.objective.kind in FROM_PAIRS
         source = Source(each, spec.data.skip_bad_rows, portions=renderer.portions, in_pairs=in_pairs)
         rows = source.conversations()
         num_rows = 0

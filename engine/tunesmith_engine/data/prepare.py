@@ -15,7 +15,7 @@ from tunesmith_core.actions import RAISE_CONTEXT
 from tunesmith_core.datafmt import Conversation, Preference
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -202,7 +202,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
     renderer = Renderer(tokenizer, spec.data, portions)
     cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
     sources = sources_of(spec, renderer.portions)
-    write = _write_pairs if spec.objective.kind in PREFERENCES else _write_examples
+    write = _write_pairs if spec.objective.kind in FROM_PAIRS else _write_examples
     files = [write(spec, source, renderer, cuts, rows) for source in sources]
     notes: dict[str, str] = {}
     earlier = None

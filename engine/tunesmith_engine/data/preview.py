@@ -11,7 +11,7 @@ import numpy as np
 
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
-from tunesmith_core.objectives import PREFERENCES, sequences_per_row
+from tunesmith_core.objectives import FROM_PAIRS, sequences_per_row
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -79,7 +79,7 @@ def preview(
             problems.append({"line": line, "message": error.message})
 
     portions = portions or Portions()
-    column, in_pairs = spec.evaluation.groups_by, spec.objective.kind in PREFERENCES
+    column, in_pairs = spec.evaluation.groups_by, spec.objective.kind in FROM_PAIRS
     sources = [
         Source(each, True, note, portions, column, in_pairs)
         for each in spec.data.sources

@@ -12,7 +12,7 @@ from tunesmith_core.datafmt.reading import table_head
 from tunesmith_core.datafmt.row_index import Position
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.objectives import PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import SaveDataSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -67,7 +67,7 @@ class _Copy:
         self._seen: set[int] = set()
         self._held_out: set[int] = set()
         self._edited = Edited(spec.edited)
-        self._in_pairs = spec.run.objective.kind in PREFERENCES
+        self._in_pairs = spec.run.objective.kind in FROM_PAIRS
         self._near = NearRows() if self._acts("near-duplicate") and has_library() else None
         self._counts: Counter[str] = Counter()
         self._num_read = 0

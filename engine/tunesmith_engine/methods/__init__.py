@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tunesmith_engine.device import Compute
     from tunesmith_engine.train.assembly import Parts
     from tunesmith_engine.train.loss import Batch, Objective
+    from tunesmith_engine.train.trl_path import TrlObjective
 
 
 class Method:
@@ -29,9 +30,11 @@ class Method:
 
     Attributes:
         fused: whether the fused path computes this objective; else it runs as plain PyTorch.
+        writes: whether the model writes texts; else it has a head and rates them.
     """
 
     fused = False
+    writes = True
 
     def prepare(
         self, spec: RunSpec, tokenizer: Any, rows: RowsWriter, portions: Portions
@@ -43,10 +46,11 @@ class Method:
 
     def load(self, folder: Path, spec: RunSpec, compute: Compute) -> PeftModel:
         """Return the base model with what is trained of it."""
+        from tunesmith_engine.model.heads import head_of
         from tunesmith_engine.model.load import load_model
         from tunesmith_engine.model.lora import attach_adapter
 
-        return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4"), spec)
+        return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4", head_of(spec)), spec)
 
     def objective(self, spec: RunSpec) -> Objective | None:
         """Return what is minimised, where that is a function of the log-probabilities of whole answers.
@@ -58,6 +62,22 @@ class Method:
         """
         del spec
         return None
+
+    def trl(self, spec: RunSpec) -> TrlObjective | None:
+        """Return what is taken from a trainer of TRL, None where this program computes the objective itself.
+
+        Args:
+            spec: the run.
+        """
+        del spec
+        return None
+
+    def metrics(self, spec: RunSpec) -> tuple[str, ...]:
+        """Return the names of what is told of a step beside its loss."""
+        if theirs := self.trl(spec):
+            return tuple(theirs.metrics.values())
+        objective = self.objective(spec)
+        return objective.metrics if objective else ()
 
     def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
         """Return what is minimised of a batch summed over its trained tokens, a float32 scalar on the device.

@@ -24,6 +24,7 @@ from tunesmith_engine.preparation import Preparation
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, open_path
 from tunesmith_engine.train.optim import Updater
+from tunesmith_engine.train.trl_path import TrlPath
 
 if TYPE_CHECKING:
     from tunesmith_engine.train.fused_path import Timing
@@ -47,13 +48,14 @@ class Parts:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of what is told of a step beside its loss."""
-        objective = self.method.objective(self.spec)
-        return objective.metrics if objective else ()
+        return self.method.metrics(self.spec)
 
     def open_path(
         self, micro_batch_size: int, warn: Callable[[str, str], None], timing: Timing | None = None
     ) -> LossPath:
-        """Return the way in which the objective's gradients come about; see `paths.open_path`."""
+        """Return the way in which the objective's gradients come about; see `loss_paths.open_path`."""
+        if theirs := self.method.trl(self.spec):
+            return TrlPath(theirs, self, micro_batch_size)
         pad_token_id = padding_id(self.tokenizer, self.model.get_base_model().config) if self.tokenizer else 0
         return open_path(
             self.model,

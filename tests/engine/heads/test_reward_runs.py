@@ -1,0 +1,162 @@
+"""Runs that train a reward model by TRL's trainer: the same losses as TRL alone, resumed to the bit, and what is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.engine.preference.test_trl_runs import write_pairs
+from tests.engine.prepared import prepare
+from tests.engine.test_oracle import GivenOrder
+from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.device import choose_compute
+from tunesmith_engine.methods import method_of
+from tunesmith_engine.methods.reward import METRICS
+from tunesmith_engine.model.folder import load_tokenizer
+from tunesmith_engine.train.schedule import StepPlan
+
+MakeSpec = Callable[..., RunSpec]
+NewRun = Callable[[RunSpec], Run]
+NUM_STEPS, BATCH_SIZE = 30, 3
+
+
+@pytest.fixture
+def reward_spec(tiny_spec: MakeSpec, tmp_path: Path) -> MakeSpec:
+    """Make a spec of 12 pairs."""
+
+    def make(**sections: dict[str, Any]) -> RunSpec:
+        path = tmp_path / "pairs.jsonl"
+        if not path.exists():
+            write_pairs(path)
+        sections["data"] = {"path": str(path), **sections.get("data", {})}
+        spec = tiny_spec(**sections)
+        spec.objective.kind = "reward"
+        return spec
+
+    return make
+
+
+def _oracle_log(spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]]:
+    """Train by TRL's own loop from the same start and return its log of the steps."""
+    from datasets import Dataset
+    from trl import RewardConfig, RewardTrainer
+
+    tokenizer = load_tokenizer(folder)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    examples = prepare(spec, tokenizer).train
+    plan = StepPlan(spec.schedule, len(examples))
+
+    class Oracle(RewardTrainer):
+        def _get_train_sampler(self, *_: object) -> GivenOrder:
+            return GivenOrder(plan, NUM_STEPS)
+
+    rows = [
+        {"chosen_ids": row.input_ids.tolist(), "rejected_ids": row.rejected.input_ids.tolist()}
+        for row in examples
+        if row.rejected
+    ]
+    trainer = Oracle(
+        model=method_of("reward").load(folder, spec, choose_compute(spec)),
+        args=RewardConfig(
+            output_dir=str(out),
+            max_steps=NUM_STEPS,
+            per_device_train_batch_size=BATCH_SIZE,
+            learning_rate=spec.optimizer.learning_rate,
+            lr_scheduler_type=spec.schedule.scheduler,
+            warmup_steps=spec.schedule.warmup_steps,
+            weight_decay=spec.optimizer.weight_decay,
+            max_grad_norm=spec.optimizer.max_grad_norm,
+            adam_beta2=spec.optimizer.beta2,
+            logging_steps=1,
+            report_to=[],
+            save_strategy="no",
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            disable_dropout=False,
+            seed=spec.schedule.seed,
+            max_length=None,
+            disable_tqdm=True,
+            optim="adamw_torch",
+        ),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.timeout(600)
+def test_thirty_steps_are_those_of_trl(
+    reward_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = reward_spec(
+        optimizer={"learning_rate": 5e-3, "weight_decay": 0.1, "max_grad_norm": 1.0},
+        schedule={
+            "max_steps": NUM_STEPS,
+            "micro_batch_size": BATCH_SIZE,
+            "gradient_accumulation_steps": 1,
+            "seed": 5,
+        },
+    )
+    run = new_run(spec)
+    assert train(run) == 0
+    theirs = _oracle_log(spec, tiny_model, tmp_path / "oracle")
+    capsys.readouterr()
+    ours = [event.data for event in events(run, "step")]
+    assert len(ours) == len(theirs) == NUM_STEPS
+    assert [step["loss"] for step in ours] == pytest.approx([step["loss"] for step in theirs], rel=2e-4, abs=2e-5)
+    norms = [step["grad_norm"] for step in theirs]
+    assert [step["grad_norm"] for step in ours] == pytest.approx(norms, rel=5e-3, abs=1e-4)
+    for their_name, name in METRICS.items():
+        expected = [step[their_name] for step in theirs]
+        assert [step[name] for step in ours] == pytest.approx(expected, rel=1e-3, abs=1e-4), name
+    assert ours[-1]["loss"] < 0.5 * ours[0]["loss"], "it learns"
+
+
+@pytest.mark.timeout(600)
+def test_portions_of_a_step_add_up_to_the_whole_step(
+    reward_spec: MakeSpec, new_run: NewRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = []
+    for micro_batch_size in (4, 2, 1):
+        schedule = {
+            "max_steps": 6,
+            "micro_batch_size": micro_batch_size,
+            "gradient_accumulation_steps": 4 // micro_batch_size,
+        }
+        run = new_run(reward_spec(schedule=schedule))
+        assert train(run) == 0
+        losses.append(step_losses(run))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert losses[2] == pytest.approx(losses[0], rel=1e-4)
+    capsys.readouterr()
+
+
+def test_a_stopped_run_goes_on_to_the_bit(
+    reward_spec: MakeSpec, new_run: NewRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = reward_spec(
+        method={"dropout": 0.3},
+        evaluation={"percent": 25.0, "every_steps": 2, "sample_prompts": ["Hi"], "sample_max_tokens": 3},
+    )
+    whole, halves = new_run(spec), new_run(spec)
+    assert train(whole) == 0
+    assert train(halves, lambda host: after_step(host, 3, host.on_signal)) == 5
+    torch.manual_seed(999)
+    assert train(halves) == 0
+    assert step_losses(halves) == step_losses(whole)
+    weights = [(run.adapter_path / "adapter_model.safetensors").read_bytes() for run in (whole, halves)]
+    assert weights[0] == weights[1]
+    assert [event.data for event in events(whole, "eval")][-1]["loss"] == result_of(halves)["eval_loss_after"]
+    assert not events(whole, "sample", "answers"), "it writes nothing"
+    assert not events(whole, "warning")
+    capsys.readouterr()
+    return
