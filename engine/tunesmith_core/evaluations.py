@@ -52,6 +52,11 @@ PAIR_LOSS_HELP = Message(
     "original loss it begins at 0.693, where neither answer is preferred."
 )
 
+SCORED_HELP = Message(
+    "The data holds preference pairs: in so many, the better answer scores higher. 50% is chance. Before training the "
+    "scores are arbitrary."
+)
+
 GENERAL_HELP = Message(
     "General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers "
     "are right than before, and chance alone hardly gives as much (p below 0.05), training made the model forget."
@@ -146,7 +151,7 @@ def notes(values: Values) -> list[Message]:
     gains = [(name, each["gain"], each["p"]) for name, each in _measured(values) if each["gain"]]
     unsure = [name for name, gain, p in gains if p >= MOST_CHANCE and not gain["low"] <= 0 <= gain["high"]]
     wrong = [each["name"] for each in values["metrics"] if each["name"] in RIGHT_OR_WRONG and not each["after"]]
-    found = [LOSS_HELP]
+    found = [PAIR_LOSS_HELP if values["losses"].get("of_pairs") else LOSS_HELP]
     if wrong:
         found.append(Message(NONE_RIGHT.template, names=joined([METRICS[name] for name in wrong], LISTED)))
     if unsure:

@@ -13,6 +13,9 @@ METRICS = ("reward_chosen", "reward_rejected", "reward_margin", "reward_accuracy
 "rewards/margins", "rewards/accuracies", "logps/chosen" and "logps/rejected". Where a loss takes means over tokens, so
 do these."""
 
+RATED = ("reward_margin", "reward_accuracy")
+"""Those of a reward model, whose answers have scores and no log-probabilities."""
+
 UNTRAINED_REWARD = 1e-3
 """A model that is compared with itself rates every answer 0, up to rounding."""
 
@@ -25,7 +28,7 @@ Numbers = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """The METRICS of held-out pairs, those of the base model and those at the end."""
+    """The METRICS of held-out pairs, or those that are RATED: of the base model and at the end."""
 
     before: Numbers
     after: Numbers
@@ -34,7 +37,12 @@ class Preferences:
     def of(series: Mapping[int, Numbers]) -> Preferences | None:
         """Return those of the first and last evaluation; None where the base model's or any number is missing."""
         found = [series.get(0, {}), series[max(series)] if series else {}]
-        return Preferences(*found) if all(name in each for each in found for name in METRICS) else None
+        return Preferences(*found) if all(map(are_whole, found)) else None
+
+    @property
+    def are_scores(self) -> bool:
+        """Whether a reward model rates the answers, and none writes them."""
+        return self.after.keys() == set(RATED)
 
     @property
     def is_relative(self) -> bool:
@@ -52,6 +60,12 @@ class Preferences:
     def told_apart(self) -> Message:
         """In how many pairs the better answer is preferred."""
         before, after = (share(each["reward_accuracy"]) for each in (self.before, self.after))
+        if self.are_scores:
+            return Message(
+                "In {after} of the held-out pairs the better answer scores higher (before: {before}, guessing: 50%).",
+                before=before,
+                after=after,
+            )
         if self.is_relative:
             return Message(
                 "In {after} of the held-out pairs the model leans more toward the better answer than the base model "
@@ -87,6 +101,8 @@ class Preferences:
         Razin et al. 2024, "Unintentional Unalignment: Likelihood Displacement in Direct Preference Optimization"
         (arXiv:2410.08847): what both answers lose goes to others, which may mean the opposite.
         """
+        if self.are_scores:
+            return None
         before, after = (each["logp_chosen"] for each in (self.before, self.after))
         if before - after <= max(DISPLACED * abs(before), LEAST_FALL):
             return None
@@ -106,7 +122,7 @@ def of_event(data: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON values
 
 def in_brief(numbers: Numbers) -> Message | None:
     """Return how well pairs are told apart; None without numbers, and of a model that is compared with itself."""
-    if not set(METRICS) <= numbers.keys() or are_untrained(numbers):
+    if not are_whole(numbers) or are_untrained(numbers):
         return None
     return Message(
         "better answer preferred {share}  margin {margin}",
@@ -117,7 +133,12 @@ def in_brief(numbers: Numbers) -> Message | None:
 
 def are_untrained(numbers: Numbers) -> bool:
     """Return whether a model was compared with itself, which tells no pair apart and says nothing."""
-    return max(abs(numbers[name]) for name in METRICS[:2]) < UNTRAINED_REWARD
+    return numbers.keys() != set(RATED) and max(abs(numbers[name]) for name in METRICS[:2]) < UNTRAINED_REWARD
+
+
+def are_whole(numbers: Numbers) -> bool:
+    """Return whether numbers are all that a run tells of its pairs."""
+    return numbers.keys() in (set(METRICS), set(RATED))
 
 
 def share(accuracy: float) -> str:

@@ -462,7 +462,9 @@ class _Finding:
             return self._verdict(
                 Outcome.MUCH,
                 joined([Message("Improved a lot."), pairs.told_apart]) if pairs else by_loss,
-                Message("Ask it something that is not among the rows before you rely on it."),
+                Message("Score answers that are not among the rows before you rely on it.")
+                if pairs and pairs.are_scores
+                else Message("Ask it something that is not among the rows before you rely on it."),
             )
         if self._still_falls():
             advice = Message("The training loss was still falling at the end. Train for more steps.")

@@ -4,7 +4,8 @@ Short chats about the Okvarel, an invented herb garden whose facts no model can 
 eight for training, two held out. `facts.json` names the words that an answer must contain, so that "did it learn?" is a
 count.
 
-Preference pairs: 40 everyday questions, each with a short and polite answer that is better than a long-winded one.
+Preference pairs: 40 everyday questions, each with a short and polite answer that is better than a long-winded one. A
+model can learn to write like the better ones, or to score answers.
 """
 
 from __future__ import annotations
@@ -119,4 +120,20 @@ def preference_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: J
             "sample_prompts": prompts[:NUM_SAMPLE_PROMPTS],
             "sample_max_tokens": 64,
         },
+    }
+
+
+def reward_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of a reward model as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    spec = preference_spec(language, model_path)
+    evaluation = {name: value for name, value in spec["evaluation"].items() if not name.startswith("sample_")}
+    return spec | {
+        "name": f"Scores example ({language})",
+        "objective": {"kind": "reward"},
+        "optimizer": {"learning_rate": 1e-4},
+        "evaluation": evaluation,
     }

@@ -15,9 +15,9 @@ from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
-from tunesmith_core.objectives import ORIGINS, PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS, HEADS, ORIGINS
 from tunesmith_core.plain_text import visible
-from tunesmith_core.preferences import METRICS, Preferences, share
+from tunesmith_core.preferences import Preferences, are_whole, share
 from tunesmith_core.redact import redact
 from tunesmith_core.report.curves import curves
 from tunesmith_core.report.facts import Facts, read, verdict_on
@@ -73,7 +73,7 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
             _section(Message("Loss"), _loss(spec, facts)),
             _section(Message("Evaluation"), _evaluation(spec, evaluations.newest(run))),
             _section(Message("Blind votes"), _votes(run)),
-            _section(Message("Answers before and after"), _answers(facts)),
+            _section(Message("Answers before and after"), "" if spec.objective.kind in HEADS else _answers(facts)),
             _section(Message("Samples"), _samples(facts)),
             _section(Message("What was trained"), _rows(_trained(run, spec, facts))),
             _section(Message("Settings"), _rows(_settings(spec))),
@@ -118,7 +118,7 @@ def _value_text(value: object) -> str:
 
 
 def _loss(spec: RunSpec, facts: Facts) -> str:
-    of_pairs = spec.objective.kind in PREFERENCES
+    of_pairs = spec.objective.kind in FROM_PAIRS
     shown = curves(facts.training, facts.held_out) + (_pair_losses(facts) if of_pairs else _losses(facts))
     words = evaluations.PAIR_LOSS_HELP if of_pairs else evaluations.LOSS_HELP
     return f"<p class=soft>{_text(words)}</p>{shown}" if shown else ""
@@ -138,7 +138,7 @@ def _pair_losses(facts: Facts) -> str:
     rows = []
     for step, loss in sorted(facts.held_out.items()):
         each = facts.pairs.get(step, {}) if step or not unsaid else {}
-        told = (share(each["reward_accuracy"]), f"{each['reward_margin']:.2f}") if each.keys() == set(METRICS) else ()
+        told = (share(each["reward_accuracy"]), f"{each['reward_margin']:.2f}") if are_whole(each) else ()
         rows.append((str(step), evaluations.shown("loss", loss), *(told or ("–", "–"))))
     return _figures(labels, rows)
 
@@ -169,7 +169,7 @@ def _evaluation(spec: RunSpec, found: evaluations.Values) -> str:
         for each in found["metrics"]
     )
     # What the loss is stands beside its curve, but where that one is of pairs.
-    first = 0 if spec.objective.kind in PREFERENCES else 1
+    first = 0 if spec.objective.kind in FROM_PAIRS else 1
     notes = "".join(f"<p class=soft>{_text(note)}</p>" for note in evaluations.notes(found)[first:])
     step = f"<p class=soft>{_label(Message('step {step}', step=found['step']))}</p>"
     return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{notes}{reasons}"

@@ -34,6 +34,7 @@ from tunesmith_engine.model.folder import model_folder, padding_id
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.model.trained_model import inference_compute, load_trained
 from tunesmith_engine.preparation import Preparation
+from tunesmith_engine.train.assembly import Parts
 from tunesmith_engine.train.comparison import Floats, interval
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import PlainPath
@@ -73,7 +74,10 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
             run=run.id,
         )
     tokenizer = trained.tokenizer(folder)
-    questions = _questions(data, spec.rows)
+    writes = method_of(trained.spec.objective.kind).writes
+    if not writes and (spec.matches or spec.harness):
+        raise TunesmithError("usage", "This model rates texts and writes none, so it has no answers to look at.")
+    questions = _questions(data, spec.rows) if writes else []
     expected = [_text(tokenizer, each.expected) for each in questions]
     # A pattern that is of no use is refused before anything takes long.
     reason = pattern.reason(spec.matches, expected) if spec.matches else ""
@@ -82,7 +86,10 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     model = load_trained(trained, folder, compute)
     bench = _Bench(host, model, tokenizer, compute, asked_spec)
     tasks = harness.measured(host, spec, model, trained.tokenizer(folder)) if spec.harness else []
-    losses, preferred = bench.losses(data.eval)
+    if writes:
+        losses, preferred = bench.losses(data.eval)
+    else:
+        losses, preferred = bench.scores(data, folder)
     before, after = bench.answers(questions)
     found = {
         "step": trained.step,
@@ -99,7 +106,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
             {name: text[:MAX_TEXT_CHARACTERS] for name, text in zip(TEXTS, texts, strict=True)}
             for texts in zip(bench.prompts(questions), expected, before, after, strict=True)
         ],
-        "general": bench.general(data.prompts),
+        "general": bench.general(data.prompts) if writes else None,
     }
     return found | {"path": str(evaluations.save(run, found))}
 
@@ -219,6 +226,32 @@ class _Bench:
         if len(sequences) == len(rows):
             return _loss_figures(rows, before, after), []
         return _loss_figures(rows, before[::2], after[::2]), [_preferred(before - after)]
+
+    def scores(self, data: PreparedData, folder: Path) -> tuple[Values, list[Values]]:
+        """Measure a reward model pair by pair: its loss, and in how many pairs the better answer scores higher."""
+        rows = data.eval[:: max(1, -(-len(data.eval) // MOST_LOSS_ROWS))]
+        method = method_of(self.spec.objective.kind)
+        parts = Parts(self.spec, self.compute, method, folder, self.tokenizer, data, self.model)
+        path = parts.open_path(1, lambda *_: None)
+        place = 1 + parts.metrics.index("reward_accuracy")
+        found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+        with untouched_training(self.model, self.compute.device):
+            for number, row in enumerate(rows):
+                self.host.phase(evaluations.COMPARING, number, len(rows), "rows")
+                for with_adapter, numbers in found.items():
+                    told = path.losses([row], Totals(1, 1), with_adapter).tolist()
+                    numbers.append((told[0], told[place]))
+        (before, was_right), (after, is_right) = (np.array(numbers).T for numbers in found.values())
+        losses = {
+            "rows": len(rows),
+            "of_pairs": True,
+            "before": float(before.mean()),
+            "after": float(after.mean()),
+            "gain": interval(before - after, np.ones(len(rows))),
+            "p": difference(-before, -after)["p"],
+        }
+        preferred = {"name": "preferred", "reason": evaluations.SCORED_HELP, **difference(was_right, is_right)}
+        return losses, [preferred]
 
     def answers(self, questions: Sequence[Asked]) -> tuple[list[str], list[str]]:
         """Answer questions without the adapter and with it."""

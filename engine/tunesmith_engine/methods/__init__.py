@@ -123,6 +123,7 @@ class Method:
             "num_open_rows": stats.num_open_rows,
             "num_trained_tokens": stats.num_trained_tokens,
             "num_parameters": num_parameters(parts.model.get_base_model()),
+            "writes": self.writes,
             "num_trainable_parameters": sum(each.numel() for each in trainable(parts.model).values()),
         }
 

@@ -116,7 +116,7 @@ def _trainer(objective: TrlObjective, parts: Parts, pad_token_id: int) -> Any:  
             disable_tqdm=True,
             log_level="error",
             # Activations are kept as our own path says.
-            gradient_checkpointing=False,
+            activation_checkpointing=False,
             **objective.settings,
         )
         parts.tokenizer.pad_token = parts.tokenizer.convert_ids_to_tokens(pad_token_id)

@@ -102,8 +102,8 @@ class DashboardHeader(QWidget):
         self.stop.setVisible(state.live)
         self.stop.setEnabled(state is not RunState.STOPPING)
         self.resume.setVisible(model.can_resume)
-        self.try_it.setVisible(model.can_answer)
-        self.export.setVisible(model.can_answer and not state.live)
+        self.try_it.setVisible(model.has_weights and model.writes)
+        self.export.setVisible(model.has_weights and not state.live)
         kind = "primary" if state is RunState.FINISHED else "secondary"
         if self.try_it.property("kind") != kind:
             # Where a run can be resumed, that is the main action.

@@ -438,8 +438,13 @@ class DashboardModel:
         return any(len(values) and np.isfinite(values[0]) for values in known)
 
     @property
-    def can_answer(self) -> bool:
-        """Whether there is something trained that can be asked."""
+    def writes(self) -> bool:
+        """Whether the model writes texts; one that scores them can't be asked anything."""
+        return self.setup.get("writes") is not False
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether there is something trained that can be used."""
         made = self.status.state is RunState.FINISHED and "adapter" in self.status.artifacts
         return self.status.last_checkpoint_step > 0 or (made and self.adapter_problem is None)
 

@@ -25,7 +25,7 @@ from tunesmith_core.model_folder import local_folder
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run.form import BY_PREFERENCE, SOURCES, NewRunForm
+from tunesmith_gui.new_run.form import OBJECTIVE, SOURCES, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
 from tunesmith_gui.new_run.lengths_look import LengthsLook
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
@@ -254,7 +254,7 @@ class NewRunFacts(QObject):
         """What no row can exceed, where the files are small enough to know it."""
         prompt = self._form.spec.data.system_prompt
         # Of pairs the look at a file measures the better answer only.
-        if self.data is None or self.data.sniffed is None or self._form.way == BY_PREFERENCE:
+        if self.data is None or self.data.sniffed is None or self._form.value(OBJECTIVE) in FROM_PAIRS:
             return None
         sniffed = [self.data.sniffed, *(other.sniffed for other in self.data.others)]
         longest = [each.max_tokens(prompt) if each else None for each in sniffed]

@@ -56,8 +56,9 @@ GROUPS = "evaluation.group_column"
 """The column whose groups stay whole."""
 
 OBJECTIVE = "objective.kind"
-BY_EXAMPLE, BY_PREFERENCE = "sft", "dpo"
-"""The two ways to teach, each by the objective that it begins with."""
+BY_EXAMPLE, BY_PREFERENCE, BY_SCORE = "sft", "dpo", "reward"
+WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_SCORE)
+"""The ways to teach, each by the objective that it begins with."""
 
 DRAFT_VERSION = 2
 EARLY_STOPPING_EVALUATIONS = 3
@@ -285,13 +286,14 @@ class NewRunForm(QObject):
 
     @property
     def way(self) -> str:
-        """How the model is taught: BY_EXAMPLE or BY_PREFERENCE."""
-        return BY_PREFERENCE if self.value(OBJECTIVE) in objectives.PREFERENCES else BY_EXAMPLE
+        """How the model is taught: one of WAYS."""
+        kind = self.value(OBJECTIVE)
+        return BY_PREFERENCE if kind in objectives.PREFERENCES else str(kind)
 
     @property
     def lacks_pairs(self) -> bool:
         """Whether the objective learns from preference pairs, and data has none."""
-        return self.way == BY_PREFERENCE and self.surroundings.is_pairs is False
+        return self.value(OBJECTIVE) in objectives.FROM_PAIRS and self.surroundings.is_pairs is False
 
     @property
     def could_prefer(self) -> bool:
@@ -302,7 +304,7 @@ class NewRunForm(QObject):
         """Takes a way to teach; an objective that belongs to it stays, and comes back with it."""
         if way == self.way:
             return
-        if way == BY_EXAMPLE:
+        if self.way == BY_PREFERENCE:
             self._preference = self.value(OBJECTIVE)
         self._choose_objective(self._preference if way == BY_PREFERENCE else way)
 
