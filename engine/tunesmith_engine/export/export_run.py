@@ -14,7 +14,7 @@ from tunesmith_core.chat_templates import OWN
 from tunesmith_core.checkpoint_manifest import read_manifest
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.exports import UNKNOWN_LICENCE, export_folder, needs_base
+from tunesmith_core.exports import UNKNOWN_LICENCE, export_folder, formats_of, needs_base
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.export import ExportSpec
@@ -83,16 +83,22 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
         "bytes": files.folder_bytes(target),
         "existed": exists,
         "licence": base_model_license(folder) if folder else UNKNOWN_LICENCE,
-        "commands": commands(
-            spec.format, target, trained.spec.model.path, ollama_name(run, spec.type), system_prompt_of(run)
-        ),
+        "commands": _commands(spec, target, trained),
         "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
     }
 
 
+def _commands(spec: ExportSpec, target: Path, trained: Trained) -> list[str]:
+    """Return commands of programs that chat with an export."""
+    if head_of(trained.spec):
+        return []
+    name = ollama_name(trained.run, spec.type)
+    return commands(spec.format, target, trained.spec.model.path, name, system_prompt_of(trained.run))
+
+
 def _refuse_gguf_of_head(trained: Trained, spec: ExportSpec) -> None:
     """Refuse files for programs that write texts where the model rates them. Raises UserError `export-unsupported`."""
-    if spec.format.startswith("gguf") and head_of(trained.spec):
+    if spec.format not in formats_of(trained.spec.objective.kind):
         raise TunesmithError(
             "export-unsupported",
             "This model rates texts and writes none. Programs that read GGUF files expect one that writes.",

@@ -35,7 +35,8 @@ class RewardModel(Method):
 
 
 def _classes() -> tuple[Any, Any]:
-    from trl import RewardConfig, RewardTrainer
+    from trl.trainer.reward_config import RewardConfig
+    from trl.trainer.reward_trainer import RewardTrainer
 
     return RewardTrainer, RewardConfig
 

@@ -1,7 +1,7 @@
 """Objectives of TRL's own trainers: they say what is minimised of a micro-batch, and our loop does everything else.
 
-A trainer gets our model, our rows and our device and is asked for its loss only. Its loop, its optimizer, its saving and
-its log are never used, so a run that it drives stops, saves, resumes and runs out of memory as any other.
+A trainer gets our model, our rows and our device and is asked for its loss only. Its loop, its optimizer, its saving
+and its log are never used, so a run that it drives stops, saves, resumes and runs out of memory as any other.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ class TrlPath(PlainPath):
 
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """See LossPath."""
-        shares = self._shares(portion, totals)
+        shares = self._means(portion) * (len(portion) / totals.num_rows)
         updater.backward(shares[0])
         return shares.detach()
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """See LossPath."""
         with torch.no_grad(), self._adapter(with_adapter):
-            return self._shares(portion, totals).double()
+            return self._means(portion).double() * (len(portion) / totals.num_rows)
 
-    def _shares(self, portion: list[Example], totals: Totals) -> torch.Tensor:
-        """Return the share of a micro-batch in the loss and in each metric, float32 [1 + metrics]."""
+    def _means(self, portion: list[Example]) -> torch.Tensor:
+        """Return the loss and each metric of a micro-batch, means over its rows, float32 [1 + metrics]."""
         device = self._compute.device
         batch = self._trainer.data_collator([self._row_of(example) for example in portion])
         inputs = {name: values.to(device) for name, values in batch.items()}
@@ -81,8 +81,7 @@ class TrlPath(PlainPath):
             loss = self._trainer.compute_loss(self._model, inputs)
         told = self._told()
         metrics = torch.tensor([told[name] for name in self._names], device=device)
-        share = len(portion) / totals.num_rows
-        return torch.cat([loss.float().reshape(1), metrics.float()]) * share
+        return torch.cat([loss.float().reshape(1), metrics.float()])
 
     def _told(self) -> dict[str, float]:
         """Return the numbers that the trainer has noted, and have it forget them."""
@@ -95,14 +94,12 @@ class TrlPath(PlainPath):
 
 def _trainer(objective: TrlObjective, parts: Parts, pad_token_id: int) -> Any:  # Any: a trainer of TRL
     """Make a trainer that takes the model as it is and leaves nothing on the disk."""
-    from datasets import Dataset
+    # A trainer takes its rows as nothing else.
+    from datasets import Dataset  # type: ignore[import-untyped]  # noqa: TID251
 
     trainer_class, config_class = objective.load()
-
-    class Silent(trainer_class):  # type: ignore[misc]
-        def _send_telemetry(self) -> None:
-            """Tell nobody: TRL would report each trainer that is made."""
-
+    # TRL would report each trainer that is made to the hub.
+    silent = type(trainer_class.__name__, (trainer_class,), {"_send_telemetry": lambda _trainer: None})
     weights = {parameter: parameter.data for parameter in parts.model.parameters() if parameter.requires_grad}
     rows = [objective.row_of(parts.data.train[0])]
     with tempfile.TemporaryDirectory(prefix="tunesmith-", ignore_cleanup_errors=True) as folder:
@@ -120,9 +117,8 @@ def _trainer(objective: TrlObjective, parts: Parts, pad_token_id: int) -> Any:  
             **objective.settings,
         )
         parts.tokenizer.pad_token = parts.tokenizer.convert_ids_to_tokens(pad_token_id)
-        trainer = Silent(
-            model=parts.model, args=settings, train_dataset=Dataset.from_list(rows), processing_class=parts.tokenizer
-        )
+        dataset = Dataset.from_list(rows)
+        trainer = silent(model=parts.model, args=settings, train_dataset=dataset, processing_class=parts.tokenizer)
     for parameter, data in weights.items():
         # TRL rounds what is trained on 4-bit weights.
         parameter.data = data

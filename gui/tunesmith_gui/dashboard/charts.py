@@ -216,6 +216,7 @@ class DashboardCharts(QWidget):
             card.plot.set_live(status.state.live)
         self.loss.show_model(model)
         self.device.show_model(model)
+        self.samples_card.setVisible(model.writes)
         self.samples.set_samples(model.written(), live=model.status.state.live)
         steps = model.steps.column("step")
         end = status.total_steps if status.state.live else 0

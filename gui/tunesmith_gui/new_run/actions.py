@@ -254,7 +254,8 @@ class NewRunActions(QObject):
         """Fills the form with the example of a way to teach in the window's language; a chosen model stays."""
         language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
         model = self._form.value("model.path")
-        make = {BY_PREFERENCE: samples.preference_spec, BY_SCORE: samples.reward_spec}.get(way, samples.example_spec)
+        makers = {BY_PREFERENCE: samples.preference_spec, BY_SCORE: samples.reward_spec}
+        make = makers.get(way, samples.example_spec)
 
         def work() -> RunSpec:
             # The example has no model of its own, and a spec without one is not valid.

@@ -22,6 +22,7 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
+from tunesmith_core.objectives import FROM_PAIRS
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest

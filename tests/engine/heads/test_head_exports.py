@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,14 +63,15 @@ def test_adapter_and_merged_model_score_alike_in_plain_libraries(
     found = _export(reward_run, tmp_path, "merged")
     assert found["proof"]["passed"]
     merged = AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged", dtype=torch.float32).eval()
-    assert type(merged).__name__ in os.fspath(tmp_path / "merged" / "config.json") or merged.config.architectures == [
-        type(merged).__name__
-    ]
+    assert merged.config.architectures == [type(merged).__name__]
     assert _scores(merged, tmp_path / "merged") == pytest.approx(wanted, abs=2e-2)
     card = (tmp_path / "merged" / "README.md").read_text(encoding="utf-8")
-    assert "AutoModelForSequenceClassification" in card and "vllm" not in card and "Bradley-Terry" in card
+    assert "AutoModelForSequenceClassification" in card
+    assert "Bradley-Terry" in card
+    assert "vllm" not in card
     card = (reward_run.adapter_path / "README.md").read_text(encoding="utf-8")
-    assert "num_labels=1" in card and "loss on" not in card and "beta" not in card
+    assert "num_labels=1" in card
+    assert not [word for word in ("loss on", "Loss on", "beta") if word in card]
     assert not events(reward_run, "warning")
     capsys.readouterr()
 

@@ -1,26 +1,43 @@
-"""Runs that train a reward model by TRL's trainer: the same losses as TRL alone, resumed to the bit, and what is told."""
+"""Runs that train a reward model by TRL's trainer: the losses of TRL alone, resumed to the bit, and what is told."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from trl.trainer import base_trainer
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
 from tests.engine.preference.test_trl_runs import write_pairs
 from tests.engine.prepared import prepare
 from tests.engine.test_oracle import GivenOrder
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.evaluations import PAIR_LOSS_HELP, SCORED_HELP, notes
+from tunesmith_core.operations.folder import Operation
+from tunesmith_core.operations.host import Host as OperationHost
+from tunesmith_core.operations.kind import RunFolder
+from tunesmith_core.operations.kinds.chat import AskSpec
+from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
+from tunesmith_core.protocol import post_command
+from tunesmith_core.report.facts import read, verdict_on
+from tunesmith_core.report.page import page
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.chat.serve import ask
 from tunesmith_engine.device import choose_compute
+from tunesmith_engine.evaluation.evaluate import evaluate
+from tunesmith_engine.host import Host
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.methods.reward import METRICS
+from tunesmith_engine.model import heads
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.train.schedule import StepPlan
+from tunesmith_engine.train.trl_path import TrlPath
 
 MakeSpec = Callable[..., RunSpec]
 NewRun = Callable[[RunSpec], Run]
@@ -159,4 +176,112 @@ def test_a_stopped_run_goes_on_to_the_bit(
     assert not events(whole, "sample", "answers"), "it writes nothing"
     assert not events(whole, "warning")
     capsys.readouterr()
-    return
+
+
+def test_nothing_talks_to_a_network_or_stays_on_the_disk(
+    reward_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def called(*_: object, **__: object) -> None:
+        pytest.fail("TRL tells the hub of a trainer")
+
+    monkeypatch.setattr(base_trainer, "send_telemetry", called)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.delenv("CI", raising=False)
+    run = new_run(reward_spec())
+    assert train(run) == 0
+    assert not list((tmp_path / "temporary").iterdir())
+    assert {event.type for event in events(run)} - {"gpu"} == {"hello", "phase", "setup", "step", "checkpoint", "result"}
+    assert events(run, "setup")[-1].data["writes"] is False
+    assert "RewardTrainer of TRL computes this objective." in events(run, "setup")[-1].data["kernels"][-1]
+
+
+def test_held_out_pairs_are_told_apart_and_the_verdict_says_so(
+    reward_spec: MakeSpec, new_run: NewRun, tmp_path: Path
+) -> None:
+    path = Path(reward_spec().data.sources[0].path)
+    rows = [{"prompt": f"Say {n}.", "chosen": f"{n} {n * 7} :)", "rejected": f"{n} {n * 7}"} for n in range(40)]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    run = new_run(
+        reward_spec(
+            schedule={"max_steps": 40, "micro_batch_size": 4, "gradient_accumulation_steps": 1, "warmup_steps": 0},
+            evaluation={"percent": 25.0, "every_steps": 40},
+        )
+    )
+    assert train(run) == 0
+    after = events(run, "eval")[-1].data
+    assert after["reward_accuracy"] == 1.0
+    verdict = verdict_on(read(run))
+    assert verdict.sentence.startswith("Improved a lot. In 100% of the held-out pairs the better answer scores higher")
+    assert "reward margin" in verdict.evidence
+    assert verdict.advice == "Score answers that are not among the rows before you rely on it."
+    (tmp_path / "evaluation").mkdir()
+    with OperationHost(Operation(tmp_path / "evaluation")) as host:
+        found = evaluate(host, EvaluateSpec(run=RunFolder(str(run.path))))
+    assert found["losses"]["after"] == pytest.approx(after["loss"], rel=1e-3)
+    (preferred,) = found["metrics"]
+    assert (preferred["after"], preferred["reason"]) == (1.0, SCORED_HELP)
+    assert notes(found)[0] == PAIR_LOSS_HELP
+    text = page(run, run.load_spec(), read(run), verdict)
+    assert "Answers before and after" not in text
+    assert "Reward model (Bradley-Terry)" in text
+    assert "Better answer preferred" in text
+
+
+def test_short_memory_is_answered_by_smaller_portions(
+    reward_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    means = TrlPath._means
+
+    def short(path: TrlPath, portion: list[Any]) -> torch.Tensor:
+        if len(portion) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return means(path, portion)
+
+    whole = new_run(reward_spec())
+    assert train(whole) == 0
+    monkeypatch.setattr(TrlPath, "_means", short)
+    run = new_run(reward_spec())
+    assert train(run) == 0
+    assert step_losses(run) == pytest.approx(step_losses(whole), rel=1e-4)
+    assert "Continuing with" in events(run, "warning")[0].data["message"]
+
+
+def test_a_model_without_such_a_head_is_refused_by_name(
+    reward_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads.AutoModelForSequenceClassification, "_model_mapping", {})
+    run = new_run(reward_spec())
+    assert train(run) == 3
+    error = events(run, "error")[-1].data
+    assert error["code"] == "model-kind-unsupported"
+    assert "no head that rates texts for models of type llama" in error["message"]
+
+
+def test_rows_without_pairs_are_refused_by_name(reward_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"prompt": "a", "completion": "b"}\n' * 4, encoding="utf-8")
+    run = new_run(reward_spec(data={"path": str(path)}))
+    assert train(run) == 2
+    assert events(run, "error")[-1].data["message"].startswith(f"{path}: this objective learns from preference pairs")
+
+
+def test_nobody_chats_with_it(reward_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    run = new_run(reward_spec())
+    (tmp_path / "question").mkdir()
+    with OperationHost(Operation(tmp_path / "question")) as host, pytest.raises(TunesmithError, match="nothing to chat with"):
+        ask(host, AskSpec(run=RunFolder(str(run.path)), question="Hi"))
+
+
+def test_a_prompt_on_the_way_is_refused(reward_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(reward_spec())
+
+    def during(host: Host) -> None:
+        after_step(host, 2, lambda: post_command(run.control_path, "sample", prompt="Hi"))
+
+    assert train(run, during) == 0
+    (told,) = [event.data for event in events(run, "ack")]
+    assert (told["ok"], told["message"]) == (
+        False,
+        "This model rates texts and writes none, so it can't answer a prompt.",
+    )
