@@ -272,3 +272,8 @@ def test_metrics_have_names() -> None:
     kinds = Path(evaluations.__file__).parents[1] / "tunesmith_engine" / "evaluation" / "metrics.py"
     for name in evaluations.METRICS.keys() - {"loss", "general", "matches", "preferred"}:
         assert f'"{name}"' in kinds.read_text(encoding="utf-8")
+
+
+def test_a_loss_of_pairs_is_explained_as_such() -> None:
+    losses = FOUND["losses"] | {"of_pairs": True}
+    assert evaluations.notes(FOUND | {"losses": losses, "general": None}) == [evaluations.PAIR_LOSS_HELP]

@@ -394,6 +394,13 @@ def test_what_runs_unfused_is_planned_as_plain_pytorch(changes: dict[str, Any]) 
     assert planned.least_bytes == planned.total_bytes
 
 
+@pytest.mark.parametrize("hardware", [gpu(80), Hardware("cpu", "CPU", 64 * GIB, 48 * GIB, 64 * GIB, 48 * GIB)])
+def test_a_head_runs_unfused_and_makes_no_logits(hardware: Hardware) -> None:
+    planned = plan(fused({"objective.kind": "reward"}), hardware, card=CARD).parts
+    plain = plan(fused({"objective.kind": "dpo", "hardware.kernels": False}), hardware, card=CARD).parts
+    assert planned == plain | {"logits": 0}
+
+
 SMALL_VOCABULARY = dataclasses.replace(CARD, vocab_size=1000)
 """With a large one the head takes more than a block of the layers, which then doesn't count."""
 

@@ -4320,6 +4320,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请选择 JSONL、JSON、CSV、TSV、Excel、Parquet、Arrow、PDF、Word、HTML、文本或 Markdown 文件，或包含这些文件的 ZIP、gz、zst 文件。</translation>
     </message>
     <message>
+        <source>Choose another base model, such as a Llama, Qwen, Gemma or Mistral model.</source>
+        <translation>请选择其他基础模型，例如 Llama、Qwen、Gemma 或 Mistral 模型。</translation>
+    </message>
+    <message>
         <source>Choose another name. The file that you opened stays as it is.</source>
         <translation>换一个名字。你打开的文件保持不变。</translation>
     </message>
@@ -4350,6 +4354,14 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Error</source>
         <translation>错误</translation>
+    </message>
+    <message>
+        <source>Export it to use its scores, or chat with a run that learned to write.</source>
+        <translation>导出后可使用它的评分；想对话，请选择学习过写作的训练。</translation>
+    </message>
+    <message>
+        <source>Export the merged model or the adapter instead.</source>
+        <translation>请改为导出合并后的模型或适配器。</translation>
     </message>
     <message>
         <source>Export the whole model as GGUF instead.</source>
@@ -4422,6 +4434,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>In Ollama: ollama run {name}</source>
         <translation>在 Ollama 中：ollama run {name}</translation>
+    </message>
+    <message>
+        <source>In {after} of the held-out pairs the better answer scores higher (before: {before}, guessing: 50%).</source>
+        <translation>在 {after} 的留出样本对中，较好的回答得分更高（训练前：{before}，随机猜测：50%）。</translation>
     </message>
     <message>
         <source>In {after} of the held-out pairs the model leans more toward the better answer than the base model does.</source>
@@ -5092,6 +5108,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请指定哪些列是较好和较差的回答，或者把训练目标改为 SFT。</translation>
     </message>
     <message>
+        <source>Score answers that are not among the rows before you rely on it.</source>
+        <translation>在依赖它之前，先给一些不在数据中的回答打分看看。</translation>
+    </message>
+    <message>
         <source>Security</source>
         <translation>安全软件</translation>
     </message>
@@ -5190,6 +5210,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The data holds preference pairs. The chosen answers are trained, the rejected ones are not. An objective such as DPO learns from both.</source>
         <translation>数据是偏好对：只训练选中的回答，不训练被拒绝的回答。DPO 等训练目标会从两者中学习。</translation>
+    </message>
+    <message>
+        <source>The data holds preference pairs: in so many, the better answer scores higher. 50% is chance. Before training the scores are arbitrary.</source>
+        <translation>数据是偏好对：这是较好的回答得分更高的比例，50% 相当于随机。训练前的分数没有意义。</translation>
     </message>
     <message>
         <source>The data holds preference pairs: in so many, training made the better answer likelier compared with the worse one. 50% is chance.</source>
@@ -5298,6 +5322,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model. A larger type, such as q8_0, loses less.</source>
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
+    </message>
+    <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: cpo, dpo, orpo, reward, sft, simpo.
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+要从偏好对学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。训练目标：cpo、dpo、orpo、reward、sft、simpo。
+未写出的设置使用默认值。窗口的训练页面可以保存完整的设置文件。</translation>
     </message>
     <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
@@ -5858,6 +5890,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{trained:,} training rows, {held_out:,} held out, {examples:,} examples in each epoch</source>
         <translation>训练 {trained:,} 行，留出 {held_out:,} 行，每轮 {examples:,} 个样本</translation>
+    </message>
+    <message>
+        <source>{trainer} of TRL computes this objective.</source>
+        <translation>该目标由 TRL 的 {trainer} 计算。</translation>
     </message>
     <message>
         <source>{who} was better in {better} of {num} votes (95% interval {low} to {high}).</source>
@@ -7930,14 +7966,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
     <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: cpo, dpo, orpo, sft, simpo.
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-要从偏好对学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。训练目标：cpo、dpo、orpo、sft、simpo。
-未写出的设置使用默认值。窗口的训练页面可以保存完整的设置文件。</translation>
-    </message>
-    <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
         <translation>--weights 之和必须大于 0：权重为 0 的文件不提供任何行。</translation>
     </message>
@@ -8010,12 +8038,28 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>这个 {kind} 类型的模型无法导出为 GGUF：{problem}。</translation>
     </message>
     <message>
+        <source>This model rates texts and writes none, so it can&apos;t answer a prompt.</source>
+        <translation>该模型只给文本打分，不写文本，因此无法回答提示词。</translation>
+    </message>
+    <message>
+        <source>This model rates texts and writes none, so it has no answers to look at.</source>
+        <translation>该模型只给文本打分，不写文本，因此没有可查看的回答。</translation>
+    </message>
+    <message>
+        <source>This model rates texts and writes none. Programs that read GGUF files expect one that writes.</source>
+        <translation>该模型只给文本打分，不写文本，而读取 GGUF 文件的程序需要能写文本的模型。</translation>
+    </message>
+    <message>
         <source>This objective leaves out the model&apos;s share of the loss for even use of experts.</source>
         <translation>该训练目标不包含模型用于均衡使用各专家的那部分损失。</translation>
     </message>
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
+    </message>
+    <message>
+        <source>This run trained a model that rates texts and writes none, so there is nothing to chat with.</source>
+        <translation>此次训练得到的模型只给文本打分，不写文本，因此无法对话。</translation>
     </message>
     <message>
         <source>Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json</source>
@@ -9894,6 +9938,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{folder}：设置中的 wheel 文件夹不存在。</translation>
     </message>
     <message>
+        <source>{folder}: transformers has no head that rates texts for models of type {model_type}.</source>
+        <translation>{folder}：transformers 没有为 {model_type} 类型的模型提供给文本打分的输出头。</translation>
+    </message>
+    <message>
         <source>{folder}: {count} program files are damaged, first {name}.</source>
         <translation>{folder}：{count} 个程序文件损坏，首个是 {name}。</translation>
     </message>
@@ -11070,10 +11118,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another.</source>
-        <translation>模型学习什么。SFT 学习写出数据中的回答；DPO、SimPO、ORPO 和 CPO 从成对的回答中学习偏好哪一个。</translation>
-    </message>
-    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
@@ -11084,6 +11128,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Preferences (ORPO)</source>
         <translation>偏好学习（ORPO）</translation>
+    </message>
+    <message>
+        <source>Scores (reward model)</source>
+        <translation>评分（奖励模型）</translation>
     </message>
     <message>
         <source>Preferences (SimPO)</source>
@@ -11272,6 +11320,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
+    </message>
+    <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another. A reward model learns from pairs to score answers and writes none.</source>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对的回答中学习更偏好哪一个。奖励模型从成对的回答中学习打分，不写回答。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -13910,6 +13962,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 </context>
 <context>
     <name>EvaluationPane</name>
+    <message>
+        <source>This model scores answers and writes none, so there are no answers to compare.</source>
+        <translation>该模型只给回答打分，不写回答，因此没有可比较的回答。</translation>
+    </message>
     <message>
         <source>This run holds out no rows, so there are no answers to compare. Hold out a share to see answers before and after training.</source>
         <translation>这次训练没有留出数据行，因此没有可比较的回答。设置留出比例后，即可看到训练前后的回答。</translation>
@@ -18592,12 +18648,20 @@ Save a copy to train with your changes.</source>
         <translation>偏好学习</translation>
     </message>
     <message>
+        <source>Score answers</source>
+        <translation>给回答打分</translation>
+    </message>
+    <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
         <translation>模型学习像示例那样回答。数据可以是对话、提示词和回答，或纯文本。</translation>
     </message>
     <message>
         <source>The model learns which of two answers is better. Each prompt needs a better and a worse answer.</source>
         <translation>模型学习两个回答中哪个更好。每个提示词都需要一个较好和一个较差的回答。</translation>
+    </message>
+    <message>
+        <source>The model learns to give answers a score and writes none. Each prompt needs a better and a worse answer.</source>
+        <translation>模型学习给回答打分，不写回答。每个提示词需要一个较好和一个较差的回答。</translation>
     </message>
     <message>
         <source>How to teach</source>

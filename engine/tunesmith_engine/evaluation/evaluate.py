@@ -28,6 +28,7 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.evaluation import general, harness, pattern
 from tunesmith_engine.evaluation.difference import Values, difference
 from tunesmith_engine.evaluation.metrics import metrics_for
+from tunesmith_engine.evaluation.ratings import scores
 from tunesmith_engine.export.trained import find_trained
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.folder import model_folder, padding_id
@@ -54,6 +55,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     """
     run = Run(Path(spec.run))
     trained = find_trained(run, spec.checkpoint)
+    _check_writes(trained.spec, spec)
     was_offline = os.environ.get(OFFLINE)
     folder = model_folder(trained.spec.model)
     trained.check_base(folder)
@@ -67,17 +69,10 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
         preparation.fingerprint = _fingerprint(run)
         data = preparation.data()
     if data is None or not data.eval:
-        raise TunesmithError(
-            "usage",
-            "The run {run} holds out no rows.",
-            hint="Name a file of rows to measure on, or hold out a share of them and train again.",
-            run=run.id,
-        )
+        raise _nothing_held_out(run)
     tokenizer = trained.tokenizer(folder)
-    writes = method_of(trained.spec.objective.kind).writes
-    if not writes and (spec.matches or spec.harness):
-        raise TunesmithError("usage", "This model rates texts and writes none, so it has no answers to look at.")
-    questions = _questions(data, spec.rows) if writes else []
+    method = method_of(trained.spec.objective.kind)
+    questions = _questions(data, spec.rows) if method.writes else []
     expected = [_text(tokenizer, each.expected) for each in questions]
     # A pattern that is of no use is refused before anything takes long.
     reason = pattern.reason(spec.matches, expected) if spec.matches else ""
@@ -86,10 +81,8 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     model = load_trained(trained, folder, compute)
     bench = _Bench(host, model, tokenizer, compute, asked_spec)
     tasks = harness.measured(host, spec, model, trained.tokenizer(folder)) if spec.harness else []
-    if writes:
-        losses, preferred = bench.losses(data.eval)
-    else:
-        losses, preferred = bench.scores(data, folder)
+    parts = Parts(trained.spec, compute, method, folder, tokenizer, data, model)
+    losses, preferred = bench.losses(data.eval) if method.writes else scores(host, parts)
     before, after = bench.answers(questions)
     found = {
         "step": trained.step,
@@ -106,9 +99,24 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
             {name: text[:MAX_TEXT_CHARACTERS] for name, text in zip(TEXTS, texts, strict=True)}
             for texts in zip(bench.prompts(questions), expected, before, after, strict=True)
         ],
-        "general": bench.general(data.prompts) if writes else None,
+        "general": bench.general(data.prompts) if method.writes else None,
     }
     return found | {"path": str(evaluations.save(run, found))}
+
+
+def _nothing_held_out(run: Run) -> TunesmithError:
+    return TunesmithError(
+        "usage",
+        "The run {run} holds out no rows.",
+        hint="Name a file of rows to measure on, or hold out a share of them and train again.",
+        run=run.id,
+    )
+
+
+def _check_writes(run: RunSpec, spec: EvaluateSpec) -> None:
+    """Refuse what looks at answers where the model writes none. Raises UserError `usage`."""
+    if (spec.matches or spec.harness) and not method_of(run.objective.kind).writes:
+        raise TunesmithError("usage", "This model rates texts and writes none, so it has no answers to look at.")
 
 
 def _fingerprint(run: Run) -> Mapping[str, Any]:  # Any: JSON values
@@ -226,32 +234,6 @@ class _Bench:
         if len(sequences) == len(rows):
             return _loss_figures(rows, before, after), []
         return _loss_figures(rows, before[::2], after[::2]), [_preferred(before - after)]
-
-    def scores(self, data: PreparedData, folder: Path) -> tuple[Values, list[Values]]:
-        """Measure a reward model pair by pair: its loss, and in how many pairs the better answer scores higher."""
-        rows = data.eval[:: max(1, -(-len(data.eval) // MOST_LOSS_ROWS))]
-        method = method_of(self.spec.objective.kind)
-        parts = Parts(self.spec, self.compute, method, folder, self.tokenizer, data, self.model)
-        path = parts.open_path(1, lambda *_: None)
-        place = 1 + parts.metrics.index("reward_accuracy")
-        found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-        with untouched_training(self.model, self.compute.device):
-            for number, row in enumerate(rows):
-                self.host.phase(evaluations.COMPARING, number, len(rows), "rows")
-                for with_adapter, numbers in found.items():
-                    told = path.losses([row], Totals(1, 1), with_adapter).tolist()
-                    numbers.append((told[0], told[place]))
-        (before, was_right), (after, is_right) = (np.array(numbers).T for numbers in found.values())
-        losses = {
-            "rows": len(rows),
-            "of_pairs": True,
-            "before": float(before.mean()),
-            "after": float(after.mean()),
-            "gain": interval(before - after, np.ones(len(rows))),
-            "p": difference(-before, -after)["p"],
-        }
-        preferred = {"name": "preferred", "reason": evaluations.SCORED_HELP, **difference(was_right, is_right)}
-        return losses, [preferred]
 
     def answers(self, questions: Sequence[Asked]) -> tuple[list[str], list[str]]:
         """Answer questions without the adapter and with it."""

@@ -11,7 +11,6 @@ from tunesmith_core.objectives import FROM_PAIRS, HEADS, ORIGINS
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, told_settings
 
-
 SCORE = """chat = [{"role": "user", "content": "How are you?"}, {"role": "assistant", "content": "Fine, thanks."}]
 text = tokenizer.apply_chat_template(chat, tokenize=False) if tokenizer.chat_template else "How are you? Fine, thanks."
 tokens = tokenizer(text, return_tensors="pt", add_special_tokens=not tokenizer.chat_template)

@@ -35,8 +35,9 @@ class RewardModel(Method):
 
 
 def _classes() -> tuple[Any, Any]:
-    from trl.trainer.reward_config import RewardConfig
-    from trl.trainer.reward_trainer import RewardTrainer
+    # Here it trains, and only runs of this kind wait for its import.
+    from trl.trainer.reward_config import RewardConfig  # noqa: TID251
+    from trl.trainer.reward_trainer import RewardTrainer  # noqa: TID251
 
     return RewardTrainer, RewardConfig
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.objectives import HEADS
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.model.folder import load_tokenizer, padding_id
@@ -72,7 +72,7 @@ def has_head(model: Any) -> bool:  # Any: a transformers model
     return type(model) in AutoModelForSequenceClassification._model_mapping.values()
 
 
-def _unsupported(config: Any, folder: Path) -> UserError:
+def _unsupported(config: Any, folder: Path) -> TunesmithError:
     return TunesmithError(
         "model-kind-unsupported",
         "{folder}: transformers has no head that rates texts for models of type {model_type}.",

@@ -20,7 +20,16 @@ from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.doubts_first import DoubtsFirst
 from tunesmith_gui.new_run.download_first import DownloadFirst
 from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
-from tunesmith_gui.new_run.form import BY_PREFERENCE, BY_SCORE, MAPPING, READING, SAMPLE_FILES, SETTINGS, Missing, NewRunForm
+from tunesmith_gui.new_run.form import (
+    BY_PREFERENCE,
+    BY_SCORE,
+    MAPPING,
+    READING,
+    SAMPLE_FILES,
+    SETTINGS,
+    Missing,
+    NewRunForm,
+)
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec

@@ -52,9 +52,9 @@ class WayBar(Card):
         title = translate("WayBar", "How to teach")
         super().__init__(title, parent=parent)
         options = [(way, way_word(way)) for way in WAYS]
-        self.segments = Segmented(title, options, parent=self)
+        self.segments = Segmented(title, options, wraps=True, parent=self)
         self.segments.changed.connect(self.chosen)
-        self.add_action(self.segments)
+        self.body.addWidget(self.segments)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.words)
         self.show_way(BY_EXAMPLE)

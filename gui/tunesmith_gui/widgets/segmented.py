@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+from superqt import QFlowLayout
 
 from tunesmith_gui.widgets.buttons import button
 
@@ -17,6 +18,7 @@ class Segmented(QFrame):
     Args:
         name: accessible name of the whole choice.
         options: (value, words) in order; the first is chosen at the start.
+        wraps: whether options go on in the next line where the width ends.
 
     Signals:
         changed: the person or `set_value` chose another value.
@@ -27,16 +29,19 @@ class Segmented(QFrame):
 
     changed = Signal(str)
 
-    def __init__(self, name: str, options: Sequence[tuple[str, str]], *, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, name: str, options: Sequence[tuple[str, str]], *, wraps: bool = False, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
         if not name.strip():
             raise ValueError("a segmented control needs an accessible name")
         self.setAccessibleName(name)
         self.setProperty("segmented", True)
-        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        if not wraps:
+            self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self._buttons: dict[str, QPushButton] = {}
         self._group = QButtonGroup(self)
-        row = QHBoxLayout(self)
+        row = QFlowLayout(self) if wraps else QHBoxLayout(self)
         row.setContentsMargins(2, 2, 2, 2)
         row.setSpacing(2)
         for value, words in options:

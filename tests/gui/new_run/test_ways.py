@@ -14,11 +14,11 @@ from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.new_run.driving import ANSWER, fill_in, scripted_tasks, shown_words
 from tunesmith_assets import samples
-from tunesmith_core import presets
+from tunesmith_core import objectives, presets
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, LISTED, OBJECTIVE, Missing, NewRunForm
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, BY_SCORE, LISTED, OBJECTIVE, Missing, NewRunForm
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme
 
@@ -93,6 +93,15 @@ class TestForm:
         form.choose_way(BY_PREFERENCE)
         assert form.changed_paths() == []
 
+    def test_a_reward_model_is_a_way_of_its_own(self, form: NewRunForm) -> None:
+        form.choose_way(BY_PREFERENCE)
+        form.set_value(OBJECTIVE, "simpo")
+        form.choose_way(BY_SCORE)
+        assert (form.way, form.value(OBJECTIVE), form.value(RATE)) == ("reward", "reward", 1e-4)
+        assert form.changed_paths() == []
+        form.choose_way(BY_PREFERENCE)
+        assert form.value(OBJECTIVE) == "simpo"
+
     def test_a_draft_and_a_run_to_repeat_keep_the_way(self, form: NewRunForm) -> None:
         form.choose_way(BY_PREFERENCE)
         again = NewRunForm()
@@ -128,6 +137,10 @@ class TestSettings:
         assert shown() == set(LISTED) - {"objective.dpo_loss"}
         listed.filter.setText("margin")
         assert shown() == {"objective.margin"}
+        choose(qtbot, page, "Score answers")
+        listed.filter.clear()
+        assert shown() == set(LISTED) - own - objectives.OF_WRITING | {OBJECTIVE}
+        listed.filter.setText("margin")
         choose(qtbot, page, "Teach by example")
         assert shown() == set()
         listed.filter.clear()
@@ -204,6 +217,10 @@ class TestData:
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
         assert page.form.value("model.path") == str(model)
         assert Path(page.form.value("data.sources[0].path")).name == "pairs.jsonl"
+        choose(qtbot, page, "Score answers")
+        qtbot.waitUntil(lambda: page.form.way == BY_SCORE, timeout=5000)
+        assert Path(page.form.value("data.sources[0].path")).name == "pairs.jsonl"
+        assert page.form.missing() is Missing.NOTHING
         choose(qtbot, page, "Teach by example")
         qtbot.waitUntil(lambda: Path(page.form.value("data.sources[0].path")).name == "train.jsonl", timeout=5000)
         assert page.form.way == BY_EXAMPLE
