@@ -272,7 +272,8 @@ def test_rows_without_pairs_are_refused_by_name(reward_spec: MakeSpec, new_run: 
 def test_nobody_chats_with_it(reward_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
     run = new_run(reward_spec())
     (tmp_path / "question").mkdir()
-    with OperationHost(Operation(tmp_path / "question")) as host, pytest.raises(TunesmithError, match="nothing to chat with"):
+    host = OperationHost(Operation(tmp_path / "question"))
+    with host, pytest.raises(TunesmithError, match="nothing to chat with"):
         ask(host, AskSpec(run=RunFolder(str(run.path)), question="Hi"))
 
 
@@ -288,3 +289,32 @@ def test_a_prompt_on_the_way_is_refused(reward_spec: MakeSpec, new_run: NewRun) 
         False,
         "This model rates texts and writes none, so it can't answer a prompt.",
     )
+
+
+@pytest.mark.parametrize(
+    ("of_step", "resumed_from"), [(1, None), (2, 1), pytest.param(3, 2, marks=pytest.mark.long), (5, 4)]
+)
+def test_a_killed_run_goes_on_and_loses_nothing(
+    reward_spec: MakeSpec, new_run: NewRun, of_step: int, resumed_from: int | None
+) -> None:
+    measured = {"percent": 25.0, "every_steps": 2}
+    spec = reward_spec(method={"dropout": 0.3}, evaluation=measured, saving={"every_steps": 2})
+    whole, run = new_run(spec), new_run(spec)
+    assert train(whole) == 0
+
+    class Killed(BaseException):
+        """Nobody catches this, as nobody catches SIGKILL."""
+
+    def die() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        train(run, lambda host: after_step(host, of_step, die))
+    assert train(run) == 0
+    assert events(run, "hello")[-1].data["resumed_from_step"] == resumed_from
+    assert step_losses(run)[-1] == step_losses(whole)[-1]
+    assert _weights(run) == _weights(whole)
+
+
+def _weights(run: Run) -> bytes:
+    return (run.adapter_path / "adapter_model.safetensors").read_bytes()
