@@ -10,7 +10,7 @@ METHODS = Path(__file__).parent.parent / "tunesmith_engine" / "methods"
 PREFERENCES = frozenset({"cpo", "dpo", "orpo", "simpo"})
 """Objectives that learn from pairs to write: of two answers to a question the one that people like better."""
 
-HEADS = frozenset({"reward"})
+HEADS = frozenset({"classify", "reward"})
 """Objectives that train a head beside the adapter: the model rates texts and writes none."""
 
 FROM_PAIRS = PREFERENCES | {"reward"}
@@ -51,6 +51,8 @@ USED_BY = {
     "label_smoothing": frozenset({"cpo", "dpo", "simpo"}),
     "margin": frozenset({"simpo"}),
     "sft_weight": PREFERENCES,
+    "regression": frozenset({"classify"}),
+    "classes": frozenset({"classify"}),
 }
 """Which objectives a setting of the section "objective" is for."""
 
@@ -61,6 +63,9 @@ OF_WRITING = frozenset(
     }
 )
 """Settings of other sections that are for all objectives but HEADS."""
+
+FROM_LABELS = frozenset({"classify"})
+"""Objectives whose rows are texts with labels."""
 
 LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "orpo": 4, "reward": 2, "simpo": 10}
 """By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, of SimPO 2e-5, and of reward

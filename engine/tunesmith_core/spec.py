@@ -17,11 +17,12 @@ from typing import Any
 from tunesmith_core import files, paths
 from tunesmith_core import spec_sections as sections
 from tunesmith_core import spec_training as training
+from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, ORIGINS, uses
+from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 
@@ -208,6 +209,9 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
     given = values.get("optimizer", {})
     if isinstance(given, dict) and "learning_rate" not in given:
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISORS.get(spec.objective.kind, 1)
+    if spec.objective.kind in FROM_LABELS:
+        for source in spec.data.sources:
+            source.format = LABELED if source.format == "auto" else source.format
     problems.extend(cross_problems(spec))
     return spec, problems
 

@@ -42,6 +42,7 @@ CHOICE_WORDS = {
     "preference": "Preference pairs",
     "text": "Plain text",
     "tokens": "Tokens",
+    "labeled": "Text with label",
     "own": "The model's own",
     "plain": "Plain turns",
     "chatml": "ChatML",
@@ -61,6 +62,7 @@ CHOICE_WORDS = {
     "orpo": "Preferences (ORPO)",
     "cpo": "Preferences (CPO)",
     "reward": "Scores (reward model)",
+    "classify": "Classes or numbers",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
     "hinge": "Hinge",
@@ -142,6 +144,7 @@ class SourceSpec:
             "preference",
             "text",
             "tokens",
+            "labeled",
         ),
     )
     columns: dict[str, str] = declared(
@@ -249,7 +252,7 @@ class ObjectiveSpec:
         meaning=(
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
             "pairs to prefer one answer over another. A reward model learns from pairs to score answers and writes "
-            "none."
+            "none. Classes or numbers are learned from texts with a label."
         ),
         choices=objectives.names(),
     )
@@ -297,6 +300,18 @@ class ObjectiveSpec:
         ),
         minimum=0.0,
         maximum=1000.0,
+    )
+
+
+    regression: bool = declared(
+        False,
+        label="Labels are numbers",
+        meaning="Predict a number, such as a rating, instead of sorting into classes.",
+    )
+    classes: list[str] = declared(
+        [],
+        label="Classes",
+        meaning="Names of the classes, in their order. Empty takes them from the data as they come.",
     )
 
 

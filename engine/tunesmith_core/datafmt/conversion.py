@@ -16,6 +16,7 @@ from tunesmith_core.datafmt.choices import FEWEST_OPTIONS, LETTERS, Options, is_
 from tunesmith_core.datafmt.encoding import MAX_NAME
 from tunesmith_core.datafmt.formats import (
     ANSWER_ROLES,
+    LABELED,
     MESSAGE_COLUMNS,
     MULTIPLE_CHOICE,
     OPTION_ROLES,
@@ -25,6 +26,7 @@ from tunesmith_core.datafmt.formats import (
     TOKENS,
     Chat,
     Conversation,
+    Labeled,
     Layout,
     Message,
     Place,
@@ -35,6 +37,7 @@ from tunesmith_core.datafmt.formats import (
     Unreadable,
     listed,
 )
+from tunesmith_core.datafmt.labels import held_label
 from tunesmith_core.datafmt.transcripts import split_by
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message as Sentence
@@ -121,6 +124,8 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         return _multiple_choice(reader)
     if layout.format == TOKENS:
         return reader.tokens()
+    if layout.format == LABELED:
+        return _labeled(reader)
     if layout.format == PREFERENCE:
         return _preferred(reader)
     if layout.format == "alpaca":
@@ -132,6 +137,15 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         messages = reader.messages(role, in_turn(message_list(reader.value(role))))
         reader.require_answer(role, messages)
     return _chat(reader, messages)
+
+
+def _labeled(reader: _RowReader) -> Labeled:
+    """Return a text, with its answer where the row has one, and its label."""
+    label = held_label(reader.value("class"))
+    if not label:
+        raise reader.error("class", "must hold a single label")
+    text, columns = reader.text("text"), reader.layout.columns
+    return Labeled(PromptCompletion(text, reader.text("answer")) if "answer" in columns else Text(text), label)
 
 
 def pairs_problem(layout: Layout, path: str) -> TunesmithError | None:
@@ -367,7 +381,7 @@ class _RowReader:
             )
         value = self.row[column]
         if isinstance(value, Unreadable):
-            raise self._error(role, "holds {what}", what=value.what)
+            raise self.error(role, "holds {what}", what=value.what)
         return value
 
     def text(self, role: str, *, may_be_empty: bool = False) -> str:
@@ -377,9 +391,9 @@ class _RowReader:
         if value is None:
             value = ""
         if not isinstance(value, str):
-            raise self._error(role, "must be a text, not {kind}", kind=_kind(value))
+            raise self.error(role, "must be a text, not {kind}", kind=_kind(value))
         if not may_be_empty and not value.strip():
-            raise self._error(role, "is empty")
+            raise self.error(role, "is empty")
         return value
 
     def optional_text(self, role: str) -> str:
@@ -398,9 +412,9 @@ class _RowReader:
         if isinstance(value, str):
             value = transcripts.turns(value) or value
         if not isinstance(value, list):
-            raise self._error(role, "must be a list of messages, not {kind}", kind=_kind(value))
+            raise self.error(role, "must be a list of messages, not {kind}", kind=_kind(value))
         if not value:
-            raise self._error(role, "contains no messages")
+            raise self.error(role, "contains no messages")
         return [self._message(role, number, item) for number, item in enumerate(value, start=1)]
 
     def turn(self, role: str, speaker: str) -> list[Message]:
@@ -416,34 +430,34 @@ class _RowReader:
         options = options_of(self.row, columns)
         role = next((role for role in ("choices", *OPTION_ROLES) if role in columns), "question")
         if options is None:
-            raise self._error(role, "must be a list of options, at most {most}, each a text", most=len(LETTERS))
+            raise self.error(role, "must be a list of options, at most {most}, each a text", most=len(LETTERS))
         if len(options) < FEWEST_OPTIONS:
-            raise self._error(role, "has fewer than two options")
+            raise self.error(role, "has fewer than two options")
         return options
 
     def right_label(self, options: Options) -> str:
         """Return the label of the option that the row calls right."""
         answer, first = self.value("answer"), self.layout.first_number
         if answer is None or not str(answer).strip():
-            raise self._error("answer", "is empty")
+            raise self.error("answer", "is empty")
         label = right_label(options, answer, first)
         if label is not None:
             return label
         said = repr(answer)[:MAX_NAME]
         if first is None and is_number(answer):
-            raise self._error(
+            raise self.error(
                 "answer",
                 "{answer} may be counted from 0 or from 1. Write letters, such as {letter}",
                 answer=said,
                 letter=LETTERS[1],
             )
-        raise self._error("answer", "{answer} is none of the options {labels}", answer=said, labels=", ".join(options))
+        raise self.error("answer", "{answer} is none of the options {labels}", answer=said, labels=", ".join(options))
 
     def history(self) -> list[Message]:
         """Return the questions and answers before the one of the row."""
         turns = json_values.parsed(self.row.get(self.layout.columns.get("history", ""))) or []
         if not isinstance(turns, list) or not all(_is_pair(turn) for turn in turns):
-            raise self._error("history", "must be a list of pairs, a question and its answer")
+            raise self.error("history", "must be a list of pairs, a question and its answer")
         roles = ("user", "assistant")
         return [{"role": role, "content": text} for turn in turns for role, text in zip(roles, turn, strict=True)]
 
@@ -454,10 +468,10 @@ class _RowReader:
         mask = self._numbers("attention_mask", 0) if self._has("attention_mask") else [1] * len(ids)
         for role, numbers in (("labels", labels), ("attention_mask", mask)):
             if len(numbers) != len(ids):
-                raise self._error(role, "holds {num} numbers for {num_ids} tokens", num=len(numbers), num_ids=len(ids))
+                raise self.error(role, "holds {num} numbers for {num_ids} tokens", num=len(numbers), num_ids=len(ids))
         kept = [(number, label) for number, label, is_read in zip(ids, labels, mask, strict=True) if is_read]
         if not kept:
-            raise self._error("input_ids", "is empty")
+            raise self.error("input_ids", "is empty")
         columns = [tuple(column) for column in zip(*kept, strict=True)]
         return Tokens(columns[0], columns[1], self.layout.columns["input_ids"])
 
@@ -467,22 +481,22 @@ class _RowReader:
     def _numbers(self, role: str, least: int) -> list[int]:
         value = json_values.parsed(self.value(role))
         if not isinstance(value, list) or not all(type(each) is int and least <= each < MOST_ID for each in value):
-            raise self._error(role, "must be a list of token numbers")
+            raise self.error(role, "must be a list of token numbers")
         return value
 
     def require_answer(self, role: str, messages: list[Message]) -> None:
         if not any(message["role"] == "assistant" for message in messages):
-            raise self._error(role, "has no assistant answer")
+            raise self.error(role, "has no assistant answer")
 
     def _message(self, role: str, number: int, item: object) -> Message:
         if not isinstance(item, dict):
-            raise self._error(role, "message {number} must be an object, not {kind}", number=number, kind=_kind(item))
+            raise self.error(role, "message {number} must be an object, not {kind}", number=number, kind=_kind(item))
         speaker = item.get("role", item.get("from"))
         content = item.get("content", item.get("value", item.get("parts")))
         if not isinstance(speaker, str) or speaker.lower() not in SPEAKERS:
             name = repr(speaker)[:MAX_NAME]
             shown = Sentence("no role") if speaker is None else Sentence("the unknown role {speaker}", speaker=name)
-            raise self._error(role, "message {number} has {shown}", number=number, shown=shown)
+            raise self.error(role, "message {number} has {shown}", number=number, shown=shown)
         speaker = SPEAKERS[speaker.lower()]
         fields = {key: value for key, value in item.items() if key not in MESSAGE_KEYS and value is not None}
         for name in WEIGHTS:
@@ -495,24 +509,24 @@ class _RowReader:
             content, more = self._joined_parts(role, number, content)
             fields |= more
         if not isinstance(content, str):
-            raise self._error(
+            raise self.error(
                 role, "message {number} must have a text as its content, not {kind}", number=number, kind=_kind(content)
             )
         if fields.get("tool_calls"):
             fields["tool_calls"] = self._tool_calls(role, number, fields["tool_calls"])
         elif speaker == "assistant" and not content.strip():
-            raise self._error(role, "message {number}: the answer is empty", number=number)
+            raise self.error(role, "message {number}: the answer is empty", number=number)
         return {"role": speaker, "content": content, **fields}
 
     def _tool_calls(self, role: str, number: int, calls: object) -> list[Any]:  # Any: JSON values
         """Return tool calls with their arguments as an object, which OpenAI's services write as a text."""
         if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-            raise self._error(role, "message {number}: the tool calls must be a list of objects", number=number)
+            raise self.error(role, "message {number}: the tool calls must be a list of objects", number=number)
         read = []
         for call in calls:
             function = call.get("function", call)
             if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-                raise self._error(role, "message {number}: a tool call has no function name", number=number)
+                raise self.error(role, "message {number}: a tool call has no function name", number=number)
             function = {**function, "arguments": json_values.parsed(function.get("arguments")) or {}}
             read.append({**call, "function": function} if "function" in call else function)
         return read
@@ -524,7 +538,7 @@ class _RowReader:
         if not tools:
             return ()
         if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-            raise self._error("tools", "must be a list of objects, each describing a tool")
+            raise self.error("tools", "must be a list of objects, each describing a tool")
         return tuple(tools)
 
     def _joined_parts(self, role: str, number: int, parts: list[Any]) -> tuple[str, dict[str, Any]]:
@@ -547,12 +561,12 @@ class _RowReader:
 
     def _no_text(self, role: str, number: int, kind: str) -> TunesmithError:
         if not kind:
-            return self._error(role, "message {number} holds something other than text", number=number)
-        return self._error(
+            return self.error(role, "message {number} holds something other than text", number=number)
+        return self.error(
             role, 'message {number} holds something other than text, of the type "{kind}"', number=number, kind=kind
         )
 
-    def _error(self, role: str, problem: str, **values: object) -> TunesmithError:
+    def error(self, role: str, problem: str, **values: object) -> TunesmithError:
         return TunesmithError(
             "dataset-parse-error",
             '{place}, column "{columns}": {problem}.',

@@ -13,8 +13,10 @@ from tunesmith_core.datafmt.conversion import MESSAGE_SPEAKERS, held_list, held_
 from tunesmith_core.datafmt.encoding import BY_COLUMNS, MAX_NAME
 from tunesmith_core.datafmt.formats import (
     ANSWER_ROLES,
+    LABELED,
     MAX_LISTED,
     MULTIPLE_CHOICE,
+    ONLY_CHOSEN,
     OPTION_LISTS,
     PREFERENCE,
     RAW,
@@ -59,7 +61,7 @@ def resolve_layout(
     rows = list(rows)
     present = list(dict.fromkeys(name for row in rows for name in row))
     given = dict(columns or {})
-    candidates = [name for name in ROLES if name != RAW] if format_name == "auto" else [format_name]
+    candidates = [name for name in ROLES if name not in ONLY_CHOSEN] if format_name == "auto" else [format_name]
     known = {role.name for name in candidates for role in ROLES[name]}
     unknown = sorted(given.keys() - known)
     if unknown:
@@ -349,6 +351,9 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
         return Message(
             "Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.", **columns
         )
+    if name == LABELED:
+        words = Message("Text with label: the column {text} is read, and {label} says its class or its number.")
+        return Message(words.template, text=columns["text"], label=columns["class"])
     if name == TOKENS:
         return Message("Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.", **columns)
     if name == "messages":

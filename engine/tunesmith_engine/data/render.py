@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tunesmith_core.datafmt import Chat, Conversation, PromptCompletion, Text, Tokens
+from tunesmith_core.datafmt import Chat, Conversation, Labeled, PromptCompletion, Text, Tokens
 from tunesmith_core.datafmt.formats import RAW_TEXT
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
@@ -66,6 +66,11 @@ class Renderer:
         self._tokeniser = Tokeniser(tokenizer, self._leading_ids, self._literals, self.portions)
 
     @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer of the model."""
+        return self._tokenizer
+
+    @property
     def leading_text(self) -> str:
         """The tokens that come before every plain text, as text."""
         return str(self._tokenizer.decode(self._leading_ids))
@@ -79,6 +84,8 @@ class Renderer:
         """
         if isinstance(conversation, Tokens):
             return self._as_given(conversation, place)
+        if isinstance(conversation, Labeled):
+            conversation = conversation.text
         if isinstance(conversation, PromptCompletion) and self._tokenizer.chat_template:
             if conversation.as_chat:
                 conversation = self._as_chat(conversation)

@@ -88,7 +88,10 @@ class Merging:
         if not self.added:
             return {}
         config = self._base.config
-        settings = {"architectures": [type(self._base).__name__], "pad_token_id": config.get_text_config().pad_token_id}
+        pad = config.get_text_config().pad_token_id
+        settings: dict[str, Any] = {"architectures": [type(self._base).__name__], "pad_token_id": pad}  # Any: JSON values
+        if config.problem_type:
+            settings["problem_type"] = config.problem_type
         return settings | {
             "id2label": {str(place): label for place, label in config.id2label.items()},
             "label2id": dict(config.label2id),

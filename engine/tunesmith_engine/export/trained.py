@@ -18,6 +18,8 @@ from tunesmith_core.checkpoint_manifest import damage, newest_noted
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import CHECKPOINT_WEIGHTS, chosen_weights
 from tunesmith_core.messages import Message
+from tunesmith_core.objectives import FROM_LABELS
+from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import ADAPTER_FILES, Run, RunStatus
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import Compute
@@ -147,7 +149,16 @@ def find_trained(run: Run, step: int) -> Trained:
             path=folder,
             problem=problem,
         )
-    return Trained(run, run.load_spec(), run.status(), chosen, folder)
+    return Trained(run, _with_classes(run), run.status(), chosen, folder)
+
+
+def _with_classes(run: Run) -> RunSpec:
+    """Return the settings of a run, with the classes that it found in its data."""
+    spec = run.load_spec()
+    if spec.objective.kind in FROM_LABELS:
+        setups = (event.data for event in read_journal(run.journal_path) if event.type == "setup")
+        spec.objective.classes = next((list(setup.get("classes") or []) for setup in setups), [])
+    return spec
 
 
 def load_base(folder: Path, head: Head | None = None) -> Any:  # Any: a transformers model

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tunesmith_engine.device import Compute
     from tunesmith_engine.train.assembly import Parts
     from tunesmith_engine.train.loss import Batch, Objective
+    from tunesmith_engine.train.loss_paths import LossPath
     from tunesmith_engine.train.trl_path import TrlObjective
 
 
@@ -71,6 +72,20 @@ class Method:
         """
         del spec
         return None
+
+    def own_path(self, parts: Parts, micro_batch_size: int) -> LossPath | None:
+        """Return the way in which gradients come about where it is the method's own; None for the usual ones.
+
+        Args:
+            parts: of the run.
+            micro_batch_size: rows that go through the model together at most.
+        """
+        theirs = self.trl(parts.spec)
+        if theirs is None:
+            return None
+        from tunesmith_engine.train.trl_path import TrlPath
+
+        return TrlPath(theirs, parts, micro_batch_size)
 
     def metrics(self, spec: RunSpec) -> tuple[str, ...]:
         """Return the names of what is told of a step beside its loss."""
@@ -124,6 +139,7 @@ class Method:
             "num_trained_tokens": stats.num_trained_tokens,
             "num_parameters": num_parameters(parts.model.get_base_model()),
             "writes": self.writes,
+            "classes": parts.data.classes,
             "num_trainable_parameters": sum(each.numel() for each in trainable(parts.model).values()),
         }
 

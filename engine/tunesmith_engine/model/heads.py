@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.objectives import HEADS
+from tunesmith_core.objectives import FROM_LABELS, HEADS
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.model.folder import load_tokenizer, padding_id
 
@@ -24,11 +24,13 @@ class Head:
 
     Attributes:
         seed: of its first weights.
-        num_outputs: numbers that it gives for a text.
+        labels: names of the classes, for each of which it gives a number; () where it gives a single one.
+        problem: what transformers calls it, "" for a reward model.
     """
 
     seed: int
-    num_outputs: int = 1
+    labels: tuple[str, ...] = ()
+    problem: str = ""
 
     def configure(self, config: Any, folder: Path) -> None:  # Any: transformers' config of a model
         """Tell a model's settings of the head, and of the token behind the end of short texts.
@@ -38,7 +40,12 @@ class Head:
         """
         if type(config) not in AutoModelForSequenceClassification._model_mapping:
             raise _unsupported(config, folder)
-        config.num_labels = self.num_outputs
+        config.num_labels = max(1, len(self.labels))
+        if self.labels:
+            config.id2label = dict(enumerate(self.labels))
+            config.label2id = {label: place for place, label in enumerate(self.labels)}
+        if self.problem:
+            config.problem_type = self.problem
         config.get_text_config().pad_token_id = padding_id(load_tokenizer(folder), config)
 
     def begin(self, model: Any, folder: Path) -> None:  # Any: a transformers model
@@ -59,7 +66,11 @@ class Head:
 
 def head_of(spec: RunSpec) -> Head | None:
     """Return the head that a run trains, None for one whose model writes."""
-    return Head(spec.schedule.seed) if spec.objective.kind in HEADS else None
+    objective, seed = spec.objective, spec.schedule.seed
+    if objective.kind in FROM_LABELS:
+        problem = "regression" if objective.regression else "single_label_classification"
+        return Head(seed, tuple(objective.classes), problem)
+    return Head(seed) if objective.kind in HEADS else None
 
 
 def kind_of_model(head: Head | None) -> Any:  # Any: a class of transformers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from tunesmith_engine.preparation import Preparation
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, open_path
 from tunesmith_engine.train.optim import Updater
-from tunesmith_engine.train.trl_path import TrlPath
 
 if TYPE_CHECKING:
     from tunesmith_engine.train.fused_path import Timing
@@ -54,8 +53,8 @@ class Parts:
         self, micro_batch_size: int, warn: Callable[[str, str], None], timing: Timing | None = None
     ) -> LossPath:
         """Return the way in which the objective's gradients come about; see `loss_paths.open_path`."""
-        if theirs := self.method.trl(self.spec):
-            return TrlPath(theirs, self, micro_batch_size)
+        if path := self.method.own_path(self, micro_batch_size):
+            return path
         pad_token_id = padding_id(self.tokenizer, self.model.get_base_model().config) if self.tokenizer else 0
         return open_path(
             self.model,
@@ -103,6 +102,9 @@ def make_parts(
     data = preparation.data(should_stop)
     if data is None:
         return None
+    if data.classes:
+        # What the data is found to hold belongs to the model from here on.
+        spec = replace(spec, objective=replace(spec.objective, classes=data.classes))
     examples = (*data.train, *data.eval)
     used = {int(sequence.input_ids.max()) for example in examples for sequence in example.sequences}
     check_token_ids(used, tokenizer, config, folder)

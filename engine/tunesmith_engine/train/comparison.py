@@ -14,6 +14,7 @@ from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.asked import Asked, question_in
 from tunesmith_engine.model.inference import untouched_training
+from tunesmith_engine.train.head_path import HeadPath
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath
 
@@ -47,20 +48,25 @@ def compare(
     asked = [question_in(row, "asked") for row in rows]
     gains: list[tuple[float, int]] = []
     dependence: list[tuple[float, int]] = []
+    rates = isinstance(path, HeadPath)
+
+    def is_by_row(row: Example) -> bool:
+        return rates or row.rejected is not None
+
     with untouched_training(model, device):
 
         def loss(row: Example, with_adapter: bool = True) -> float:
-            totals = Totals(1, row.num_trained_tokens) if row.rejected else Totals(1, 1)
+            totals = Totals(1, row.num_trained_tokens) if is_by_row(row) else Totals(1, 1)
             return float(path.losses([row], totals, with_adapter)[0])
 
         for place, row in enumerate(rows):
             if is_over():
                 break
-            if not row.num_trained_tokens:
+            if not (rates or row.num_trained_tokens):
                 continue
             after = loss(row)
-            gains.append((loss(row, False) - after, 1 if row.rejected else row.num_trained_tokens))
-            pair = None if row.rejected else _swapped(asked, place, longest)
+            gains.append((loss(row, False) - after, 1 if is_by_row(row) else row.num_trained_tokens))
+            pair = None if is_by_row(row) else _swapped(asked, place, longest)
             if pair:
                 own, other = pair
                 has_one_answer = own.num_trained_tokens == row.num_trained_tokens

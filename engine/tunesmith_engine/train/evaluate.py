@@ -13,6 +13,7 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import Example
 from tunesmith_engine.decode import Decoder, end_tokens
 from tunesmith_engine.model.inference import untouched_training
+from tunesmith_engine.train.head_path import HeadPath
 from tunesmith_engine.train.loss import Totals, num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath
 
@@ -46,13 +47,18 @@ def held_out(
     ordered = sorted(examples, key=lambda example: -example.num_tokens)
     totals = Totals.of(examples)
     sums = torch.zeros(1 + len(metrics), device=device, dtype=torch.float64)
+    if isinstance(path, HeadPath):
+        path.begin_set()
     with untouched_training(model, device):
         for portion in path.portions(ordered):
             if should_stop():
                 return None
             sums += path.losses(portion, totals, with_adapter)
     loss, *others = sums.tolist()
-    return HeldOut(loss, num_trained_tokens(examples), dict(zip(metrics, others, strict=True)))
+    found = dict(zip(metrics, others, strict=True))
+    if isinstance(path, HeadPath):
+        found |= path.figures()
+    return HeldOut(loss, num_trained_tokens(examples), found)
 
 
 @dataclass(frozen=True, slots=True)

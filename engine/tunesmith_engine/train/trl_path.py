@@ -16,9 +16,7 @@ import torch
 from tunesmith_core.messages import Message
 from tunesmith_engine.data import Example
 from tunesmith_engine.model.folder import padding_id
-from tunesmith_engine.train.loss import Totals
-from tunesmith_engine.train.loss_paths import PlainPath
-from tunesmith_engine.train.optim import Updater
+from tunesmith_engine.train.head_path import HeadPath
 
 if TYPE_CHECKING:
     from tunesmith_engine.train.assembly import Parts
@@ -43,7 +41,7 @@ class TrlObjective:
     settings: Mapping[str, Any]
 
 
-class TrlPath(PlainPath):
+class TrlPath(HeadPath):
     """Padded micro-batches through a trainer of TRL, whose losses and metrics are means over rows. See LossPath."""
 
     def __init__(self, objective: TrlObjective, parts: Parts, micro_batch_size: int) -> None:
@@ -59,17 +57,6 @@ class TrlPath(PlainPath):
         )
         self._row_of, self._names = objective.row_of, objective.metrics
         self._trainer = _trainer(objective, parts, self._pad_token_id)
-
-    def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
-        """See LossPath."""
-        shares = self._means(portion) * (len(portion) / totals.num_rows)
-        updater.backward(shares[0])
-        return shares.detach()
-
-    def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
-        """See LossPath."""
-        with torch.no_grad(), self._adapter(with_adapter):
-            return self._means(portion).double() * (len(portion) / totals.num_rows)
 
     def _means(self, portion: list[Example]) -> torch.Tensor:
         """Return the loss and each metric of a micro-batch, means over its rows, float32 [1 + metrics]."""
