@@ -7,7 +7,10 @@ from typing import Any
 
 from tunesmith_core import files
 from tunesmith_core.messages import LISTED, Message, joined, packed, restored
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS
 from tunesmith_core.runs import Run
+from tunesmith_core.sorting import CLASS_LOSS_HELP, NUMBER_LOSS_HELP
+from tunesmith_core.spec_sections import ObjectiveSpec
 
 VERSION = 1
 GENERAL = "general"
@@ -27,6 +30,7 @@ METRICS = {
     "json_equal": Message("right JSON"),
     "choice": Message("right choice"),
     "preferred": Message("better answer preferred"),
+    "right_class": Message("right class"),
     GENERAL: Message("general questions"),
 }
 """What the figures are called; those of tasks of lm-evaluation-harness have names of their own."""
@@ -51,6 +55,8 @@ PAIR_LOSS_HELP = Message(
     "The loss is the mean over pairs. The lower it is, the more clearly the better answers are preferred. With DPO's "
     "original loss it begins at 0.693, where neither answer is preferred."
 )
+
+CLASS_HELP = Message("The share of texts that are sorted into the right class. Before training the head is arbitrary.")
 
 SCORED_HELP = Message(
     "The data holds preference pairs: in so many, the better answer scores higher. 50% is chance. Before training the "
@@ -89,6 +95,13 @@ MOST_CHANCE = 0.05
 """The p above which a difference is taken for chance."""
 
 Values = dict[str, Any]  # Any: JSON values
+
+
+def loss_help(objective: ObjectiveSpec) -> Message:
+    """Return what the loss of an objective is."""
+    if objective.kind in FROM_LABELS:
+        return NUMBER_LOSS_HELP if objective.regression else CLASS_LOSS_HELP
+    return PAIR_LOSS_HELP if objective.kind in FROM_PAIRS else LOSS_HELP
 
 
 def save(run: Run, found: Values) -> Path:
@@ -151,7 +164,7 @@ def notes(values: Values) -> list[Message]:
     gains = [(name, each["gain"], each["p"]) for name, each in _measured(values) if each["gain"]]
     unsure = [name for name, gain, p in gains if p >= MOST_CHANCE and not gain["low"] <= 0 <= gain["high"]]
     wrong = [each["name"] for each in values["metrics"] if each["name"] in RIGHT_OR_WRONG and not each["after"]]
-    found = [PAIR_LOSS_HELP if values["losses"].get("of_pairs") else LOSS_HELP]
+    found = [values["losses"].get("help") or LOSS_HELP]
     if wrong:
         found.append(Message(NONE_RIGHT.template, names=joined([METRICS[name] for name in wrong], LISTED)))
     if unsure:

@@ -210,8 +210,8 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
     if isinstance(given, dict) and "learning_rate" not in given:
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISORS.get(spec.objective.kind, 1)
     if spec.objective.kind in FROM_LABELS:
-        for source in spec.data.sources:
-            source.format = LABELED if source.format == "auto" else source.format
+        for each in spec.data.sources:
+            each.format = LABELED if each.format == "auto" else each.format
     problems.extend(cross_problems(spec))
     return spec, problems
 

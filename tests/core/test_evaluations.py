@@ -275,5 +275,5 @@ def test_metrics_have_names() -> None:
 
 
 def test_a_loss_of_pairs_is_explained_as_such() -> None:
-    losses = FOUND["losses"] | {"of_pairs": True}
+    losses = FOUND["losses"] | {"help": evaluations.PAIR_LOSS_HELP}
     assert evaluations.notes(FOUND | {"losses": losses, "general": None}) == [evaluations.PAIR_LOSS_HELP]

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import tunesmith_core
-from tunesmith_core import evaluations, files, kernel_words, terminal, votes
+from tunesmith_core import evaluations, files, kernel_words, sorting, terminal, votes
 from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
-from tunesmith_core.objectives import FROM_PAIRS, HEADS, ORIGINS
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, HEADS, ORIGINS, PREFERENCES
 from tunesmith_core.plain_text import visible
 from tunesmith_core.preferences import Preferences, are_whole, share
 from tunesmith_core.redact import redact
@@ -118,9 +118,10 @@ def _value_text(value: object) -> str:
 
 
 def _loss(spec: RunSpec, facts: Facts) -> str:
-    of_pairs = spec.objective.kind in FROM_PAIRS
-    shown = curves(facts.training, facts.held_out) + (_pair_losses(facts) if of_pairs else _losses(facts))
-    words = evaluations.PAIR_LOSS_HELP if of_pairs else evaluations.LOSS_HELP
+    kind = spec.objective.kind
+    table = _pair_losses if kind in FROM_PAIRS else _label_losses if kind in FROM_LABELS else _losses
+    shown = curves(facts.training, facts.held_out) + table(facts)
+    words = evaluations.loss_help(spec.objective)
     return f"<p class=soft>{_text(words)}</p>{shown}" if shown else ""
 
 
@@ -128,6 +129,18 @@ def _losses(facts: Facts) -> str:
     labels = (Message("step"), Message("held-out loss"), Message("perplexity"))
     losses = sorted(facts.held_out.items())
     return _figures(labels, ((str(step), evaluations.shown("loss", loss), _perplexity(loss)) for step, loss in losses))
+
+
+def _label_losses(facts: Facts) -> str:
+    names = (Message("right class"), Message("macro F1"), Message("calibration error"))
+    if any("rmse" in each for each in facts.labels.values()):
+        names = (Message("RMSE"), Message("correlation"))
+    rows = [
+        (str(step), evaluations.shown("loss", facts.held_out[step]), *sorting.shown(each))
+        for step, each in sorted(facts.labels.items())
+        if step in facts.held_out
+    ]
+    return _figures((Message("step"), Message("held-out loss"), *names), rows)
 
 
 def _pair_losses(facts: Facts) -> str:
@@ -169,7 +182,7 @@ def _evaluation(spec: RunSpec, found: evaluations.Values) -> str:
         for each in found["metrics"]
     )
     # What the loss is stands beside its curve, but where that one is of pairs.
-    first = 0 if spec.objective.kind in FROM_PAIRS else 1
+    first = 0 if spec.objective.kind in PREFERENCES else 1
     notes = "".join(f"<p class=soft>{_text(note)}</p>" for note in evaluations.notes(found)[first:])
     step = f"<p class=soft>{_label(Message('step {step}', step=found['step']))}</p>"
     return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{notes}{reasons}"
@@ -236,6 +249,7 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
     created = run.created_at
     return [
         (Message("method"), ORIGINS.get(spec.objective.kind)),
+        (Message("classes"), joined(setup.get("classes") or (), LISTED) or None),
         (Message("base model"), spec.model.path),
         (Message("data"), joined((source.path for source in spec.data.sources), LISTED)),
         (Message("training rows"), setup.get("num_train_rows")),

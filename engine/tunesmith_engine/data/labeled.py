@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class Labels:
         return self.names.index(label)
 
 
-def _problem(text: str, **values: object) -> UserError:
+def _problem(text: str, **values: Any) -> UserError:  # Any: words and numbers
     error = TunesmithError("dataset-labels", text, **values)
     assert isinstance(error, UserError)
     return error

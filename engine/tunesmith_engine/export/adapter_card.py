@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tunesmith_core.declared import Declaration
-from tunesmith_core.evaluations import LOSS_HELP, PAIR_LOSS_HELP, shown
+from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import FROM_PAIRS, HEADS, ORIGINS
+from tunesmith_core.objectives import FROM_LABELS, HEADS, ORIGINS
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, told_settings
 
@@ -69,7 +69,7 @@ A {kind} adapter{" with a head that scores texts" if head else ""}, trained with
 - License of the base model: {base_model_license(model_folder)}; it holds for the adapter too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 {length_line(spec)}
-{method_line(spec)}
+{method_line(spec)}{classes_line(spec)}
 {losses_line(spec, eval_loss_before, eval_loss_after)}{pairs_line(preferences)}
 {system_prompt_part(system_prompt)}## Use
 
@@ -99,10 +99,25 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
 base = AutoModelForSequenceClassification.from_pretrained(
-    {base_model_name(spec)!r}, num_labels=1, pad_token_id=tokenizer.pad_token_id
+    {base_model_name(spec)!r}, {_outputs(spec)}, pad_token_id=tokenizer.pad_token_id
 )
 model = PeftModel.from_pretrained(base, "THIS_FOLDER").eval()
-{SCORE}"""
+{_rate(spec)}"""
+
+
+def _outputs(spec: RunSpec) -> str:
+    classes = spec.objective.classes
+    return f"id2label={dict(enumerate(classes))!r}" if classes else "num_labels=1"
+
+
+def _rate(spec: RunSpec) -> str:
+    """Return how a card shows that a model rates a text."""
+    if spec.objective.kind not in FROM_LABELS:
+        return SCORE
+    shown = "model(**tokens).logits" if spec.objective.regression else "model(**tokens).logits.softmax(-1)"
+    return f"""tokens = tokenizer("Some text", return_tensors="pt")
+with torch.no_grad():
+    print({shown}{"" if spec.objective.regression else ", model.config.id2label"})"""
 
 
 def pipeline_line(spec: RunSpec) -> str:
@@ -144,6 +159,11 @@ def method_line(spec: RunSpec) -> str:
     return f"- Method: {origin}{beta}{loss}\n"
 
 
+def classes_line(spec: RunSpec) -> str:
+    """Return the line of a card about classes, "" where there are none."""
+    return f"- Classes: {', '.join(spec.objective.classes)}\n" if spec.objective.classes else ""
+
+
 def pairs_line(preferences: Preferences | None) -> str:
     """Return the line of a card about held-out pairs; None where none were measured."""
     if preferences is None:
@@ -156,7 +176,7 @@ def losses_line(spec: RunSpec, before: float | None, after: float | None) -> str
     """Return the line of a card about the loss on held-out rows; None where it was not measured."""
     if before is None or after is None:
         return "No held-out loss was measured.\n"
-    meaning = PAIR_LOSS_HELP if spec.objective.kind in FROM_PAIRS else LOSS_HELP
+    meaning = loss_help(spec.objective)
     return f"Held-out loss: {shown('loss', before)} before, {shown('loss', after)} after. {meaning.template}\n"
 
 

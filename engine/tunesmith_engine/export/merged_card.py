@@ -7,12 +7,13 @@ from pathlib import Path
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.export_proof import title
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import HEADS
+from tunesmith_core.objectives import FROM_LABELS, HEADS
 from tunesmith_core.report.facts import read, verdict_on
 from tunesmith_engine.export.adapter_card import (
     SCORE,
     base_model_license,
     base_model_name,
+    classes_line,
     length_line,
     losses_line,
     method_line,
@@ -30,6 +31,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
 model = AutoModelForSequenceClassification.from_pretrained("THIS_FOLDER", dtype="auto").eval()
 {SCORE}
+```"""
+
+_USE_LABELS = """```python
+from transformers import pipeline
+
+print(pipeline("text-classification", model="THIS_FOLDER")("Some text"{more}))
 ```"""
 
 _USE_MERGED = """```
@@ -52,7 +59,10 @@ def merged_card(trained: Trained, base: Path, proof: Proof | None) -> str:
         base: folder of the base model.
         proof: how far the files are from the trained weights, None where that was not measured.
     """
-    use = _USE_HEAD if trained.spec.objective.kind in HEADS else _USE_MERGED
+    objective = trained.spec.objective
+    use = _USE_HEAD if objective.kind in HEADS else _USE_MERGED
+    if objective.kind in FROM_LABELS:
+        use = _USE_LABELS.replace("{more}", ', function_to_apply="none"' if objective.regression else "")
     return _card(trained, base, "transformers", f"{use}\n\n{verdict(proof)}")
 
 
@@ -106,7 +116,7 @@ The base model with an adapter merged into its weights, trained with Tunesmith f
 - License of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
 {length_line(spec)}
-{method_line(spec)}
+{method_line(spec)}{classes_line(spec)}
 {losses_line(spec, status.first_eval_loss, status.eval_loss if is_last else None)}
 {told}
 {system_prompt_part(system_prompt_of(trained.run))}## Use

@@ -89,7 +89,7 @@ class Merging:
             return {}
         config = self._base.config
         pad = config.get_text_config().pad_token_id
-        settings: dict[str, Any] = {"architectures": [type(self._base).__name__], "pad_token_id": pad}  # Any: JSON values
+        settings: dict[str, Any] = {"architectures": [type(self._base).__name__], "pad_token_id": pad}
         if config.problem_type:
             settings["problem_type"] = config.problem_type
         return settings | {
