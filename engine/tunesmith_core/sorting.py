@@ -56,8 +56,8 @@ class Sorting:
                 "The correlation with the right numbers is {value}.", value=f"{self.after['correlation']:.2f}"
             )
         return Message(
-            "Macro F1, in which every class counts the same, is {f1}. The model's confidence is off by {gap} on average "
-            "(calibration error).",
+            "Macro F1, in which every class counts the same, is {f1}. The model's confidence is off by {gap} on "
+            "average (calibration error).",
             f1=f"{self.after['macro_f1']:.2f}",
             gap=f"{self.after['calibration_error']:.0%}",
         )

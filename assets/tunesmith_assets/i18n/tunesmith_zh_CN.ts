@@ -5784,12 +5784,28 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{place}，较差的回答</translation>
     </message>
     <message>
+        <source>{place}: no training row has the label &quot;{label}&quot;, so the model can&apos;t learn it.</source>
+        <translation>{place}：没有训练行带有标签“{label}”，模型无法学会它。</translation>
+    </message>
+    <message>
         <source>{place}: the answers in the columns &quot;{chosen}&quot; and &quot;{rejected}&quot; are to different questions.</source>
         <translation>{place}：“{chosen}”列和“{rejected}”列的回答对应不同的问题。</translation>
     </message>
     <message>
+        <source>{place}: the label &quot;{label}&quot; is not a number.</source>
+        <translation>{place}：标签“{label}”不是数字。</translation>
+    </message>
+    <message>
         <source>{place}: the row has no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
         <translation>{place}：该行没有分组列“{column}”（evaluation.group_column）。</translation>
+    </message>
+    <message>
+        <source>{place}: there are more than {most:,} different labels. Choose the column that holds classes, or have numbers predicted (Labels are numbers).</source>
+        <translation>{place}：不同的标签超过 {most:,} 个。请选择存放类别的列，或改为预测数值（标签是数值）。</translation>
+    </message>
+    <message>
+        <source>{place}: this row and all others have the label &quot;{label}&quot;. Sorting needs at least two classes.</source>
+        <translation>{place}：这一行和其他所有行的标签都是“{label}”。分类至少需要两个类别。</translation>
     </message>
     <message>
         <source>{place}: {message}</source>
@@ -6054,6 +6070,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Tokens</source>
         <translation>词元</translation>
+    </message>
+    <message>
+        <source>Text with label</source>
+        <translation>带标签的文本</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -7550,6 +7570,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请恢复该模型。在命令行中可用 tunesmith trash 列出它。</translation>
     </message>
     <message>
+        <source>The labels can&apos;t be learned</source>
+        <translation>标签无法学习</translation>
+    </message>
+    <message>
+        <source>Sorting texts needs at least two classes, each in the training rows. Predicting numbers needs numbers.</source>
+        <translation>分类至少需要两个类别，且每个类别都要出现在训练行中。预测数值则要求标签是数字。</translation>
+    </message>
+    <message>
+        <source>Correct the labels, or choose the column that holds them under Column mapping.</source>
+        <translation>请更正标签，或在“列映射”中选择标签所在的列。</translation>
+    </message>
+    <message>
         <source>There is another folder in its place</source>
         <translation>原位置已有另一个文件夹</translation>
     </message>
@@ -7594,12 +7626,28 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该运行训练时使用的权重、配置或分词器与文件夹中现有的不同。</translation>
     </message>
     <message>
+        <source>&quot;{label}&quot; ({place})</source>
+        <translation>“{label}”（{place}）</translation>
+    </message>
+    <message>
+        <source>Classes with a single row, of which nobody can tell whether they are learned: {classes}.</source>
+        <translation>只有一行的类别，无法判断是否学会：{classes}。</translation>
+    </message>
+    <message>
         <source>Deleted at</source>
         <translation>删除时间</translation>
     </message>
     <message>
+        <source>Every training row has the number {number:g}, so there is nothing to learn.</source>
+        <translation>每个训练行的数值都是 {number:g}，没有可学的内容。</translation>
+    </message>
+    <message>
         <source>Folder</source>
         <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>Held-out numbers are off by {after} on average (RMSE; before training: {before}).</source>
+        <translation>留出的数值平均相差 {after}（RMSE；训练前：{before}）。</translation>
     </message>
     <message>
         <source>Id</source>
@@ -7608,6 +7656,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Kind</source>
         <translation>类型</translation>
+    </message>
+    <message>
+        <source>Macro F1, in which every class counts the same, is {f1}. The model&apos;s confidence is off by {gap} on average (calibration error).</source>
+        <translation>宏平均 F1（每个类别权重相同）为 {f1}。模型的置信度平均偏差 {gap}（校准误差）。</translation>
     </message>
     <message>
         <source>Moved to the trash: {path} ({size})</source>
@@ -7624,6 +7676,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.</source>
         <translation>偏好对：列 {chosen} 为较好的回答，{rejected} 为较差的回答。</translation>
+    </message>
+    <message>
+        <source>RMSE</source>
+        <translation>RMSE</translation>
     </message>
     <message>
         <source>Restore it. On the command line: tunesmith restore {id}</source>
@@ -7754,6 +7810,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>技术细节</translation>
     </message>
     <message>
+        <source>Text with label: the column {text} is read, and {label} says its class or its number.</source>
+        <translation>带标签的文本：读取列 {text}，列 {label} 给出类别或数值。</translation>
+    </message>
+    <message>
         <source>Texts longer than the context length of {limit} tokens: {num_split}. They were split into {num_parts} examples.</source>
         <translation>超过 {limit} 个词元上下文长度的文本：{num_split} 条，已拆分为 {num_parts} 个样本。</translation>
     </message>
@@ -7810,6 +7870,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>列 {column} 与问题放在一起。</translation>
     </message>
     <message>
+        <source>The correlation with the right numbers is {value}.</source>
+        <translation>与正确数值的相关系数为 {value}。</translation>
+    </message>
+    <message>
         <source>The data changed, so the remaining steps train on other rows.</source>
         <translation>数据已更改，其余各步使用不同的行训练。</translation>
     </message>
@@ -7838,6 +7902,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>此后冻结权重以另一种精度参与乘法。</translation>
     </message>
     <message>
+        <source>The head of transformers computes this objective.</source>
+        <translation>该目标由 transformers 的输出头计算。</translation>
+    </message>
+    <message>
         <source>The held-out rows changed, so earlier evaluation losses can&apos;t be compared with new ones.</source>
         <translation>用于评估的行已更改，评估损失不能与之前的结果比较。</translation>
     </message>
@@ -7854,6 +7922,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>密钥环拒绝保存令牌（{reason}）。</translation>
     </message>
     <message>
+        <source>The largest number is {largest:g}. Numbers between -1 and 1 are learned much faster: divide them.</source>
+        <translation>最大的数值为 {largest:g}。-1 到 1 之间的数值学得快得多，请先除以一个数。</translation>
+    </message>
+    <message>
         <source>The learning rate follows another curve from here on.</source>
         <translation>此后学习率按另一条曲线变化。</translation>
     </message>
@@ -7868,6 +7940,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The loss is another one from here on, so earlier losses can&apos;t be compared.</source>
         <translation>从这里开始使用另一种损失，与之前的损失不可比较。</translation>
+    </message>
+    <message>
+        <source>The loss is the cross-entropy of the right class in nats: 0.7 less makes it twice as likely, on average.</source>
+        <translation>损失是正确类别的交叉熵（单位 nat）：平均每降低 0.7，正确类别的概率就翻一倍。</translation>
+    </message>
+    <message>
+        <source>The loss is the mean of the squared differences between predicted and right numbers.</source>
+        <translation>损失是预测值与正确数值之差的平方的平均值。</translation>
     </message>
     <message>
         <source>The loss is the mean over pairs. The lower it is, the more clearly the better answers are preferred. With DPO&apos;s original loss it begins at 0.693, where neither answer is preferred.</source>
@@ -7964,6 +8044,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
+    </message>
+    <message>
+        <source>The share of texts that are sorted into the right class. Before training the head is arbitrary.</source>
+        <translation>被分到正确类别的文本所占比例。训练前的输出头没有意义。</translation>
     </message>
     <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
@@ -8132,6 +8216,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Training diverged: the training loss rose from {first} to {last}.</source>
         <translation>训练发散：训练损失从 {first} 升到 {last}。</translation>
+    </message>
+    <message>
+        <source>Try it on texts that are not among the rows before you rely on it.</source>
+        <translation>在依赖它之前，先用不在数据中的文本试一试。</translation>
     </message>
     <message>
         <source>Turkish</source>
@@ -8374,12 +8462,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>从第 {place:,} 字节起，张量之间有不属于任何张量的字节</translation>
     </message>
     <message>
+        <source>calibration error</source>
+        <translation>校准误差</translation>
+    </message>
+    <message>
         <source>check, show, convert, split and mix data</source>
         <translation>检查、查看、转换、拆分和混合数据</translation>
     </message>
     <message>
         <source>chrF</source>
         <translation>chrF</translation>
+    </message>
+    <message>
+        <source>classes</source>
+        <translation>类别</translation>
     </message>
     <message>
         <source>column &quot;{columns}&quot;: {problem}.</source>
@@ -8428,6 +8524,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>copying</source>
         <translation>正在复制</translation>
+    </message>
+    <message>
+        <source>correlation</source>
+        <translation>相关系数</translation>
     </message>
     <message>
         <source>data files, or names of data sets of the library</source>
@@ -8552,6 +8652,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>held-out pairs</source>
         <translation>留出的偏好对</translation>
+    </message>
+    <message>
+        <source>holds labels, which only the objective Classes or numbers learns from</source>
+        <translation>含有标签，只有“类别或数值”这一目标会从中学习</translation>
     </message>
     <message>
         <source>holds {num} numbers for {num_ids} tokens</source>
@@ -8718,6 +8822,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>损失</translation>
     </message>
     <message>
+        <source>macro F1</source>
+        <translation>宏平均 F1</translation>
+    </message>
+    <message>
         <source>make each row a chat of messages</source>
         <translation>把每一行变成由消息组成的对话</translation>
     </message>
@@ -8806,6 +8914,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>必须是“{all_linear}”或模块名列表</translation>
     </message>
     <message>
+        <source>must be Text with label for this objective</source>
+        <translation>在此目标下必须是“带标签的文本”</translation>
+    </message>
+    <message>
         <source>must be a JSON object</source>
         <translation>必须是 JSON 对象</translation>
     </message>
@@ -8890,6 +9002,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>至少为 1；留空则使用 {path} 的全部行</translation>
     </message>
     <message>
+        <source>must be at least two different names, or none</source>
+        <translation>必须至少有两个不同的名称，或者留空</translation>
+    </message>
+    <message>
         <source>must be at most {most} files. Join some of them</source>
         <translation>最多 {most} 个文件。请合并其中一些</translation>
     </message>
@@ -8904,6 +9020,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must be between 0 and 1</source>
         <translation>必须在 0 和 1 之间</translation>
+    </message>
+    <message>
+        <source>must be empty where labels are numbers</source>
+        <translation>标签为数值时必须留空</translation>
     </message>
     <message>
         <source>must be one of {choices}</source>
@@ -8936,6 +9056,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must end with the port, as in http://proxy.example:8080</source>
         <translation>必须以端口号结尾，例如 http://proxy.example:8080</translation>
+    </message>
+    <message>
+        <source>must hold a single label</source>
+        <translation>必须是单个标签</translation>
     </message>
     <message>
         <source>must name a device</source>
@@ -9228,6 +9352,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>right choice</source>
         <translation>选项正确</translation>
+    </message>
+    <message>
+        <source>right class</source>
+        <translation>分类正确</translation>
     </message>
     <message>
         <source>right number</source>
@@ -9820,6 +9948,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
         <translation>wsl.exe 以退出码 {code} 结束。</translation>
+    </message>
+    <message>
+        <source>{after} of the held-out texts are sorted into the right class (before training: {before}).</source>
+        <translation>留出的文本中有 {after} 被分到正确的类别（训练前：{before}）。</translation>
     </message>
     <message>
         <source>{answer} is none of the options {labels}</source>
@@ -11118,6 +11250,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another. A reward model learns from pairs to score answers and writes none. Classes or numbers are learned from texts with a label.</source>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对的回答中学习更偏好哪一个。奖励模型从成对的回答中学习打分，不写回答。类别或数值从带标签的文本中学习。</translation>
+    </message>
+    <message>
+        <source>Classes or numbers</source>
+        <translation>类别或数值</translation>
+    </message>
+    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
@@ -11230,6 +11370,22 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>除了偏好较好的回答，学习写出它占多大比重。0 表示使用常用值：CPO 和 ORPO 为 1，其他不计。</translation>
     </message>
     <message>
+        <source>Labels are numbers</source>
+        <translation>标签是数值</translation>
+    </message>
+    <message>
+        <source>Predict a number, such as a rating, instead of sorting into classes.</source>
+        <translation>预测一个数值（例如评分），而不是分类。</translation>
+    </message>
+    <message>
+        <source>Classes</source>
+        <translation>类别</translation>
+    </message>
+    <message>
+        <source>Names of the classes, in their order. Empty takes them from the data as they come.</source>
+        <translation>类别的名称及顺序。留空则按数据中出现的顺序。</translation>
+    </message>
+    <message>
         <source>Frozen weights</source>
         <translation>冻结权重</translation>
     </message>
@@ -11320,10 +11476,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
-    </message>
-    <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another. A reward model learns from pairs to score answers and writes none.</source>
-        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对的回答中学习更偏好哪一个。奖励模型从成对的回答中学习打分，不写回答。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -12934,6 +13086,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>词元</translation>
     </message>
     <message>
+        <source>Text with label</source>
+        <translation>带标签的文本</translation>
+    </message>
+    <message>
         <source>Format not recognized</source>
         <translation>无法识别格式</translation>
     </message>
@@ -12988,6 +13144,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Good or bad</source>
         <translation>好或坏</translation>
+    </message>
+    <message>
+        <source>Label</source>
+        <translation>标签</translation>
     </message>
     <message>
         <source>Tools</source>
@@ -13131,6 +13291,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The model learns to prefer the better underlined text. The rest is context.</source>
         <translation>模型学习偏好带下划线的较好回答，其余只作为上下文。</translation>
+    </message>
+    <message>
+        <source>The model reads the underlined text and learns its label.</source>
+        <translation>模型读取带下划线的文本，并学习它的标签。</translation>
     </message>
     <message>
         <source>Reading the data with the model&apos;s own tokenizer…</source>
@@ -16553,6 +16717,14 @@ Save a copy to train with your changes.</source>
         <translation>奖励差值</translation>
     </message>
     <message>
+        <source>Share of texts that the model sorts into the right class.</source>
+        <translation>模型分到正确类别的文本所占比例。</translation>
+    </message>
+    <message>
+        <source>Right class</source>
+        <translation>分类正确</translation>
+    </message>
+    <message>
         <source>Share of pairs whose better answer the model rates higher. Guessing would be right in 50%.</source>
         <translation>模型给较好回答更高评分的偏好对所占的比例。随机猜测为 50%。</translation>
     </message>
@@ -18652,6 +18824,10 @@ Save a copy to train with your changes.</source>
         <translation>给回答打分</translation>
     </message>
     <message>
+        <source>Sort texts into classes</source>
+        <translation>文本分类</translation>
+    </message>
+    <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
         <translation>模型学习像示例那样回答。数据可以是对话、提示词和回答，或纯文本。</translation>
     </message>
@@ -18662,6 +18838,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>The model learns to give answers a score and writes none. Each prompt needs a better and a worse answer.</source>
         <translation>模型学习给回答打分，不写回答。每个提示词需要一个较好和一个较差的回答。</translation>
+    </message>
+    <message>
+        <source>The model learns which label a text has, or which number, and writes none. Each text needs a label.</source>
+        <translation>模型学习文本属于哪个标签，或对应哪个数值，不写文本。每条文本都需要一个标签。</translation>
     </message>
     <message>
         <source>How to teach</source>

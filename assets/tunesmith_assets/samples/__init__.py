@@ -6,6 +6,8 @@ count.
 
 Preference pairs: 40 everyday questions, each with a short and polite answer that is better than a long-winded one. A
 model can learn to write like the better ones, or to score answers.
+
+Messages of customers, 14 each about payment, delivery and the product, to be sorted.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class Fact:
 
 
 def sample_folder(language: str) -> Path:
-    """Return the folder with `train.jsonl`, `heldout.jsonl`, `facts.json` and `pairs.jsonl` of a language.
+    """Return the folder with `train.jsonl`, `heldout.jsonl`, `facts.json`, `pairs.jsonl` and `labels.jsonl`.
 
     Raises:
         KeyError: there is no example in this language.
@@ -136,4 +138,21 @@ def reward_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON 
         "objective": {"kind": "reward"},
         "optimizer": {"learning_rate": 1e-4},
         "evaluation": evaluation,
+    }
+
+
+def label_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of texts with labels as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    spec = reward_spec(language, model_path)
+    labels = sample_folder(language) / "labels.jsonl"
+    return spec | {
+        "name": f"Classes example ({language})",
+        "data": {"sources": [{"path": str(labels), "format": "labeled"}], "context_length": 256},
+        "objective": {"kind": "classify"},
+        "optimizer": {"learning_rate": 2e-4},
+        "schedule": spec["schedule"] | {"max_steps": 60},
     }

@@ -37,7 +37,7 @@ from tunesmith_core.datafmt.formats import (
     Unreadable,
     listed,
 )
-from tunesmith_core.datafmt.labels import held_label
+from tunesmith_core.datafmt.held import held_label, held_text
 from tunesmith_core.datafmt.transcripts import split_by
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message as Sentence
@@ -141,10 +141,7 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
 
 def _labeled(reader: _RowReader) -> Labeled:
     """Return a text, with its answer where the row has one, and its label."""
-    label = held_label(reader.value("class"))
-    if not label:
-        raise reader.error("class", "must hold a single label")
-    text, columns = reader.text("text"), reader.layout.columns
+    label, text, columns = reader.label(), reader.text("text"), reader.layout.columns
     return Labeled(PromptCompletion(text, reader.text("answer")) if "answer" in columns else Text(text), label)
 
 
@@ -344,19 +341,6 @@ def _multiple_choice(reader: _RowReader) -> PromptCompletion:
     return PromptCompletion("\n".join((question.rstrip(), *lines)), reader.right_label(options), between="\n")
 
 
-def held_text(value: Any) -> str | None:  # Any: JSON values
-    """Return the text of an answer that is none: a number, a truth, the first of several right ones, or inside them."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, dict):
-        value = value.get("text", value.get("value"))
-    if isinstance(value, list):
-        value = next((each for each in value if each), None)
-    return value if isinstance(value, str) else None
-
-
 @dataclass(frozen=True, slots=True)
 class _RowReader:
     """Takes the parts of one row by their roles, and says where a part is wrong."""
@@ -381,7 +365,7 @@ class _RowReader:
             )
         value = self.row[column]
         if isinstance(value, Unreadable):
-            raise self.error(role, "holds {what}", what=value.what)
+            raise self._error(role, "holds {what}", what=value.what)
         return value
 
     def text(self, role: str, *, may_be_empty: bool = False) -> str:
@@ -391,10 +375,15 @@ class _RowReader:
         if value is None:
             value = ""
         if not isinstance(value, str):
-            raise self.error(role, "must be a text, not {kind}", kind=_kind(value))
+            raise self._error(role, "must be a text, not {kind}", kind=_kind(value))
         if not may_be_empty and not value.strip():
-            raise self.error(role, "is empty")
+            raise self._error(role, "is empty")
         return value
+
+    def label(self) -> str:
+        if label := held_label(self.value("class")):
+            return label
+        raise self._error("class", "must hold a single label")
 
     def optional_text(self, role: str) -> str:
         column = self.layout.columns.get(role)
@@ -412,9 +401,9 @@ class _RowReader:
         if isinstance(value, str):
             value = transcripts.turns(value) or value
         if not isinstance(value, list):
-            raise self.error(role, "must be a list of messages, not {kind}", kind=_kind(value))
+            raise self._error(role, "must be a list of messages, not {kind}", kind=_kind(value))
         if not value:
-            raise self.error(role, "contains no messages")
+            raise self._error(role, "contains no messages")
         return [self._message(role, number, item) for number, item in enumerate(value, start=1)]
 
     def turn(self, role: str, speaker: str) -> list[Message]:
@@ -430,34 +419,34 @@ class _RowReader:
         options = options_of(self.row, columns)
         role = next((role for role in ("choices", *OPTION_ROLES) if role in columns), "question")
         if options is None:
-            raise self.error(role, "must be a list of options, at most {most}, each a text", most=len(LETTERS))
+            raise self._error(role, "must be a list of options, at most {most}, each a text", most=len(LETTERS))
         if len(options) < FEWEST_OPTIONS:
-            raise self.error(role, "has fewer than two options")
+            raise self._error(role, "has fewer than two options")
         return options
 
     def right_label(self, options: Options) -> str:
         """Return the label of the option that the row calls right."""
         answer, first = self.value("answer"), self.layout.first_number
         if answer is None or not str(answer).strip():
-            raise self.error("answer", "is empty")
+            raise self._error("answer", "is empty")
         label = right_label(options, answer, first)
         if label is not None:
             return label
         said = repr(answer)[:MAX_NAME]
         if first is None and is_number(answer):
-            raise self.error(
+            raise self._error(
                 "answer",
                 "{answer} may be counted from 0 or from 1. Write letters, such as {letter}",
                 answer=said,
                 letter=LETTERS[1],
             )
-        raise self.error("answer", "{answer} is none of the options {labels}", answer=said, labels=", ".join(options))
+        raise self._error("answer", "{answer} is none of the options {labels}", answer=said, labels=", ".join(options))
 
     def history(self) -> list[Message]:
         """Return the questions and answers before the one of the row."""
         turns = json_values.parsed(self.row.get(self.layout.columns.get("history", ""))) or []
         if not isinstance(turns, list) or not all(_is_pair(turn) for turn in turns):
-            raise self.error("history", "must be a list of pairs, a question and its answer")
+            raise self._error("history", "must be a list of pairs, a question and its answer")
         roles = ("user", "assistant")
         return [{"role": role, "content": text} for turn in turns for role, text in zip(roles, turn, strict=True)]
 
@@ -468,10 +457,10 @@ class _RowReader:
         mask = self._numbers("attention_mask", 0) if self._has("attention_mask") else [1] * len(ids)
         for role, numbers in (("labels", labels), ("attention_mask", mask)):
             if len(numbers) != len(ids):
-                raise self.error(role, "holds {num} numbers for {num_ids} tokens", num=len(numbers), num_ids=len(ids))
+                raise self._error(role, "holds {num} numbers for {num_ids} tokens", num=len(numbers), num_ids=len(ids))
         kept = [(number, label) for number, label, is_read in zip(ids, labels, mask, strict=True) if is_read]
         if not kept:
-            raise self.error("input_ids", "is empty")
+            raise self._error("input_ids", "is empty")
         columns = [tuple(column) for column in zip(*kept, strict=True)]
         return Tokens(columns[0], columns[1], self.layout.columns["input_ids"])
 
@@ -481,22 +470,22 @@ class _RowReader:
     def _numbers(self, role: str, least: int) -> list[int]:
         value = json_values.parsed(self.value(role))
         if not isinstance(value, list) or not all(type(each) is int and least <= each < MOST_ID for each in value):
-            raise self.error(role, "must be a list of token numbers")
+            raise self._error(role, "must be a list of token numbers")
         return value
 
     def require_answer(self, role: str, messages: list[Message]) -> None:
         if not any(message["role"] == "assistant" for message in messages):
-            raise self.error(role, "has no assistant answer")
+            raise self._error(role, "has no assistant answer")
 
     def _message(self, role: str, number: int, item: object) -> Message:
         if not isinstance(item, dict):
-            raise self.error(role, "message {number} must be an object, not {kind}", number=number, kind=_kind(item))
+            raise self._error(role, "message {number} must be an object, not {kind}", number=number, kind=_kind(item))
         speaker = item.get("role", item.get("from"))
         content = item.get("content", item.get("value", item.get("parts")))
         if not isinstance(speaker, str) or speaker.lower() not in SPEAKERS:
             name = repr(speaker)[:MAX_NAME]
             shown = Sentence("no role") if speaker is None else Sentence("the unknown role {speaker}", speaker=name)
-            raise self.error(role, "message {number} has {shown}", number=number, shown=shown)
+            raise self._error(role, "message {number} has {shown}", number=number, shown=shown)
         speaker = SPEAKERS[speaker.lower()]
         fields = {key: value for key, value in item.items() if key not in MESSAGE_KEYS and value is not None}
         for name in WEIGHTS:
@@ -509,24 +498,24 @@ class _RowReader:
             content, more = self._joined_parts(role, number, content)
             fields |= more
         if not isinstance(content, str):
-            raise self.error(
+            raise self._error(
                 role, "message {number} must have a text as its content, not {kind}", number=number, kind=_kind(content)
             )
         if fields.get("tool_calls"):
             fields["tool_calls"] = self._tool_calls(role, number, fields["tool_calls"])
         elif speaker == "assistant" and not content.strip():
-            raise self.error(role, "message {number}: the answer is empty", number=number)
+            raise self._error(role, "message {number}: the answer is empty", number=number)
         return {"role": speaker, "content": content, **fields}
 
     def _tool_calls(self, role: str, number: int, calls: object) -> list[Any]:  # Any: JSON values
         """Return tool calls with their arguments as an object, which OpenAI's services write as a text."""
         if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-            raise self.error(role, "message {number}: the tool calls must be a list of objects", number=number)
+            raise self._error(role, "message {number}: the tool calls must be a list of objects", number=number)
         read = []
         for call in calls:
             function = call.get("function", call)
             if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-                raise self.error(role, "message {number}: a tool call has no function name", number=number)
+                raise self._error(role, "message {number}: a tool call has no function name", number=number)
             function = {**function, "arguments": json_values.parsed(function.get("arguments")) or {}}
             read.append({**call, "function": function} if "function" in call else function)
         return read
@@ -538,7 +527,7 @@ class _RowReader:
         if not tools:
             return ()
         if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-            raise self.error("tools", "must be a list of objects, each describing a tool")
+            raise self._error("tools", "must be a list of objects, each describing a tool")
         return tuple(tools)
 
     def _joined_parts(self, role: str, number: int, parts: list[Any]) -> tuple[str, dict[str, Any]]:
@@ -561,12 +550,12 @@ class _RowReader:
 
     def _no_text(self, role: str, number: int, kind: str) -> TunesmithError:
         if not kind:
-            return self.error(role, "message {number} holds something other than text", number=number)
-        return self.error(
+            return self._error(role, "message {number} holds something other than text", number=number)
+        return self._error(
             role, 'message {number} holds something other than text, of the type "{kind}"', number=number, kind=kind
         )
 
-    def error(self, role: str, problem: str, **values: object) -> TunesmithError:
+    def _error(self, role: str, problem: str, **values: object) -> TunesmithError:
         return TunesmithError(
             "dataset-parse-error",
             '{place}, column "{columns}": {problem}.',

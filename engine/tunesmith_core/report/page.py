@@ -132,7 +132,7 @@ def _losses(facts: Facts) -> str:
 
 
 def _label_losses(facts: Facts) -> str:
-    names = (Message("right class"), Message("macro F1"), Message("calibration error"))
+    names: tuple[Message, ...] = (Message("right class"), Message("macro F1"), Message("calibration error"))
     if any("rmse" in each for each in facts.labels.values()):
         names = (Message("RMSE"), Message("correlation"))
     rows = [

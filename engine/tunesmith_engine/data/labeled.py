@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tunesmith_core.datafmt import Labeled
-from tunesmith_core.datafmt.labels import number_of
+from tunesmith_core.datafmt.held import number_of
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import LISTED, Message, joined
 from tunesmith_core.operations.limits import Portions
@@ -64,18 +64,22 @@ class Labels:
         if self.are_numbers:
             number = number_of(label)
             if number is None:
-                raise _problem('{place}: the label "{label}" is not a number.', place=place, label=label[:60])
+                raise TunesmithError(
+                    "dataset-labels", '{place}: the label "{label}" is not a number.', place=place, label=label[:60]
+                )
             self.of_rows.append(number)
             return int(np.array(number, dtype=np.float32).view(np.int32))
         if label not in self.names:
             if self.is_closed:
-                raise _problem(
+                raise TunesmithError(
+                    "dataset-labels",
                     '{place}: no training row has the label "{label}", so the model can\'t learn it.',
                     place=place,
                     label=label[:60],
                 )
             if len(self.names) == MOST_CLASSES:
-                raise _problem(
+                raise TunesmithError(
+                    "dataset-labels",
                     "{place}: there are more than {most:,} different labels. Choose the column that holds classes, or "
                     "have numbers predicted (Labels are numbers).",
                     place=place,
@@ -85,12 +89,6 @@ class Labels:
         self.places.setdefault(label, place)
         self.of_rows.append(self.names.index(label))
         return self.names.index(label)
-
-
-def _problem(text: str, **values: Any) -> UserError:  # Any: words and numbers
-    error = TunesmithError("dataset-labels", text, **values)
-    assert isinstance(error, UserError)
-    return error
 
 
 def prepare_labeled(
@@ -202,8 +200,11 @@ def _checked(labels: Labels, train: list[int]) -> dict[str, str]:
     trained = [labels.of_rows[row] for row in train]
     if labels.are_numbers:
         if len(set(trained)) == 1:
-            words = "Every training row has the number {number:g}, so there is nothing to learn."
-            raise _problem(words, number=trained[0])
+            raise TunesmithError(
+                "dataset-labels",
+                "Every training row has the number {number:g}, so there is nothing to learn.",
+                number=trained[0],
+            )
         largest = max(map(abs, trained))
         words = Message(
             "The largest number is {largest:g}. Numbers between -1 and 1 are learned much faster: divide them.",
@@ -212,7 +213,8 @@ def _checked(labels: Labels, train: list[int]) -> dict[str, str]:
         return {"dataset-labels": words} if largest > LARGE else {}
     names = [labels.names[int(number)] for number in dict.fromkeys(trained)]
     if len(names) == 1:
-        raise _problem(
+        raise TunesmithError(
+            "dataset-labels",
             '{place}: this row and all others have the label "{label}". Sorting needs at least two classes.',
             place=labels.places[names[0]],
             label=names[0],
@@ -220,7 +222,8 @@ def _checked(labels: Labels, train: list[int]) -> dict[str, str]:
     missing = [name for name in labels.names if name not in names]
     if missing:
         place = labels.places.get(missing[0], "objective.classes")
-        raise _problem(
+        raise TunesmithError(
+            "dataset-labels",
             '{place}: no training row has the label "{label}", so the model can\'t learn it.',
             place=place,
             label=missing[0],

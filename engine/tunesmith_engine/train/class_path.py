@@ -13,13 +13,13 @@ from tunesmith_engine.data import Example
 from tunesmith_engine.data.collate import collate
 from tunesmith_engine.evaluation.class_figures import class_figures, number_figures
 from tunesmith_engine.model.folder import padding_id
-from tunesmith_engine.train.head_path import HeadPath
+from tunesmith_engine.train.rating_path import RatingPath
 
 if TYPE_CHECKING:
     from tunesmith_engine.train.assembly import Parts
 
 
-class ClassPath(HeadPath):
+class ClassPath(RatingPath):
     """See LossPath."""
 
     def __init__(self, parts: Parts, micro_batch_size: int) -> None:
@@ -36,7 +36,7 @@ class ClassPath(HeadPath):
         self._seen: list[tuple[np.ndarray, np.ndarray]] = []
 
     def begin_set(self) -> None:
-        """See HeadPath."""
+        """See RatingPath."""
         self._seen.clear()
 
     def figures(self) -> dict[str, float]:

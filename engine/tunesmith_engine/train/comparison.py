@@ -14,9 +14,9 @@ from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.asked import Asked, question_in
 from tunesmith_engine.model.inference import untouched_training
-from tunesmith_engine.train.head_path import HeadPath
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath
+from tunesmith_engine.train.rating_path import RatingPath
 
 MOST_ROWS = 128
 NUM_RESAMPLES = 2000
@@ -48,7 +48,7 @@ def compare(
     asked = [question_in(row, "asked") for row in rows]
     gains: list[tuple[float, int]] = []
     dependence: list[tuple[float, int]] = []
-    rates = isinstance(path, HeadPath)
+    rates = isinstance(path, RatingPath)
 
     def is_by_row(row: Example) -> bool:
         return rates or row.rejected is not None

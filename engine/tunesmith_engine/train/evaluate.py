@@ -13,9 +13,9 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import Example
 from tunesmith_engine.decode import Decoder, end_tokens
 from tunesmith_engine.model.inference import untouched_training
-from tunesmith_engine.train.head_path import HeadPath
 from tunesmith_engine.train.loss import Totals, num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath
+from tunesmith_engine.train.rating_path import RatingPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def held_out(
     ordered = sorted(examples, key=lambda example: -example.num_tokens)
     totals = Totals.of(examples)
     sums = torch.zeros(1 + len(metrics), device=device, dtype=torch.float64)
-    if isinstance(path, HeadPath):
+    if isinstance(path, RatingPath):
         path.begin_set()
     with untouched_training(model, device):
         for portion in path.portions(ordered):
@@ -56,7 +56,7 @@ def held_out(
             sums += path.losses(portion, totals, with_adapter)
     loss, *others = sums.tolist()
     found = dict(zip(metrics, others, strict=True))
-    if isinstance(path, HeadPath):
+    if isinstance(path, RatingPath):
         found |= path.figures()
     return HeldOut(loss, num_trained_tokens(examples), found)
 

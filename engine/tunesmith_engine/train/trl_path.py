@@ -16,7 +16,7 @@ import torch
 from tunesmith_core.messages import Message
 from tunesmith_engine.data import Example
 from tunesmith_engine.model.folder import padding_id
-from tunesmith_engine.train.head_path import HeadPath
+from tunesmith_engine.train.rating_path import RatingPath
 
 if TYPE_CHECKING:
     from tunesmith_engine.train.assembly import Parts
@@ -41,7 +41,7 @@ class TrlObjective:
     settings: Mapping[str, Any]
 
 
-class TrlPath(HeadPath):
+class TrlPath(RatingPath):
     """Padded micro-batches through a trainer of TRL, whose losses and metrics are means over rows. See LossPath."""
 
     def __init__(self, objective: TrlObjective, parts: Parts, micro_batch_size: int) -> None:

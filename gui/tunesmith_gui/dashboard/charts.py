@@ -19,7 +19,7 @@ from tunesmith_gui.dashboard.chart_card import ChartCard, Scale
 from tunesmith_gui.dashboard.chart_views import mouse_help
 from tunesmith_gui.dashboard.device_card import DeviceCard
 from tunesmith_gui.dashboard.model import DashboardModel
-from tunesmith_gui.dashboard.reward_charts import accuracy_card, margin_card
+from tunesmith_gui.dashboard.reward_charts import RewardCard, accuracy_card, class_card, margin_card
 from tunesmith_gui.dashboard.samples_list import SamplesList
 from tunesmith_gui.models.metric_series import Floats, nearest, smooth
 from tunesmith_gui.plain_text import set_tip
@@ -180,6 +180,7 @@ class DashboardCharts(QWidget):
         self.norm = ChartCard(self.tr("Gradient norm"), "", height_px=140, parent=self)
         self.memory = ChartCard(self.tr("Memory"), self.tr("GiB"), height_px=140, parent=self)
         self.rewards = (margin_card(self), accuracy_card(self))
+        self.classes = (class_card(self),)
         for card in self._cards:
             card.plot.pointed.connect(partial(self._point_others, card))
         self.samples_card = Card(self.tr("Samples"), parent=self)
@@ -196,15 +197,15 @@ class DashboardCharts(QWidget):
         side.setSpacing(SPACE * 2)
         side.addWidget(self.device)
         side.addWidget(self.samples_card, 1)
-        self._arranged: tuple[int, bool] = (0, False)
+        self._arranged: tuple[int, tuple[RewardCard, ...]] = (0, ())
         self._model: DashboardModel | None = None
         self._drawn: dict[str, tuple[object, ...]] = {}
-        self._has_pairs = False
+        self._of_method: tuple[RewardCard, ...] = ()
         self._arrange(2)
 
     @property
     def _cards(self) -> tuple[ChartCard, ...]:
-        return self.loss, *self.rewards, self.rate, self.norm, self.memory
+        return self.loss, *self.rewards, *self.classes, self.rate, self.norm, self.memory
 
     def show_model(self, model: DashboardModel) -> None:
         """Bring every card up to date; what did not change is not drawn again."""
@@ -228,12 +229,13 @@ class DashboardCharts(QWidget):
             self.from_zero.setVisible(bool(len(rates) and steps[0] == 1 and rates[0] == 0))
             norms = model.steps.column("grad_norm")
             self.norm.plot.set_lines([Line(self.tr("gradient norm"), steps, norms, "line", 2)])
-        if self._has_pairs is not model.has_pairs:
-            self._has_pairs = model.has_pairs
+        of_method = self.rewards if model.has_pairs else self.classes if model.has_classes else ()
+        if self._of_method != of_method:
+            self._of_method = of_method
             self._arrange(self._arranged[0])
-        if self._has_pairs and self._is_news("rewards", model.steps.revision, model.evals.revision, end):
-            for card in self.rewards:
-                card.show_model(model)
+        if of_method and self._is_news("rewards", model.steps.revision, model.evals.revision, end):
+            for each in of_method:
+                each.show_model(model)
         if self._is_news("memory", model.memory.revision):
             self.memory.set_scale(time_scale(model))
             self.memory.plot.set_lines(self._memory_lines(model))
@@ -292,9 +294,9 @@ class DashboardCharts(QWidget):
         return QSize(SPACE * 30, super().minimumSizeHint().height())
 
     def _arrange(self, columns: int) -> None:
-        if (columns, self._has_pairs) == self._arranged:
+        if (columns, self._of_method) == self._arranged:
             return
-        self._arranged = (columns, self._has_pairs)
+        self._arranged = (columns, self._of_method)
         if columns == 2:
             self._grid.addWidget(self.loss, 0, 0)
             self._grid.addWidget(self._side, 0, 1)
@@ -306,12 +308,12 @@ class DashboardCharts(QWidget):
         self._grid.setColumnStretch(1, 3)
         self._grid.setRowStretch(0, 3)
         self._grid.setRowStretch(1, 2)
-        rows: list[tuple[ChartCard, ...]] = [self.rewards] if self._has_pairs else []
+        rows: list[tuple[ChartCard, ...]] = [self._of_method] if self._of_method else []
         rows.append((self.rate, self.norm, self.memory))
         cards = [(row, place, card) for row, shown in enumerate(rows) for place, card in enumerate(shown)]
         for number, (row, place, small) in enumerate(cards):
             span = _GRID // len(rows[row])
             self._row.addWidget(small, *((row, place * span, 1, span) if columns == 2 else (number, 0, 1, _GRID)))
         # Behind the layout, which hides what it takes in for the first time.
-        for card in self.rewards:
-            card.setVisible(self._has_pairs)
+        for card in (*self.rewards, *self.classes):
+            card.setVisible(card in self._of_method)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tunesmith_core import preferences
+from tunesmith_core import preferences, sorting
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.errors import TunesmithError
@@ -33,8 +33,9 @@ preferences.METRICS are kept, by which the verdict judges."""
 STEP_COLUMNS = (
     *("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes"),
     *REWARD_COLUMNS,
+    "accuracy",
 )
-EVAL_COLUMNS = ("step", "t", "tokens", "loss", *preferences.METRICS)
+EVAL_COLUMNS = ("step", "t", "tokens", "loss", *preferences.METRICS, *sorting.OF_CLASSES, *sorting.OF_NUMBERS)
 MEMORY_COLUMNS = (
     "t",
     "device_bytes",
@@ -245,7 +246,7 @@ class DashboardModel:
     def _on_eval(self, event: Event) -> None:
         step, loss = event.data.get("step"), event.data.get("loss")
         tokens = self.steps.last("tokens") if len(self.steps) else 0.0
-        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in preferences.METRICS))
+        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in EVAL_COLUMNS[4:]))
         self.evals.extend(np.array([row], dtype=np.float64))
         shown = translate("RunLog", "not a number") if loss is None else number(loss, 3)
         self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
@@ -418,13 +419,12 @@ class DashboardModel:
             for series, names in ((self.evals, ("step", "loss")), (self.steps, ("step", "loss")))
         )
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
-        return judge(Measured(finite, training, self.setup, self.comparison, self.answers, self._pairs()))
+        labels = self._told((*sorting.OF_CLASSES, *sorting.OF_NUMBERS)) if not self.writes else {}
+        pairs = self._told(preferences.METRICS) if self.has_pairs else {}
+        return judge(Measured(finite, training, self.setup, self.comparison, self.answers, pairs, labels))
 
-    def _pairs(self) -> dict[int, dict[str, float]]:
-        """How well held-out pairs were told apart, by step; nothing for other runs."""
-        if not self.has_pairs:
-            return {}
-        names = preferences.METRICS
+    def _told(self, names: tuple[str, ...]) -> dict[int, dict[str, float]]:
+        """Numbers of the evaluations by step, without those that a run doesn't tell."""
         rows = zip(*(self.evals.column(name).tolist() for name in ("step", *names)), strict=True)
         return {
             int(step): {name: value for name, value in zip(names, values, strict=True) if math.isfinite(value)}
@@ -435,6 +435,12 @@ class DashboardModel:
     def has_pairs(self) -> bool:
         """Whether the run learns from preference pairs, as far as its journal tells."""
         known = [series.column("reward_accuracy") for series in (self.steps, self.evals)]
+        return any(len(values) and np.isfinite(values[0]) for values in known)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the run sorts texts into classes, as far as its journal tells."""
+        known = [series.column("accuracy") for series in (self.steps, self.evals)]
         return any(len(values) and np.isfinite(values[0]) for values in known)
 
     @property

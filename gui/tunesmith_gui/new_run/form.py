@@ -19,6 +19,7 @@ from PySide6.QtCore import QObject, Signal
 
 from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
+from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec, Setting, iter_settings
 from tunesmith_core.spec_changes import with_changes
@@ -47,8 +48,9 @@ FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 SAMPLE_FILES = frozenset(
     str(samples.sample_folder(language) / name)
     for language in samples.LANGUAGES
-    for name in ("train.jsonl", "pairs.jsonl")
+    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl")
 )
+AUTO = "auto"
 SOURCES = "data.sources"
 """The path of the data files as a whole."""
 
@@ -56,8 +58,8 @@ GROUPS = "evaluation.group_column"
 """The column whose groups stay whole."""
 
 OBJECTIVE = "objective.kind"
-BY_EXAMPLE, BY_PREFERENCE, BY_SCORE = "sft", "dpo", "reward"
-WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_SCORE)
+BY_EXAMPLE, BY_PREFERENCE, BY_SCORE, BY_LABEL = "sft", "dpo", "reward", "classify"
+WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_SCORE, BY_LABEL)
 """The ways to teach, each by the objective that it begins with."""
 
 DRAFT_VERSION = 2
@@ -206,6 +208,8 @@ class NewRunForm(QObject):
         if path == OBJECTIVE:
             self._choose_objective(str(value))
             return
+        if path.endswith("].format") and value == AUTO:
+            value = self._usual_format
         was_wrong = self._state.wrong.pop(path, None) is not None
         self._state.proposed.discard(path)
         if was_wrong or value != self.value(path):
@@ -214,7 +218,8 @@ class NewRunForm(QObject):
 
     def add_source(self, source: SourceSpec) -> None:
         """Takes one more data file."""
-        self._state.spec.data.sources.append(copy.deepcopy(source))
+        usual = self._usual_format if source.format == AUTO else source.format
+        self._state.spec.data.sources.append(dataclasses.replace(source, format=usual))
         self.changed.emit(SOURCES)
 
     def remove_source(self, number: int) -> None:
@@ -308,6 +313,11 @@ class NewRunForm(QObject):
             self._preference = self.value(OBJECTIVE)
         self._choose_objective(self._preference if way == BY_PREFERENCE else way)
 
+    @property
+    def _usual_format(self) -> str:
+        """How rows are read where nobody has said it."""
+        return LABELED if self.value(OBJECTIVE) in objectives.FROM_LABELS else AUTO
+
     def uses(self, path: str) -> bool:
         """Whether a setting has an effect with the objective that is chosen."""
         return objectives.uses(self.value(OBJECTIVE), path)
@@ -317,7 +327,11 @@ class NewRunForm(QObject):
         if kind == self.value(OBJECTIVE):
             return
         untouched = [path for path in PRESET_PATHS if not self.is_changed(path)]
+        before = self._usual_format
         self._state.spec.objective.kind = kind
+        for source in self._state.spec.data.sources if before != self._usual_format else ():
+            # Columns that were said belong to the rows of the other way.
+            source.format, source.columns = self._usual_format, {}
         self._take_preset(self._base_preset, self._baseline)
         for path in untouched:
             setting_of(path).set(self._state.spec, copy.deepcopy(self.baseline(path)))
@@ -345,6 +359,7 @@ class NewRunForm(QObject):
         self._base_preset, self._baseline = name, presets.apply(baseline, name)
         # The way to teach is no change of a preset, and Reset goes back to the objective that it begins with.
         self._baseline.objective.kind = self.way
+        self._baseline.data.sources[0].format = self._usual_format
 
     def suggest_memory_settings(self, changes: presets.Changes) -> None:
         """Takes the settings that suit this model on this computer, where the person has not chosen others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, BY_SCORE, WAYS
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, BY_SCORE, WAYS
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -18,6 +18,7 @@ def way_word(way: str) -> str:
         BY_EXAMPLE: translate("WayBar", "Teach by example"),
         BY_PREFERENCE: translate("WayBar", "Prefer this over that"),
         BY_SCORE: translate("WayBar", "Score answers"),
+        BY_LABEL: translate("WayBar", "Sort texts into classes"),
     }[way]
 
 
@@ -35,6 +36,10 @@ def way_words(way: str) -> str:
         BY_SCORE: translate(
             "WayBar",
             "The model learns to give answers a score and writes none. Each prompt needs a better and a worse answer.",
+        ),
+        BY_LABEL: translate(
+            "WayBar",
+            "The model learns which label a text has, or which number, and writes none. Each text needs a label.",
         ),
     }[way]
 

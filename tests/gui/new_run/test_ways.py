@@ -17,12 +17,23 @@ from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, BY_SCORE, LISTED, OBJECTIVE, Missing, NewRunForm
+from tunesmith_gui.new_run.form import (
+    BY_EXAMPLE,
+    BY_LABEL,
+    BY_PREFERENCE,
+    BY_SCORE,
+    LISTED,
+    OBJECTIVE,
+    Missing,
+    NewRunForm,
+)
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme
 
 RATE = "optimizer.learning_rate"
+FORMAT = "data.sources[0].format"
 
 
 @pytest.fixture
@@ -102,6 +113,16 @@ class TestForm:
         form.choose_way(BY_PREFERENCE)
         assert form.value(OBJECTIVE) == "simpo"
 
+    def test_rows_of_labels_are_read_as_such_and_no_others(self, form: NewRunForm) -> None:
+        form.choose_way(BY_LABEL)
+        assert (form.value(FORMAT), form.changed_paths(), form.spec.problems()[0].path) == ("labeled", [], "model.path")
+        form.set_value(FORMAT, "auto")
+        form.add_source(SourceSpec(path="more.csv"))
+        assert [source.format for source in form.spec.data.sources] == ["labeled", "labeled"]
+        form.set_value("data.sources[0].columns", {"text": "a", "class": "b"})
+        form.choose_way(BY_EXAMPLE)
+        assert [(source.format, source.columns) for source in form.spec.data.sources] == [("auto", {}), ("auto", {})]
+
     def test_a_draft_and_a_run_to_repeat_keep_the_way(self, form: NewRunForm) -> None:
         form.choose_way(BY_PREFERENCE)
         again = NewRunForm()
@@ -129,17 +150,20 @@ class TestSettings:
         own = {path for path in LISTED if path.startswith("objective.")}
         assert listed.toggle.text() == f"Show all {len(LISTED) - len(own) + 1}"
         choose(qtbot, page, "Prefer this over that")
-        assert listed.toggle.text() == f"Show all {len(LISTED) - 1}"
+        others = {"objective.regression", "objective.classes"}
+        assert listed.toggle.text() == f"Show all {len(LISTED) - 1 - len(others)}"
         with qtbot.waitSignal(listed.opened):
             listed.set_open(True)
-        assert shown() == set(LISTED) - {"objective.margin"}
+        assert shown() == set(LISTED) - {"objective.margin"} - others
         page.form.set_value(OBJECTIVE, "simpo")
-        assert shown() == set(LISTED) - {"objective.dpo_loss"}
+        assert shown() == set(LISTED) - {"objective.dpo_loss"} - others
         listed.filter.setText("margin")
         assert shown() == {"objective.margin"}
         choose(qtbot, page, "Score answers")
         listed.filter.clear()
         assert shown() == set(LISTED) - own - objectives.OF_WRITING | {OBJECTIVE}
+        choose(qtbot, page, "Sort texts into classes")
+        assert shown() == set(LISTED) - own - objectives.OF_WRITING | {OBJECTIVE} | others
         listed.filter.setText("margin")
         choose(qtbot, page, "Teach by example")
         assert shown() == set()
@@ -221,6 +245,11 @@ class TestData:
         qtbot.waitUntil(lambda: page.form.way == BY_SCORE, timeout=5000)
         assert Path(page.form.value("data.sources[0].path")).name == "pairs.jsonl"
         assert page.form.missing() is Missing.NOTHING
+        choose(qtbot, page, "Sort texts into classes")
+        qtbot.waitUntil(lambda: Path(page.form.value("data.sources[0].path")).name == "labels.jsonl", timeout=5000)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.form.way == BY_LABEL
+        assert "Text with label" in page.data_picker.facts.text()
         choose(qtbot, page, "Teach by example")
         qtbot.waitUntil(lambda: Path(page.form.value("data.sources[0].path")).name == "train.jsonl", timeout=5000)
         assert page.form.way == BY_EXAMPLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -12,7 +13,7 @@ from tunesmith_engine.train.loss_paths import PlainPath
 from tunesmith_engine.train.optim import Updater
 
 
-class HeadPath(PlainPath):
+class RatingPath(PlainPath, ABC):
     """Padded micro-batches through the transformers model with a head. See LossPath."""
 
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
@@ -33,6 +34,6 @@ class HeadPath(PlainPath):
         """Return what is known of the set that is no mean over its rows."""
         return {}
 
+    @abstractmethod
     def _means(self, portion: list[Example]) -> torch.Tensor:
         """Return the loss and each metric of a micro-batch, means over its rows, float32 [1 + metrics]."""
-        raise NotImplementedError
