@@ -1342,7 +1342,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The run {run} reached step {step}, but none of its checkpoints can be used."),
     QT_TRANSLATE_NOOP("Core", "The share of texts that are sorted into the right class. Before training the head is arbitrary."),
     QT_TRANSLATE_NOOP("Core", "The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model. A larger type, such as q8_0, loses less."),
-    QT_TRANSLATE_NOOP("Core", "The smallest SPEC.json: {\"version\": 2, \"model\": {\"path\": \"FOLDER\"}, \"data\": {\"sources\": [{\"path\": \"FILE\"}]}}\nTo learn from preference pairs, add \"objective\": {\"kind\": \"dpo\"}. Objectives: cpo, dpo, orpo, reward, sft, simpo.\nWhatever a spec leaves out has its default. The Train page of the window saves whole specs."),
+    QT_TRANSLATE_NOOP("Core", "The smallest SPEC.json: {\"version\": 2, \"model\": {\"path\": \"FOLDER\"}, \"data\": {\"sources\": [{\"path\": \"FILE\"}]}}\nTo learn from preference pairs, add \"objective\": {\"kind\": \"dpo\"}. Objectives: classify, cpo, dpo, orpo, reward, sft, simpo.\nWhatever a spec leaves out has its default. The Train page of the window saves whole specs."),
     QT_TRANSLATE_NOOP("Core", "The subsystem's Linux kernel is too old or missing."),
     QT_TRANSLATE_NOOP("Core", "The sum of --weights must be above 0: a file with the weight 0 gives no rows."),
     QT_TRANSLATE_NOOP("Core", "The supervisor of the run {run} did not come up within {lease_wait_s:g} s."),

@@ -5324,14 +5324,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
     </message>
     <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: cpo, dpo, orpo, reward, sft, simpo.
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-要从偏好对学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。训练目标：cpo、dpo、orpo、reward、sft、simpo。
-未写出的设置使用默认值。窗口的训练页面可以保存完整的设置文件。</translation>
-    </message>
-    <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
         <translation>子系统的 Linux 内核过旧或缺失。</translation>
     </message>
@@ -8048,6 +8040,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The share of texts that are sorted into the right class. Before training the head is arbitrary.</source>
         <translation>被分到正确类别的文本所占比例。训练前的输出头没有意义。</translation>
+    </message>
+    <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, orpo, reward, sft, simpo.
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+要从偏好对学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。训练目标：classify、cpo、dpo、orpo、reward、sft、simpo。
+未写出的设置使用默认值。窗口的训练页面可以保存完整的设置文件。</translation>
     </message>
     <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>

@@ -138,7 +138,6 @@ def _write(
 ) -> FileRows:
     num_before, num_overlong = len(rows), 0
     waiting: list[tuple[int, int | None]] = []
-    adds_end = _adds_end(renderer)
 
     def texts() -> Iterator[Rendered]:
         for number, conversation in source.conversations():
@@ -157,9 +156,6 @@ def _write(
     for place, tokenised in enumerate(renderer.tokenise(texts())):
         target, own = waiting[place]
         ids = tokenised.example.input_ids
-        if tokenised.is_text and not adds_end and len(ids) > 1:
-            # The end of a text is no part of what a pipeline reads.
-            ids = ids[:-1]
         if len(ids) > cuts.limit and spec.data.overlong == "skip":
             num_overlong += 1
             labels.of_rows.pop(len(rows))
@@ -172,12 +168,6 @@ def _write(
     if not file.num_rows:
         raise_nothing_left(source.path, file, cuts.limit)
     return file
-
-
-def _adds_end(renderer: Renderer) -> bool:
-    """Return whether the tokenizer itself puts an end behind every text."""
-    end = renderer.tokenizer.eos_token_id
-    return end is None or renderer.tokenizer("a")["input_ids"][-1] == end
 
 
 def _with_all_classes(train: list[int], held_out: list[int], labels: Labels) -> tuple[list[int], list[int]]:
