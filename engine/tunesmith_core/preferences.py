@@ -122,6 +122,7 @@ def of_event(data: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON values
 
 def in_brief(numbers: Numbers) -> Message | None:
     """Return how well pairs are told apart; None without numbers, and of a model that is compared with itself."""
+    numbers = of_event(numbers)
     if not are_whole(numbers) or are_untrained(numbers):
         return None
     return Message(
