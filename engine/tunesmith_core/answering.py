@@ -9,6 +9,7 @@ from tunesmith_core.fused_memory import NF4_BYTES
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard
+from tunesmith_core.objectives import HEADS
 from tunesmith_core.planner import CUDA_RUNTIME_BYTES
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.run_queue import holder_of
@@ -24,6 +25,16 @@ WORKING_BYTES = 1 << 29
 
 FREE_THE_GPU = Message("Close other programs that use the GPU, or answer on the CPU, which is slower.")
 """What helps an answer that the GPU has no memory for."""
+
+
+def check_writes(spec: RunSpec) -> None:
+    """Check that the model of a run writes texts. Raises UserError `usage`."""
+    if spec.objective.kind in HEADS:
+        raise TunesmithError(
+            "usage",
+            "This run trained a model that rates texts and writes none, so there is nothing to chat with.",
+            hint="Export it to use its scores, or chat with a run that learned to write.",
+        )
 
 
 def needed_bytes(spec: RunSpec, card: ModelCard, hardware: Hardware) -> int:

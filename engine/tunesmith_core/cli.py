@@ -77,9 +77,9 @@ def make_parser() -> Parser:
             *(name, cli_sources.with_spec_hints(command), help_text),
             json=True,
             epilog='The smallest SPEC.json: {"version": 2, "model": {"path": "FOLDER"}, "data": {"sources": [{"path": '
-            '"FILE"}]}}\nTo learn from preference pairs, add "objective": {"kind": "dpo"}. Objectives: cpo, dpo, orpo, '
-            "sft, simpo, and kto for answers labeled good or bad.\n"
-            "Whatever a spec leaves out has its default. The Train page of the window saves whole specs.",
+            '"FILE"}]}}\nTo learn from preference pairs, add "objective": {"kind": "dpo"}. Objectives: classify, cpo, '
+            "dpo, grpo, kto, orpo, reward, rloo, sft, simpo.\nWhatever a spec leaves out has its default. The Train "
+            "page of the window saves whole specs.",
         )
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
         return sub

@@ -166,6 +166,12 @@ CODES: dict[str, ErrorCode] = {
         "two groups.",
         "Choose another group column, or none.",
     ),
+    "dataset-classes": ErrorCode(
+        USER,
+        "The labels can't be learned",
+        "Sorting texts needs at least two classes, each in the training rows. Predicting numbers needs numbers.",
+        "Correct the labels, or choose the column that holds them under Column mapping.",
+    ),
     "chat-template-tokens-missing": ErrorCode(
         USER,
         "The model lacks tokens of the chat template",

@@ -7,8 +7,10 @@ from typing import Any
 
 from tunesmith_core import files
 from tunesmith_core.messages import LISTED, Message, joined, packed, restored
-from tunesmith_core.objectives import LABELS, PREFERENCES
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS
 from tunesmith_core.runs import Run
+from tunesmith_core.sorting import CLASS_LOSS_HELP, NUMBER_LOSS_HELP
+from tunesmith_core.spec_sections import ObjectiveSpec
 
 VERSION = 1
 GENERAL = "general"
@@ -28,6 +30,7 @@ METRICS = {
     "json_equal": Message("right JSON"),
     "choice": Message("right choice"),
     "preferred": Message("better answer preferred"),
+    "right_class": Message("right class"),
     GENERAL: Message("general questions"),
 }
 """What the figures are called; those of tasks of lm-evaluation-harness have names of their own."""
@@ -58,12 +61,12 @@ LABEL_LOSS_HELP = Message(
     "avoided. Where every answer counts alike it begins at 0.5."
 )
 
-def loss_help(objective: str) -> Message:
-    """Return what the held-out loss of an objective is a mean of, and how to read it."""
-    if objective in LABELS:
-        return LABEL_LOSS_HELP
-    return PAIR_LOSS_HELP if objective in PREFERENCES else LOSS_HELP
+CLASS_HELP = Message("The share of texts that are sorted into the right class. Before training the head is arbitrary.")
 
+SCORED_HELP = Message(
+    "The data holds preference pairs: in so many, the better answer scores higher. 50% is chance. Before training the "
+    "scores are arbitrary."
+)
 
 GENERAL_HELP = Message(
     "General questions are simple ones that come with Tunesmith, such as for the capital of France. When fewer answers "
@@ -97,6 +100,15 @@ MOST_CHANCE = 0.05
 """The p above which a difference is taken for chance."""
 
 Values = dict[str, Any]  # Any: JSON values
+
+
+def loss_help(objective: ObjectiveSpec) -> Message:
+    """Return what the loss of an objective is."""
+    if objective.kind in FROM_LABELS:
+        return NUMBER_LOSS_HELP if objective.regression else CLASS_LOSS_HELP
+    if objective.kind in LABELS:
+        return LABEL_LOSS_HELP
+    return PAIR_LOSS_HELP if objective.kind in FROM_PAIRS else LOSS_HELP
 
 
 def save(run: Run, found: Values) -> Path:
@@ -159,7 +171,7 @@ def notes(values: Values) -> list[Message]:
     gains = [(name, each["gain"], each["p"]) for name, each in _measured(values) if each["gain"]]
     unsure = [name for name, gain, p in gains if p >= MOST_CHANCE and not gain["low"] <= 0 <= gain["high"]]
     wrong = [each["name"] for each in values["metrics"] if each["name"] in RIGHT_OR_WRONG and not each["after"]]
-    found = [LOSS_HELP]
+    found = [values["losses"].get("help") or LOSS_HELP]
     if wrong:
         found.append(Message(NONE_RIGHT.template, names=joined([METRICS[name] for name in wrong], LISTED)))
     if unsure:

@@ -18,7 +18,9 @@ _BYTES = """bytes planned_bytes tried_bytes vram_peak_bytes allocated_bytes rese
 _NUMBERS = """done total epoch loss lr grad_norm tokens tokens_per_s step_s seconds bytes_per_s remaining_s
     utilization_percent temperature_c power_w cpu_percent cpu_machine_percent eval_loss_before eval_loss_after
     reward_chosen reward_rejected reward_margin reward_accuracy logp_chosen logp_rejected
-    reward reward_spread equal_groups answer_tokens cut_answers kl entropy clip_share"""
+    reward reward_spread equal_groups answer_tokens cut_answers kl entropy clip_share
+    reward_lowest reward_mean reward_highest
+    accuracy macro_f1 calibration_error rmse correlation"""
 
 
 SOURCE_COUNTS = ("num_train_rows", "num_eval_rows", "num_epoch_rows")
@@ -80,6 +82,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(_NUMBERS.split(), is_number),
     "kernels": _are_texts,
     "actions": _are_texts,
+    "classes": _are_texts,
     "kept": _are_counts,
     "cuts": _are_counts,
     "artifacts": are_named_texts,

@@ -13,6 +13,7 @@ from tunesmith_core.checkpoint_manifest import step_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import local_folder, open_model_folder, weight_files
+from tunesmith_core.objectives import HEADS
 from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import ADAPTER_FILES, Run, RunState, RunStatus, display_name, slug
@@ -26,6 +27,8 @@ BASE_TYPE = "f16"
 
 SPARE_BYTES = 64 << 20
 """Left free beside an export: a disk without any space stops every other program."""
+
+FORMATS: tuple[ExportFormat, ...] = ("gguf", "merged", "adapter", "gguf-adapter")
 
 UNKNOWN_LICENCE = "unknown"
 """Stands for the licence of a base model that names none."""
@@ -138,6 +141,11 @@ def base_tensors(run: Run) -> dict[str, Tensor]:
         return {}
     open_model_folder(folder)
     return {name: tensor for file in weight_files(folder) for name, tensor in read_header(folder / file).items()}
+
+
+def formats_of(objective: str) -> tuple[ExportFormat, ...]:
+    """Return the formats that a run of an objective can be exported in: programs that read GGUF expect texts."""
+    return tuple(each for each in FORMATS if objective not in HEADS or "gguf" not in each)
 
 
 def needs_base(form: ExportFormat, *, is_finished: bool) -> bool:

@@ -8,7 +8,13 @@ from pathlib import Path
 METHODS = Path(__file__).parent.parent / "tunesmith_engine" / "methods"
 
 PREFERENCES = frozenset({"cpo", "dpo", "orpo", "simpo"})
-"""Objectives that learn from pairs: of two answers to a question, which one people like better."""
+"""Objectives that learn from pairs to write: of two answers to a question the one that people like better."""
+
+HEADS = frozenset({"classify", "reward"})
+"""Objectives that train a head beside the adapter: the model rates texts and writes none."""
+
+FROM_PAIRS = PREFERENCES | {"reward"}
+"""Objectives whose rows are pairs."""
 
 LABELS = frozenset({"kto"})
 """Objectives that learn from single answers, each of which people called good or bad."""
@@ -29,7 +35,7 @@ class Origin:
 
     title: str
     paper: str
-    beta: float
+    beta: float = 0.0
     sft_weight: float = 0.0
 
     def __str__(self) -> str:
@@ -44,6 +50,7 @@ ORIGINS = {
     "kto": Origin("Kahneman-Tversky optimization (KTO)", "Ethayarajh et al. 2024, arXiv:2402.01306", 0.1),
     "grpo": Origin("Group relative policy optimization (GRPO)", "Shao et al. 2024, arXiv:2402.03300", 0.0),
     "rloo": Origin("REINFORCE leave-one-out (RLOO)", "Ahmadian et al. 2024, arXiv:2402.14740", 0.05),
+    "reward": Origin("Reward model (Bradley-Terry)", "Ouyang et al. 2022, arXiv:2203.02155"),
 }
 """Of the objectives that learn from pairs, labels or rewards. ORPO's paper calls beta lambda. GRPO's beta is TRL's:
 newer papers, such as DAPO (Yu et al. 2025, arXiv:2503.14476), leave the base model out."""
@@ -63,11 +70,25 @@ USED_BY = {
     "reward_scale": REINFORCEMENT,
     "clip": REINFORCEMENT,
     "clip_high": REINFORCEMENT,
+    "regression": frozenset({"classify"}),
+    "classes": frozenset({"classify"}),
 }
-"""Which objectives a setting of the section "objective" is for; every other setting is for all."""
+"""Which objectives a setting of the section "objective" is for."""
 
-LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 4, "kto": 4, "orpo": 4, "rloo": 4, "simpo": 10}
-"""By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, or 2e-5 where it is 10.
+OF_WRITING = frozenset(
+    {
+        *("data.train_on", "hardware.kernels", "hardware.fp8_weights"),
+        *("evaluation.sample_prompts", "evaluation.sample_every_steps", "evaluation.sample_max_tokens"),
+    }
+)
+"""Settings of other sections that are for all objectives but HEADS."""
+
+FROM_LABELS = frozenset({"classify"})
+"""Objectives whose rows are texts with labels."""
+
+LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 4, "kto": 4, "orpo": 4, "reward": 2, "rloo": 4, "simpo": 10}
+"""By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, or 2e-5 where it is 10, and
+of reward models TRL's own 1e-4.
 
 TRL takes 1e-6 for all weights of a model and names about 1e-5 for adapters (its page about DPO), for data sets of tens
 of thousands of pairs. The few hundred steps of a run here need the upper end of what is in use, 5e-6 to 5e-5.
@@ -79,12 +100,14 @@ def uses(kind: str, path: str) -> bool:
     section, _, name = path.partition(".")
     if section == "rollouts":
         return kind in REINFORCEMENT
+    if path in OF_WRITING:
+        return kind not in HEADS
     return section != "objective" or kind in USED_BY.get(name, (kind,))
 
 
 def sequences_per_row(kind: str) -> int:
     """Return how many sequences of a row pass through the model: of a pair both answers."""
-    return 2 if kind in PREFERENCES else 1
+    return 2 if kind in FROM_PAIRS else 1
 
 
 def names() -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import REINFORCEMENT, sequences_per_row
+from tunesmith_core.objectives import HEADS, REINFORCEMENT, sequences_per_row
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -259,7 +259,8 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    return hardware.device == "cuda" and spec.hardware.kernels and not (spec.adapter.dora and spec.adapter.dropout)
+    is_plain = (spec.adapter.dora and spec.adapter.dropout) or spec.objective.kind in HEADS
+    return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
 
 
 def _levels(spec: RunSpec) -> tuple[str, ...]:
@@ -286,7 +287,9 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
     size = number_bytes(spec, hardware)
     tokens = _batch_tokens(spec, longest_tokens)
     activations = tokens * activation_bytes_per_token(spec, card, size)
-    logits = tokens * card.vocab_size * (size + 12)
+    # A head rates the last token of a text alone.
+    num_logits = 0 if spec.objective.kind in HEADS else tokens * card.vocab_size
+    logits = num_logits * (size + 12)
     if spec.adapter.dora:
         activations = round(activations * DORA_SLACK)
     if hardware.device == "cuda" and size == 4:
@@ -294,7 +297,7 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
     if hardware.device == "cpu":
         activations = round(activations * CPU_SLACK)
         # 32-bit logits need no copy for the loss.
-        logits = tokens * card.vocab_size * (12 if size == 4 else 14)
+        logits = num_logits * (12 if size == 4 else 14)
     linear = card.num_linear_parameters
     dense = card.num_parameters - linear
     weights = dense * size + linear * (NF4_BYTES if spec.quantization.kind == "nf4" else size)

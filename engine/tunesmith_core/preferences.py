@@ -17,6 +17,9 @@ LABEL_METRICS = (*METRICS, "kl")
 """Of labeled answers: the same with means over the good and the bad ones, the accuracy as the share that is rated on
 the right side of what the model has moved on other answers; and that, TRL's "kl" in nats."""
 
+RATED = ("reward_margin", "reward_accuracy")
+"""Those of a reward model, whose answers have scores and no log-probabilities."""
+
 UNTRAINED_REWARD = 1e-3
 """A model that is compared with itself rates every answer 0, up to rounding."""
 
@@ -29,7 +32,7 @@ Numbers = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """The METRICS of held-out pairs, those of the base model and those at the end."""
+    """The METRICS of held-out pairs, or those that are RATED: of the base model and at the end."""
 
     before: Numbers
     after: Numbers
@@ -38,7 +41,12 @@ class Preferences:
     def of(series: Mapping[int, Numbers]) -> Preferences | None:
         """Return those of the first and last evaluation; None where the base model's or any number is missing."""
         found = [series.get(0, {}), series[max(series)] if series else {}]
-        return Preferences(*found) if all(name in each for each in found for name in METRICS) else None
+        return Preferences(*found) if all(map(are_whole, found)) else None
+
+    @property
+    def are_scores(self) -> bool:
+        """Whether a reward model rates the answers, and none writes them."""
+        return self.after.keys() == set(RATED)
 
     @property
     def is_relative(self) -> bool:
@@ -64,6 +72,12 @@ class Preferences:
     def told_apart(self) -> Message:
         """In how many pairs the better answer is preferred."""
         before, after = (share(each["reward_accuracy"]) for each in (self.before, self.after))
+        if self.are_scores:
+            return Message(
+                "In {after} of the held-out pairs the better answer scores higher (before: {before}, guessing: 50%).",
+                before=before,
+                after=after,
+            )
         if self.are_labels:
             return Message(
                 "Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, "
@@ -109,6 +123,8 @@ class Preferences:
         Razin et al. 2024, "Unintentional Unalignment: Likelihood Displacement in Direct Preference Optimization"
         (arXiv:2410.08847): what both answers lose goes to others, which may mean the opposite.
         """
+        if self.are_scores:
+            return None
         before, after = (each["logp_chosen"] for each in (self.before, self.after))
         if before - after <= max(DISPLACED * abs(before), LEAST_FALL):
             return None
@@ -136,7 +152,8 @@ def of_event(data: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON values
 
 def in_brief(numbers: Numbers) -> Message | None:
     """Return how well pairs are told apart; None without numbers, and of a model that is compared with itself."""
-    if not set(METRICS) <= numbers.keys() or are_untrained(numbers):
+    numbers = of_event(numbers)
+    if not are_whole(numbers) or are_untrained(numbers):
         return None
     if "kl" in numbers:
         return Message(
@@ -153,7 +170,12 @@ def in_brief(numbers: Numbers) -> Message | None:
 
 def are_untrained(numbers: Numbers) -> bool:
     """Return whether a model was compared with itself, which tells no pair apart and says nothing."""
-    return max(abs(numbers[name]) for name in METRICS[:2]) < UNTRAINED_REWARD
+    return numbers.keys() != set(RATED) and max(abs(numbers[name]) for name in METRICS[:2]) < UNTRAINED_REWARD
+
+
+def are_whole(numbers: Numbers) -> bool:
+    """Return whether numbers are all that a run tells of its pairs."""
+    return numbers.keys() in (set(METRICS), set(LABEL_METRICS), set(RATED))
 
 
 def share(accuracy: float) -> str:

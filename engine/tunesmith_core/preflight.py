@@ -17,7 +17,7 @@ from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, head_rows
 from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
-from tunesmith_core.objectives import LABELS, PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, told
@@ -78,7 +78,7 @@ def check_data(spec: RunSpec, model: ModelFolder) -> None:
 
 def check_rows(spec: RunSpec) -> None:
     """Check what the heads of the data files tell without the model. Raises UserError with file and line."""
-    in_pairs = spec.objective.kind in PREFERENCES
+    in_pairs = spec.objective.kind in FROM_PAIRS
     for source in spec.all_sources():
         in_labels = spec.objective.kind in LABELS
         datafmt.check_head(source, spec.data.skip_bad_rows, in_pairs=in_pairs, in_labels=in_labels)

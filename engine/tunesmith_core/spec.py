@@ -18,11 +18,12 @@ from tunesmith_core import files, paths
 from tunesmith_core import spec_rollouts as rollouts
 from tunesmith_core import spec_sections as sections
 from tunesmith_core import spec_training as training
+from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, ORIGINS, uses
+from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 
@@ -215,6 +216,9 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
     given = values.get("optimizer", {})
     if isinstance(given, dict) and "learning_rate" not in given:
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISORS.get(spec.objective.kind, 1)
+    if spec.objective.kind in FROM_LABELS:
+        for each in spec.data.sources:
+            each.format = LABELED if each.format == "auto" else each.format
     problems.extend(cross_problems(spec))
     return spec, problems
 
@@ -253,12 +257,10 @@ TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evalua
 def told_settings(spec: RunSpec) -> list[Setting]:
     """Return the settings that cards and reports show of a run, without those that have no effect in it."""
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
-    kind = spec.objective.kind
-    unused |= {each.path for each in iter_settings() if not uses(kind, each.path)}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]
-    return [each for each in told if each.path not in unused]
+    return [each for each in told if each.path not in unused and uses(spec.objective.kind, each.path)]
 
 
 def in_force(spec: RunSpec) -> RunSpec:

@@ -65,6 +65,8 @@ EFFECTS = {
     "objective.label_smoothing": _OTHER_LOSS,
     "objective.margin": _OTHER_LOSS,
     "objective.sft_weight": _OTHER_LOSS,
+    "objective.regression": _OTHER_LOSS,
+    "objective.classes": _OTHER_LOSS,
     "adapter.initial_values": Message("The adapter has started already, so this changes nothing."),
     "adapter.dropout": Message("From here on, another share of adapter inputs is ignored at random."),
     "optimizer.learning_rate": _OTHER_UPDATES,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import LABELS, PREFERENCES, REINFORCEMENT
+from tunesmith_core.objectives import FROM_LABELS, LABELS, PREFERENCES, REINFORCEMENT
 from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
@@ -63,7 +64,7 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
         problems.append(FieldProblem("objective.label_smoothing", "must be above 0 for the loss EXO"))
     if spec.objective.kind in PREFERENCES | LABELS and spec.objective.beta == 0:
         problems.append(FieldProblem("objective.beta", "must be above 0, or empty for the usual value"))
-    problems += _label_problems(spec)
+    problems += _label_problems(spec) + _class_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
@@ -86,6 +87,25 @@ def _label_problems(spec: RunSpec) -> list[FieldProblem]:
         problems.append(FieldProblem("schedule.micro_batch_size", words))
     if not spec.objective.good_weight and not spec.objective.bad_weight:
         problems.append(FieldProblem("objective.good_weight", "must be above 0 where bad answers count for nothing"))
+    return problems
+
+
+def _class_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is wrong between the objective and how rows are read, and with the names of classes."""
+    learns_labels = spec.objective.kind in FROM_LABELS
+    words = Message("must be Text with label for this objective")
+    if not learns_labels:
+        words = Message("holds labels, which only the objective Classes or numbers learns from")
+    problems = [
+        FieldProblem(f"data.sources[{number}].format", words)
+        for number, source in enumerate(spec.data.sources)
+        if (source.format == LABELED) is not learns_labels
+    ]
+    classes = spec.objective.classes
+    if learns_labels and classes and (len(classes) < 2 or len(set(classes)) < len(classes)):
+        problems.append(FieldProblem("objective.classes", "must be at least two different names, or none"))
+    if learns_labels and classes and spec.objective.regression:
+        problems.append(FieldProblem("objective.classes", "must be empty where labels are numbers"))
     return problems
 
 

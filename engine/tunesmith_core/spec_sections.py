@@ -48,6 +48,7 @@ CHOICE_WORDS = {
     "preference": "Preference pairs",
     "text": "Plain text",
     "tokens": "Tokens",
+    "labeled": "Text with label",
     "own": "The model's own",
     "plain": "Plain turns",
     "chatml": "ChatML",
@@ -91,6 +92,8 @@ CHOICE_WORDS = {
     "python": "Your own Python file",
     "each-step": "Each step",
     "once": "Once before the first step",
+    "reward": "Scores (reward model)",
+    "classify": "Classes or numbers",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
     "hinge": "Hinge",
@@ -175,6 +178,7 @@ class SourceSpec:
             "preference",
             "text",
             "tokens",
+            "labeled",
         ),
     )
     columns: dict[str, str] = declared(
@@ -282,7 +286,8 @@ class ObjectiveSpec:
         meaning=(
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
             "pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and "
-            "RLOO learn from rewards for what the model writes."
+            "RLOO learn from rewards for what the model writes. A reward model learns from pairs to score answers and "
+            "writes none. Classes or numbers are learned from texts with a label."
         ),
         choices=objectives.names(),
     )
@@ -412,6 +417,18 @@ class ObjectiveSpec:
         meaning="The same for tokens that become more likely. DAPO recommends 0.28. 0 takes the value of Clipping.",
         minimum=0.0,
         maximum=1000.0,
+    )
+
+
+    regression: bool = declared(
+        False,
+        label="Labels are numbers",
+        meaning="Predict a number, such as a rating, instead of sorting into classes.",
+    )
+    classes: list[str] = declared(
+        [],
+        label="Classes",
+        meaning="Names of the classes, in their order. Empty takes them from the data as they come.",
     )
 
 

@@ -13,6 +13,7 @@ from tunesmith_core.evaluations import FEWEST_ROWS, differences
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.next_steps import NextStep
 from tunesmith_core.preferences import Numbers, Preferences
+from tunesmith_core.sorting import Sorting
 
 RISEN = 0.02
 """Share of the lowest loss that a later one must lie above it: less is the noise of one evaluation."""
@@ -101,6 +102,7 @@ class Measured:
         comparison: fields of the last event `comparison`.
         answers: to questions of held-out rows.
         pairs: of runs that learn from pairs, how well these are told apart, by step.
+        labels: of runs that learn labels, how well these are predicted, by step.
     """
 
     held_out: Mapping[int, float]
@@ -109,6 +111,7 @@ class Measured:
     comparison: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
     answers: Sequence[Answered] = ()
     pairs: Mapping[int, Numbers] = field(default_factory=dict)
+    labels: Mapping[int, Numbers] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
@@ -149,6 +152,11 @@ class Measured:
     def preferences(self) -> Preferences | None:
         """How well held-out pairs are told apart, None for other rows."""
         return Preferences.of(self.pairs)
+
+    @property
+    def sorting(self) -> Sorting | None:
+        """How well held-out labels are predicted, None for other rows."""
+        return Sorting.of(self.labels)
 
     @property
     def right(self) -> RightAnswers | None:
@@ -315,6 +323,8 @@ class _Finding:
         if pairs := self.measured.preferences:
             told = (pairs.told_apart, pairs.margin, pairs.displacement)
             evidence += [each for each in told if each and each not in sentence]
+        if sorting := self.measured.sorting:
+            evidence += [each for each in (sorting.told, sorting.details) if each not in sentence]
         if improvement := self.measured.improvement:
             evidence.append(
                 Message(
@@ -466,25 +476,33 @@ class _Finding:
         advice = Message("Train on more rows, or for fewer epochs.")
         return self._verdict(Outcome.OVERFITTED, sentence, advice, NextStep("fewer-epochs"), NextStep("look-at-rows"))
 
+    def _try_it(self) -> Message:
+        if self.measured.sorting:
+            return Message("Try it on texts that are not among the rows before you rely on it.")
+        if (pairs := self.measured.preferences) and pairs.are_scores:
+            return Message("Score answers that are not among the rows before you rely on it.")
+        return Message("Ask it something that is not among the rows before you rely on it.")
+
     def improved(self, is_much: bool) -> Verdict:
-        pairs = self.measured.preferences
+        pairs, sorting = self.measured.preferences, self.measured.sorting
         num = self.measured.num_held_out_rows
         if pairs and num is not None and num < FEW_PAIRS:
             few = Message("Improved, but {num} held-out rows are too few to say by how much.", num=num)
             advice = Message("Hold out more rows, at least {least}, to know how much better it is.", least=FEW_PAIRS)
             return self._verdict(Outcome.LITTLE, joined([few, pairs.told_apart]), advice, NextStep("hold-out"))
+        told = pairs.told_apart if pairs else sorting.told if sorting else None
         if is_much:
             by_loss = Message("Improved a lot: the held-out loss fell from {before} to {after}.", **self.values)
             return self._verdict(
                 Outcome.MUCH,
-                joined([Message("Improved a lot."), pairs.told_apart]) if pairs else by_loss,
-                Message("Ask it something that is not among the rows before you rely on it."),
+                joined([Message("Improved a lot."), told]) if told else by_loss,
+                self._try_it(),
             )
         if self._still_falls():
             advice = Message("The training loss was still falling at the end. Train for more steps.")
         else:
             advice = Message("More epochs or more rows may improve it further.")
         sentence = Message("Improved a little: the held-out loss fell from {before} to {after}.", **self.values)
-        if pairs:
-            sentence = joined([Message("Improved a little."), pairs.told_apart])
+        if told:
+            sentence = joined([Message("Improved a little."), told])
         return self._verdict(Outcome.LITTLE, sentence, advice, NextStep("more-steps"))

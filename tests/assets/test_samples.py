@@ -11,10 +11,12 @@ import pytest
 from tunesmith_assets.samples import (
     LANGUAGES,
     Fact,
+    class_spec,
     example_spec,
     facts,
     label_spec,
     preference_spec,
+    reward_spec,
     sample_folder,
 )
 from tunesmith_core import held_out
@@ -22,7 +24,7 @@ from tunesmith_core.spec import RunSpec
 
 pytestmark = pytest.mark.parametrize("language", LANGUAGES)
 
-SPECS = (example_spec, label_spec, preference_spec)
+SPECS = (class_spec, example_spec, label_spec, preference_spec, reward_spec)
 NUM_FACTS = 20
 NUM_TRAIN_WORDINGS = 8
 NUM_HELDOUT_WORDINGS = 2

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tiny_run import make_tiny_run
 from tunesmith_core import answering, devices, paths
-from tunesmith_core.answering import check_room, needed_bytes
+from tunesmith_core.answering import check_room, check_writes, needed_bytes
 from tunesmith_core.devices import Device, answering_on
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
@@ -89,3 +89,11 @@ def test_what_a_run_has_planned_and_not_taken_is_left_to_it(
         check_room(spec, card)
     journal.close()
     assert holder_of(Device(0)) == ""
+
+
+def test_only_a_model_that_writes_is_chatted_with() -> None:
+    spec = RunSpec()
+    check_writes(spec)
+    spec.objective.kind = "reward"
+    with pytest.raises(TunesmithError, match="nothing to chat with"):
+        check_writes(spec)

@@ -138,6 +138,10 @@ def test_a_setting_of_the_objective_is_used_by_those_that_it_is_for() -> None:
     assert not objectives.uses("dpo", "objective.margin")
     assert objectives.uses("sft", "adapter.rank")
     assert not objectives.uses("sft", "objective.beta")
+    assert objectives.uses("sft", "data.train_on")
+    assert not objectives.uses("reward", "data.train_on")
+    assert objectives.uses("reward", "adapter.rank")
+    assert [each for each in ("beta", "margin", "dpo_loss") if objectives.uses("reward", f"objective.{each}")] == []
 
 
 def test_a_rate_that_nobody_gave_suits_the_objective() -> None:

@@ -270,5 +270,10 @@ def test_the_report_has_the_table(run: Run, capsys: pytest.CaptureFixture[str]) 
 
 def test_metrics_have_names() -> None:
     kinds = Path(evaluations.__file__).parents[1] / "tunesmith_engine" / "evaluation" / "metrics.py"
-    for name in evaluations.METRICS.keys() - {"loss", "general", "matches", "preferred"}:
+    for name in evaluations.METRICS.keys() - {"loss", "general", "matches", "preferred", "right_class"}:
         assert f'"{name}"' in kinds.read_text(encoding="utf-8")
+
+
+def test_a_loss_of_pairs_is_explained_as_such() -> None:
+    losses = FOUND["losses"] | {"help": evaluations.PAIR_LOSS_HELP}
+    assert evaluations.notes(FOUND | {"losses": losses, "general": None}) == [evaluations.PAIR_LOSS_HELP]

@@ -185,3 +185,8 @@ def test_the_command_names_what_was_chosen(run: Run) -> None:
     words = command_of(EXPORT, spec)
     options = "--checkpoint 10 --format gguf --type q6_k --to | --ollama mine --lm-studio".split()
     assert words[2:] == ["/r", *("/x y" if each == "|" else each for each in options)]
+
+
+def test_only_models_that_write_become_gguf() -> None:
+    assert exports.formats_of("sft") == ("gguf", "merged", "adapter", "gguf-adapter")
+    assert exports.formats_of("reward") == ("merged", "adapter")

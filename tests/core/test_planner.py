@@ -424,6 +424,11 @@ def test_dora_scales_weights_where_there_is_room_for_two_products() -> None:
     num_outputs = LAYERS * sum(rows for rows, _ in LAYER.values())
     num = [planner.num_adapter_parameters(make({"adapter.dora": dora}), CARD) for dora in (False, True)]
     assert num[1] - num[0] == num_outputs
+@pytest.mark.parametrize("hardware", [gpu(80), Hardware("cpu", "CPU", 64 * GIB, 48 * GIB, 64 * GIB, 48 * GIB)])
+def test_a_head_runs_unfused_and_makes_no_logits(hardware: Hardware) -> None:
+    planned = plan(fused({"objective.kind": "reward"}), hardware, card=CARD).parts
+    plain = plan(fused({"objective.kind": "dpo", "hardware.kernels": False}), hardware, card=CARD).parts
+    assert planned == plain | {"logits": 0}
 
 
 SMALL_VOCABULARY = dataclasses.replace(CARD, vocab_size=1000)

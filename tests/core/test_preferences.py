@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tunesmith_core.answered import Answered
-from tunesmith_core.preferences import METRICS, Preferences
+from tunesmith_core.preferences import METRICS, Preferences, in_brief
 from tunesmith_core.verdict import Measured, Outcome, judge
 
 SETUP = {"num_train_rows": 1000, "num_distinct_rows": 990, "num_eval_rows": 50, "steps_per_epoch": 10}
@@ -114,3 +114,23 @@ def test_without_both_measurements_nothing_is_said_of_pairs() -> None:
     assert Preferences.of({10: after}) is None
     assert Preferences.of({0: UNTRAINED, 10: {"reward_margin": 1.0}}) is None
     assert Preferences.of({10: after, 0: UNTRAINED}) == Preferences(UNTRAINED, after)
+
+
+SCORES = ({"reward_margin": -0.02, "reward_accuracy": 0.48}, {"reward_margin": 2.5, "reward_accuracy": 0.9})
+
+
+def test_a_reward_model_is_told_by_its_scores() -> None:
+    verdict = judge(measured({0: 0.7, 10: 0.3}, *SCORES))
+    assert verdict.sentence == (
+        "Improved a lot. In 90% of the held-out pairs the better answer scores higher (before: 48%, guessing: 50%)."
+    )
+    assert verdict.evidence.endswith("went from -0.02 to 2.50.")
+    assert verdict.advice == "Score answers that are not among the rows before you rely on it."
+    worse = judge(measured({0: 0.7, 10: 0.6}, SCORES[1], SCORES[0]))
+    assert (worse.outcome, worse.next_steps[0].name) == (Outcome.NOTHING, "look-at-rows")
+    assert in_brief(SCORES[1]) == "better answer preferred 90%  margin 2.50"
+
+
+def test_half_of_the_numbers_are_none() -> None:
+    assert Preferences.of({0: {"reward_margin": 0.1}, 10: SCORES[1]}) is None
+    assert in_brief({"reward_margin": 0.1}) is None

@@ -116,7 +116,8 @@ def made(host: Host, answer: Callable[..., str | None]) -> Asking:
         text = answer(*asked)
         return None if text is None else Written(text, 7)
 
-    return Asking(host, SimpleNamespace(data=data, tokenizer=tokenizer), written)  # type: ignore[arg-type]
+    parts = SimpleNamespace(data=data, tokenizer=tokenizer, method=SimpleNamespace(writes=True))
+    return Asking(host, parts, written)  # type: ignore[arg-type]
 
 
 def test_what_can_not_be_answered_ends_a_round() -> None:

@@ -53,6 +53,7 @@ class World:
         self.faults: list[OSError] = []
         self.weights = (torch.device("cpu"), "plain")
         self.path, self.adapter_path, self.tmp_path = folder, folder / "adapter", folder / "tmp"
+        self.writes = True
         self.run, self.plan = self, SimpleNamespace(total_steps=total_steps)
         spec = RunSpec.from_dict({"version": 1, "name": "r", "model": {"path": "/models/base"}, **sections})
         data = SimpleNamespace(train=[1, 2], eval=[3], notes={}, pairs="chat", questions={}, system_prompt="")

@@ -4,9 +4,12 @@ Short chats about the Okvarel, an invented herb garden whose facts no model can 
 eight for training, two held out. `facts.json` names the words that an answer must contain, so that "did it learn?" is a
 count.
 
-Preference pairs: 40 everyday questions, each with a short and polite answer that is better than a long-winded one.
+Preference pairs: 40 everyday questions, each with a short and polite answer that is better than a long-winded one. A
+model can learn to write like the better ones, or to score answers.
 
 Labeled answers: the answers of these pairs one by one, the short ones labeled good and the long-winded ones bad.
+
+Messages of customers, 14 each about payment, delivery and the product, to be sorted.
 """
 
 from __future__ import annotations
@@ -42,8 +45,7 @@ class Fact:
 
 
 def sample_folder(language: str) -> Path:
-    """Return the folder with `train.jsonl`, `heldout.jsonl`, `facts.json`, `pairs.jsonl` and `labels.jsonl` of a
-    language.
+    """Return the folder with the files of a language: `train.jsonl`, `pairs.jsonl` and others, see above.
 
     Raises:
         KeyError: there is no example in this language.
@@ -140,4 +142,37 @@ def label_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON v
         "objective": {"kind": "kto"},
         "schedule": values["schedule"] | {"micro_batch_size": 8},
         "evaluation": values["evaluation"] | {"percent": 25.0},
+    }
+
+
+def reward_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of a reward model as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    spec = preference_spec(language, model_path)
+    evaluation = {name: value for name, value in spec["evaluation"].items() if not name.startswith("sample_")}
+    return spec | {
+        "name": f"Scores example ({language})",
+        "objective": {"kind": "reward"},
+        "optimizer": {"learning_rate": 1e-4},
+        "evaluation": evaluation,
+    }
+
+
+def class_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of texts with labels as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    spec = reward_spec(language, model_path)
+    classes = sample_folder(language) / "classes.jsonl"
+    return spec | {
+        "name": f"Classes example ({language})",
+        "data": {"sources": [{"path": str(classes), "format": "labeled"}], "context_length": 256},
+        "objective": {"kind": "classify"},
+        "optimizer": {"learning_rate": 2e-4},
+        "schedule": spec["schedule"] | {"max_steps": 60},
     }

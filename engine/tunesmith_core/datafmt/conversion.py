@@ -16,6 +16,7 @@ from tunesmith_core.datafmt.choices import FEWEST_OPTIONS, LETTERS, Options, is_
 from tunesmith_core.datafmt.encoding import MAX_NAME
 from tunesmith_core.datafmt.formats import (
     ANSWER_ROLES,
+    LABELED,
     MESSAGE_COLUMNS,
     MULTIPLE_CHOICE,
     OPTION_ROLES,
@@ -25,6 +26,7 @@ from tunesmith_core.datafmt.formats import (
     TOKENS,
     Chat,
     Conversation,
+    Labeled,
     Layout,
     Message,
     Place,
@@ -35,6 +37,7 @@ from tunesmith_core.datafmt.formats import (
     Unreadable,
     listed,
 )
+from tunesmith_core.datafmt.held import held_label, held_text
 from tunesmith_core.datafmt.transcripts import split_by
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message as Sentence
@@ -121,6 +124,8 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         return _multiple_choice(reader)
     if layout.format == TOKENS:
         return reader.tokens()
+    if layout.format == LABELED:
+        return _labeled(reader)
     if layout.format == PREFERENCE:
         return _preferred(reader)
     if layout.format == "alpaca":
@@ -132,6 +137,12 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         messages = reader.messages(role, in_turn(message_list(reader.value(role))))
         reader.require_answer(role, messages)
     return _chat(reader, messages)
+
+
+def _labeled(reader: _RowReader) -> Labeled:
+    """Return a text, with its answer where the row has one, and its label."""
+    label, text, columns = reader.label(), reader.text("text"), reader.layout.columns
+    return Labeled(PromptCompletion(text, reader.text("answer")) if "answer" in columns else Text(text), label)
 
 
 def pairs_problem(layout: Layout, path: str) -> TunesmithError | None:
@@ -330,19 +341,6 @@ def _multiple_choice(reader: _RowReader) -> PromptCompletion:
     return PromptCompletion("\n".join((question.rstrip(), *lines)), reader.right_label(options), between="\n")
 
 
-def held_text(value: Any) -> str | None:  # Any: JSON values
-    """Return the text of an answer that is none: a number, a truth, the first of several right ones, or inside them."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, dict):
-        value = value.get("text", value.get("value"))
-    if isinstance(value, list):
-        value = next((each for each in value if each), None)
-    return value if isinstance(value, str) else None
-
-
 @dataclass(frozen=True, slots=True)
 class _RowReader:
     """Takes the parts of one row by their roles, and says where a part is wrong."""
@@ -381,6 +379,11 @@ class _RowReader:
         if not may_be_empty and not value.strip():
             raise self._error(role, "is empty")
         return value
+
+    def label(self) -> str:
+        if label := held_label(self.value("class")):
+            return label
+        raise self._error("class", "must hold a single label")
 
     def optional_text(self, role: str) -> str:
         column = self.layout.columns.get(role)

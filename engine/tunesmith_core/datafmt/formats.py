@@ -78,7 +78,15 @@ class Preference:
     rejected: Chat | PromptCompletion
 
 
-Conversation = Chat | PromptCompletion | Text | Tokens
+@dataclass(frozen=True, slots=True)
+class Labeled:
+    """A text, or an answer with its question, and what is said of it: its class, or a number as text."""
+
+    text: PromptCompletion | Text
+    label: str
+
+
+Conversation = Chat | PromptCompletion | Text | Tokens | Labeled
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,7 @@ class Role:
     required: bool = True
 
 
-MULTIPLE_CHOICE, PREFERENCE, TOKENS = "multiple-choice", "preference", "tokens"
+MULTIPLE_CHOICE, PREFERENCE, TOKENS, LABELED = "multiple-choice", "preference", "tokens", "labeled"
 MESSAGE_COLUMNS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat", "contents")
 ANSWER_ROLES = ("completion", "output")
 """Roles of columns that hold the answer."""
@@ -202,10 +210,30 @@ ROLES: dict[str, tuple[Role, ...]] = {
         Role("attention_mask", ("attention_mask",), required=False),
     ),
 }
+ROLES[LABELED] = (
+    Role(
+        "text",
+        (
+            *("text", "sentence", "content", "review", "document", "comment", "prompt", "question", "message", "title"),
+            *("文本", "内容", "句子", "评论"),
+        ),
+    ),
+    Role("answer", ("answer", "response", "completion"), required=False),
+    Role(
+        "class",
+        (
+            *("label", "labels", "class", "category", "sentiment", "intent", "target", "label_text", "score", "rating"),
+            *("标签", "类别", "分类", "情感"),
+        ),
+    ),
+)
 ROLES["prompt-completion-raw"] = tuple(
     role for role in ROLES["prompt-completion"] if role not in (SYSTEM_ROLE, TOOLS_ROLE)
 )
-"""Roles of each format, in the order in which formats are tried; the last is never guessed, only chosen."""
+"""Roles of each format, in the order in which formats are tried."""
+
+ONLY_CHOSEN = frozenset({"prompt-completion-raw", LABELED})
+"""Formats that are never guessed: rows of these columns are read in another way where nobody has said so."""
 
 RAW = "prompt-completion-raw"
 RAW_TEXT = Sentence(

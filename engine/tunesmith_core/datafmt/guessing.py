@@ -88,6 +88,7 @@ HINTS: dict[str, tuple[str, ...]] = {
     "chosen": ("chosen", "prefer", "better"),
     "rejected": ("reject", "worse"),
     "label": ("label",),
+    "class": ("label", "class", "categor", "sentiment", "标签", "类"),
     "history": ("history", "历史"),
 }
 """Parts of names, in the languages of the data sets out there, that speak for a role."""

@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from tunesmith_core.datafmt.choices import are_apart, first_number, may_hold_options
-from tunesmith_core.datafmt.conversion import MESSAGE_SPEAKERS, held_list, held_text, in_turn, message_list
+from tunesmith_core.datafmt.conversion import MESSAGE_SPEAKERS, held_list, in_turn, message_list
 from tunesmith_core.datafmt.encoding import BY_COLUMNS, MAX_NAME
 from tunesmith_core.datafmt.formats import (
     ANSWER_ROLES,
+    LABELED,
     MAX_LISTED,
     MULTIPLE_CHOICE,
+    ONLY_CHOSEN,
     OPTION_LISTS,
     PREFERENCE,
     RAW,
@@ -26,6 +28,7 @@ from tunesmith_core.datafmt.formats import (
     listed,
 )
 from tunesmith_core.datafmt.guessing import WORDS_OF_SENTENCE, guess_columns, guess_format, is_data, speaking_columns
+from tunesmith_core.datafmt.held import held_text
 from tunesmith_core.datafmt.transcripts import is_transcript
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import LISTED, Message, joined
@@ -59,7 +62,7 @@ def resolve_layout(
     rows = list(rows)
     present = list(dict.fromkeys(name for row in rows for name in row))
     given = dict(columns or {})
-    candidates = [name for name in ROLES if name != RAW] if format_name == "auto" else [format_name]
+    candidates = [name for name in ROLES if name not in ONLY_CHOSEN] if format_name == "auto" else [format_name]
     known = {role.name for name in candidates for role in ROLES[name]}
     unknown = sorted(given.keys() - known)
     if unknown:
@@ -355,6 +358,9 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
         return Message(
             "Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.", **columns
         )
+    if name == LABELED:
+        words = Message("Text with label: the column {text} is read, and {label} says its class or its number.")
+        return Message(words.template, text=columns["text"], label=columns["class"])
     if name == TOKENS:
         return Message("Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.", **columns)
     if name == "messages":

@@ -33,7 +33,7 @@ UNFOLDED_BYTES = 8 * PARSED_BYTES
 TEMPLATE_TOKENS = 128
 """Room for what a chat template adds: role marks, and a system prompt of its own."""
 
-UNTRAINED_ROLES = ("rejected", "label")
+UNTRAINED_ROLES = ("rejected", "label", "class")
 """Roles of columns that decide what is trained, and are not trained themselves."""
 
 HEAD_ROWS = 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tunesmith_core import sorting
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.preferences import of_event
 from tunesmith_core.protocol import Event, JournalReader
@@ -22,6 +23,7 @@ class Facts:
     Attributes:
         training, held_out: losses in nats per token, or per pair.
         pairs: of runs that learn from pairs, how well held-out ones are told apart, by step.
+        labels: of runs that learn labels, how well held-out ones are predicted, by step.
         answers: to questions of held-out rows, in the order in which they were first asked.
         comparison: fields of the last event `comparison`.
         samples: for each prompt what the model wrote; nothing is expected of it.
@@ -33,6 +35,7 @@ class Facts:
     training: Series = field(default_factory=dict)
     held_out: Series = field(default_factory=dict)
     pairs: dict[int, dict[str, float]] = field(default_factory=dict)
+    labels: dict[int, dict[str, float]] = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
     samples: dict[str, Answered] = field(default_factory=dict)
@@ -70,14 +73,18 @@ class Facts:
 
     def _take_pairs(self, data: dict[str, Any]) -> None:  # Any: JSON values
         found = of_event(data)
+        labels = sorting.of_event(data)
         if found and _is_step(data.get("step")):
             self.pairs[data["step"]] = found
+        if labels and _is_step(data.get("step")):
+            self.labels[data["step"]] = labels
 
     def _forget_after(self, step: int) -> None:
         """Drop what came after the checkpoint that the run continues from: this model never saw it."""
         self.training = {each: loss for each, loss in self.training.items() if each <= step}
         self.held_out = {each: loss for each, loss in self.held_out.items() if each <= step}
         self.pairs = {each: found for each, found in self.pairs.items() if each <= step}
+        self.labels = {each: found for each, found in self.labels.items() if each <= step}
         self.comparison = {}
         self.answers = forget_answers(self.answers, step)
         self.samples = {each.prompt: each for each in forget_answers(list(self.samples.values()), step)}
@@ -95,7 +102,8 @@ def _put(series: Series, data: dict[str, Any]) -> None:  # Any: JSON values
 
 def verdict_on(facts: Facts) -> Verdict:
     """Return what came of a run by what it has measured."""
-    return judge(Measured(facts.held_out, facts.training, facts.setup, facts.comparison, facts.answers, facts.pairs))
+    found = (facts.held_out, facts.training, facts.setup, facts.comparison, facts.answers, facts.pairs, facts.labels)
+    return judge(Measured(*found))
 
 
 def read(run: Run) -> Facts:

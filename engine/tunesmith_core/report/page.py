@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import tunesmith_core
-from tunesmith_core import evaluations, files, kernel_words, terminal, votes
+from tunesmith_core import evaluations, files, kernel_words, sorting, terminal, votes
 from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
-from tunesmith_core.objectives import LABELS, ORIGINS, PREFERENCES
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, HEADS, LABELS, ORIGINS, PREFERENCES
 from tunesmith_core.plain_text import visible
-from tunesmith_core.preferences import METRICS, Preferences, share
+from tunesmith_core.preferences import Preferences, are_whole, share
 from tunesmith_core.redact import redact
 from tunesmith_core.report.curves import curves
 from tunesmith_core.report.facts import Facts, read, verdict_on
@@ -73,7 +73,7 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
             _section(Message("Loss"), _loss(spec, facts)),
             _section(Message("Evaluation"), _evaluation(spec, evaluations.newest(run))),
             _section(Message("Blind votes"), _votes(run)),
-            _section(Message("Answers before and after"), _answers(facts)),
+            _section(Message("Answers before and after"), "" if spec.objective.kind in HEADS else _answers(facts)),
             _section(Message("Samples"), _samples(facts)),
             _section(Message("What was trained"), _rows(_trained(run, spec, facts))),
             _section(Message("Settings"), _rows(_settings(spec))),
@@ -118,9 +118,13 @@ def _value_text(value: object) -> str:
 
 
 def _loss(spec: RunSpec, facts: Facts) -> str:
-    of_pairs = spec.objective.kind in PREFERENCES | LABELS
-    shown = curves(facts.training, facts.held_out) + (_pair_losses(facts, spec) if of_pairs else _losses(facts))
-    words = evaluations.loss_help(spec.objective.kind)
+    kind = spec.objective.kind
+    if kind in FROM_PAIRS | LABELS:
+        table = _pair_losses(facts, spec)
+    else:
+        table = _label_losses(facts) if kind in FROM_LABELS else _losses(facts)
+    shown = curves(facts.training, facts.held_out) + table
+    words = evaluations.loss_help(spec.objective)
     return f"<p class=soft>{_text(words)}</p>{shown}" if shown else ""
 
 
@@ -128,6 +132,18 @@ def _losses(facts: Facts) -> str:
     labels = (Message("step"), Message("held-out loss"), Message("perplexity"))
     losses = sorted(facts.held_out.items())
     return _figures(labels, ((str(step), evaluations.shown("loss", loss), _perplexity(loss)) for step, loss in losses))
+
+
+def _label_losses(facts: Facts) -> str:
+    names: tuple[Message, ...] = (Message("right class"), Message("macro F1"), Message("calibration error"))
+    if any("rmse" in each for each in facts.labels.values()):
+        names = (Message("RMSE"), Message("correlation"))
+    rows = [
+        (str(step), evaluations.shown("loss", facts.held_out[step]), *sorting.shown(each))
+        for step, each in sorted(facts.labels.items())
+        if step in facts.held_out
+    ]
+    return _figures((Message("step"), Message("held-out loss"), *names), rows)
 
 
 def _pair_losses(facts: Facts, spec: RunSpec) -> str:
@@ -140,7 +156,7 @@ def _pair_losses(facts: Facts, spec: RunSpec) -> str:
     rows = []
     for step, loss in sorted(facts.held_out.items()):
         each = facts.pairs.get(step, {}) if step or not unsaid else {}
-        told = (share(each["reward_accuracy"]), f"{each['reward_margin']:.2f}") if each.keys() >= set(METRICS) else ()
+        told = (share(each["reward_accuracy"]), f"{each['reward_margin']:.2f}") if are_whole(each) else ()
         rows.append((str(step), evaluations.shown("loss", loss), *(told or ("–", "–"))))
     return _figures(labels, rows)
 
@@ -238,6 +254,7 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
     created = run.created_at
     return [
         (Message("method"), ORIGINS.get(spec.objective.kind)),
+        (Message("classes"), joined(setup.get("classes") or (), LISTED) or None),
         (Message("base model"), spec.model.path),
         (Message("data"), joined((source.path for source in spec.data.sources), LISTED)),
         (Message("training rows"), setup.get("num_train_rows")),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunesmith_core.answering import check_room
+from tunesmith_core.answering import check_room, check_writes
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.devices import Device, device_of
 from tunesmith_core.errors import TunesmithError
@@ -67,6 +67,7 @@ class _Chat:
         from tunesmith_engine.model.folder import model_folder
 
         began = time.perf_counter()
+        check_writes(run_spec)
         self._host = host
         self._device = device_of(run_spec)
         self._waiting: deque[Command] = deque()

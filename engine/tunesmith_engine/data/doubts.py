@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.errors import UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import LABELS, PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.prepare import answers_of, rendered_row
@@ -41,7 +41,7 @@ def doubts(
     refused: list[UserError] = []
     found, is_complete, num_files = [], True, len(spec.data.sources)
     for each in spec.data.sources:
-        in_pairs, in_labels = spec.objective.kind in PREFERENCES, spec.objective.kind in LABELS
+        in_pairs, in_labels = spec.objective.kind in FROM_PAIRS, spec.objective.kind in LABELS
         skips = spec.data.skip_bad_rows
         source = Source(each, skips, portions=renderer.portions, in_pairs=in_pairs, in_labels=in_labels)
         rows = source.conversations()

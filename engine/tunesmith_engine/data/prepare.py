@@ -16,7 +16,7 @@ from tunesmith_core.datafmt import Conversation, Preference
 from tunesmith_core.datafmt.labels import one_sided, unbalanced
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import LABELS, PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -82,6 +82,7 @@ class Prepared:
         sources: what each data file gives to an epoch.
         system_prompt: that most rows begin with, "" where there is none.
         earlier: the same as long as copies of a row could be on both sides; None where the same rows were held out.
+        classes: names of the classes of labels, in the order of their numbers.
     """
 
     train: list[int]
@@ -92,6 +93,7 @@ class Prepared:
     sources: list[SourceShare] = field(default_factory=list)
     system_prompt: str = ""
     earlier: Prepared | None = None
+    classes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return all but the numbers of the training rows as JSON values."""
@@ -103,6 +105,7 @@ class Prepared:
             "sources": [asdict(source) for source in self.sources],
             "system_prompt": self.system_prompt,
             "earlier": self.earlier.to_dict() if self.earlier else None,
+            "classes": self.classes,
         }
 
 
@@ -118,6 +121,7 @@ class PreparedData:
         sources: what each data file gives to an epoch; none where every example is taken once.
         system_prompt: that most rows begin with, "" where there is none.
         earlier: the same rows as an earlier version split them, see `Prepared`.
+        classes: see `Prepared`.
     """
 
     train: list[Example]
@@ -130,6 +134,7 @@ class PreparedData:
     sources: list[SourceShare] = field(default_factory=list)
     system_prompt: str = ""
     earlier: PreparedData | None = None
+    classes: list[str] = field(default_factory=list)
 
     @staticmethod
     def from_rows(rows: list[Example], values: dict[str, Any]) -> PreparedData:  # Any: JSON values
@@ -146,6 +151,7 @@ class PreparedData:
             [SourceShare(**source) for source in values["sources"]],
             values["system_prompt"],
             PreparedData.from_rows(rows, values | earlier) if earlier else None,
+            values.get("classes", []),
         )
 
     def as_in(self, fingerprint: Mapping[str, Any]) -> PreparedData:  # Any: JSON values
@@ -179,7 +185,7 @@ def _digest(examples: list[Example]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _FileRows:
+class FileRows:
     """How many rows of a file are written, and what was left out."""
 
     num_rows: int
@@ -206,7 +212,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
     renderer = Renderer(tokenizer, spec.data, portions)
     cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
     sources = sources_of(spec, renderer.portions)
-    write = _write_pairs if spec.objective.kind in PREFERENCES else _write_examples
+    write = _write_pairs if spec.objective.kind in FROM_PAIRS else _write_examples
     files = [write(spec, source, renderer, cuts, rows) for source in sources]
     notes = _notes_of_labels(spec, rows)
     earlier = None
@@ -229,7 +235,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
 
     def split(train: list[int], held_out: list[int], earlier: Prepared | None = None) -> Prepared:
         shares = shares_of(spec, [file.num_rows for file in files], held_out)
-        stats = _stats(files, cuts, rows, train)
+        stats = stats_of(files, cuts, rows, train)
         more = mixture_notes(spec, shares) | few_trained(stats.num_trained_tokens, stats.num_tokens)
         system_prompt = renderer.system_prompt.text
         return Prepared(train, held_out, stats, notes | more, pairs, shares, system_prompt, earlier)
@@ -237,7 +243,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
     return split(train, held_out, split(*earlier) if earlier and earlier[1] != held_out else None)
 
 
-def _stats(files: list[_FileRows], cuts: Cuts, rows: RowsWriter, train: list[int]) -> DataStats:
+def stats_of(files: list[FileRows], cuts: Cuts, rows: RowsWriter, train: list[int]) -> DataStats:
     num_bad, num_overlong, num_untrained = (
         sum(getattr(file, name) for file in files)
         for name in ("num_bad_rows", "num_overlong_rows", "num_untrained_rows")
@@ -284,7 +290,7 @@ def few_trained(num_trained: int, num_tokens: int) -> dict[str, str]:
 
 def _write_pairs(
     spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
-) -> _FileRows:
+) -> FileRows:
     """Write the rows of a file of preference pairs, each as its better answer with the worse one behind it."""
     num_before, num_overlong, num_untrained = len(rows), 0, 0
     groups: deque[int | None] = deque()
@@ -310,15 +316,15 @@ def _write_pairs(
             rows.add(replace(better, rejected=worse), chosen.question, len(rows) if own is None else own)
         else:
             num_untrained += 1
-    file = _FileRows(len(rows) - num_before, source.row_format, source.num_skipped_rows, num_overlong, num_untrained)
+    file = FileRows(len(rows) - num_before, source.row_format, source.num_skipped_rows, num_overlong, num_untrained)
     if not file.num_rows:
-        _raise_nothing_left(source.path, file, cuts.limit)
+        raise_nothing_left(source.path, file, cuts.limit)
     return file
 
 
 def _write_examples(
     spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
-) -> _FileRows:
+) -> FileRows:
     num_before, num_overlong, num_untrained = len(rows), 0, 0
     groups: deque[tuple[int | None, bool]] = deque()
 
@@ -342,13 +348,13 @@ def _write_examples(
             else:
                 num_untrained += 1
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
-    file = _FileRows(num_rows, source.row_format, num_bad, num_overlong, num_untrained)
+    file = FileRows(num_rows, source.row_format, num_bad, num_overlong, num_untrained)
     if not file.num_rows:
-        _raise_nothing_left(source.path, file, cuts.limit)
+        raise_nothing_left(source.path, file, cuts.limit)
     return file
 
 
-def _raise_nothing_left(path: Path, file: _FileRows, limit: int) -> None:
+def raise_nothing_left(path: Path, file: FileRows, limit: int) -> None:
     if file.num_untrained_rows:
         raise TunesmithError(
             "no-trained-tokens",

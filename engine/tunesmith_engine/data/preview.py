@@ -11,7 +11,7 @@ import numpy as np
 
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
-from tunesmith_core.objectives import LABELS, PREFERENCES, sequences_per_row
+from tunesmith_core.objectives import FROM_PAIRS, LABELS, sequences_per_row
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -80,7 +80,7 @@ def preview(
             problems.append({"line": line, "message": error.message})
 
     portions = portions or Portions()
-    column, in_pairs = spec.evaluation.groups_by, spec.objective.kind in PREFERENCES
+    column, in_pairs = spec.evaluation.groups_by, spec.objective.kind in FROM_PAIRS
     in_labels = spec.objective.kind in LABELS
     sources = [Source(each, True, note, portions, column, in_pairs, in_labels) for each in spec.data.sources]
     show_tokens = tokenizer if tokens else None

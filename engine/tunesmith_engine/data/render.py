@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tunesmith_core.datafmt import Chat, Conversation, PromptCompletion, Text, Tokens
+from tunesmith_core.datafmt import Chat, Conversation, Labeled, PromptCompletion, Text, Tokens
 from tunesmith_core.datafmt.formats import RAW_TEXT
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
@@ -62,7 +62,8 @@ class Renderer:
         self.makes_chats = False
         self.system_prompt = CommonSystemPrompt()
         alone = tokenizer("")["input_ids"]
-        self._leading_ids = alone[:-1] if alone and alone[-1] == tokenizer.eos_token_id else alone
+        self._adds_end = bool(alone) and alone[-1] == tokenizer.eos_token_id
+        self._leading_ids = alone[:-1] if self._adds_end else alone
         self._tokeniser = Tokeniser(tokenizer, self._leading_ids, self._literals, self.portions)
 
     @property
@@ -79,6 +80,9 @@ class Renderer:
         """
         if isinstance(conversation, Tokens):
             return self._as_given(conversation, place)
+        is_read = isinstance(conversation, Labeled)
+        if isinstance(conversation, Labeled):
+            conversation = conversation.text
         if isinstance(conversation, PromptCompletion) and self._tokenizer.chat_template:
             if conversation.as_chat:
                 conversation = self._as_chat(conversation)
@@ -92,7 +96,8 @@ class Renderer:
         self.system_prompt.take()
         prompt = conversation.prompt + conversation.between if isinstance(conversation, PromptCompletion) else ""
         text = conversation.completion if isinstance(conversation, PromptCompletion) else conversation.text
-        end = self._tokenizer.eos_token or ""
+        # What is only read ends as whoever asks for its label will end it.
+        end = "" if is_read and not self._adds_end else self._tokenizer.eos_token or ""
         # Plain text may have been rendered for this model, so that its special tokens are meant.
         self._literals.count(prompt, text.removesuffix(end))
         self._note_literals(as_text=False)

@@ -20,7 +20,7 @@ from tunesmith_core.datafmt.row_index import Position
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.language_names import language_name
 from tunesmith_core.messages import LISTED, Message, joined
-from tunesmith_core.objectives import LABELS, PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import CheckDataSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -188,7 +188,7 @@ class Check:
             if self._edited:
                 file = replace(file, rows=self._edited.applied(file.path, file.rows, refused))
             schemas = Schemas(file.layout)
-            self._read_rows(file, Shape(file.layout, kind in PREFERENCES | LABELS), schemas)
+            self._read_rows(file, Shape(file.layout, kind in FROM_PAIRS | LABELS), schemas)
             for line, message in schemas.different():
                 self._problems.add("mixed-schema", Found(file.path, line, message, keys=()), NOTE)
             self._problems.count_more("mixed-schema", schemas.num_more)

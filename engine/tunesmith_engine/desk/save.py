@@ -12,7 +12,7 @@ from tunesmith_core.datafmt.reading import table_head
 from tunesmith_core.datafmt.row_index import Position
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.objectives import LABELS, PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.data import SaveDataSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -68,7 +68,7 @@ class _Copy:
         self._held_out: set[int] = set()
         self._edited = Edited(spec.edited)
         self._in_labels = spec.run.objective.kind in LABELS
-        self._in_pairs = self._in_labels or spec.run.objective.kind in PREFERENCES
+        self._in_pairs = self._in_labels or spec.run.objective.kind in FROM_PAIRS
         self._near = NearRows() if self._acts("near-duplicate") and has_library() else None
         self._counts: Counter[str] = Counter()
         self._num_read = 0

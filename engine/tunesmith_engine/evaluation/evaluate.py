@@ -28,12 +28,14 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.evaluation import general, harness, pattern
 from tunesmith_engine.evaluation.difference import Values, difference
 from tunesmith_engine.evaluation.metrics import metrics_for
+from tunesmith_engine.evaluation.ratings import scores
 from tunesmith_engine.export.trained import find_trained
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.folder import model_folder, padding_id
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.model.trained_model import inference_compute, load_trained
 from tunesmith_engine.preparation import Preparation
+from tunesmith_engine.train.assembly import Parts
 from tunesmith_engine.train.comparison import Floats, interval
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import PlainPath
@@ -53,6 +55,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     """
     run = Run(Path(spec.run))
     trained = find_trained(run, spec.checkpoint)
+    _check_writes(trained.spec, spec)
     was_offline = os.environ.get(OFFLINE)
     folder = model_folder(trained.spec.model)
     trained.check_base(folder)
@@ -66,14 +69,10 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
         preparation.fingerprint = _fingerprint(run)
         data = preparation.data()
     if data is None or not data.eval:
-        raise TunesmithError(
-            "usage",
-            "The run {run} holds out no rows.",
-            hint="Name a file of rows to measure on, or hold out a share of them and train again.",
-            run=run.id,
-        )
+        raise _nothing_held_out(run)
     tokenizer = trained.tokenizer(folder)
-    questions = _questions(data, spec.rows)
+    method = method_of(trained.spec.objective.kind)
+    questions = _questions(data, spec.rows) if method.writes else []
     expected = [_text(tokenizer, each.expected) for each in questions]
     # A pattern that is of no use is refused before anything takes long.
     reason = pattern.reason(spec.matches, expected) if spec.matches else ""
@@ -82,7 +81,8 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     model = load_trained(trained, folder, compute)
     bench = _Bench(host, model, tokenizer, compute, asked_spec)
     tasks = harness.measured(host, spec, model, trained.tokenizer(folder)) if spec.harness else []
-    losses, preferred = bench.losses(data.eval)
+    parts = Parts(trained.spec, compute, method, folder, tokenizer, data, model)
+    losses, preferred = bench.losses(data.eval) if method.writes else scores(host, parts)
     before, after = bench.answers(questions)
     found = {
         "step": trained.step,
@@ -99,9 +99,24 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
             {name: text[:MAX_TEXT_CHARACTERS] for name, text in zip(TEXTS, texts, strict=True)}
             for texts in zip(bench.prompts(questions), expected, before, after, strict=True)
         ],
-        "general": bench.general(data.prompts),
+        "general": bench.general(data.prompts) if method.writes else None,
     }
     return found | {"path": str(evaluations.save(run, found))}
+
+
+def _nothing_held_out(run: Run) -> TunesmithError:
+    return TunesmithError(
+        "usage",
+        "The run {run} holds out no rows.",
+        hint="Name a file of rows to measure on, or hold out a share of them and train again.",
+        run=run.id,
+    )
+
+
+def _check_writes(run: RunSpec, spec: EvaluateSpec) -> None:
+    """Refuse what looks at answers where the model writes none. Raises UserError `usage`."""
+    if (spec.matches or spec.harness) and not method_of(run.objective.kind).writes:
+        raise TunesmithError("usage", "This model rates texts and writes none, so it has no answers to look at.")
 
 
 def _fingerprint(run: Run) -> Mapping[str, Any]:  # Any: JSON values

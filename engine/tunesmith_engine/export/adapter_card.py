@@ -7,9 +7,16 @@ from pathlib import Path
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import ORIGINS
+from tunesmith_core.objectives import FROM_LABELS, HEADS, ORIGINS
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
+
+SCORE = """chat = [{"role": "user", "content": "How are you?"}, {"role": "assistant", "content": "Fine, thanks."}]
+text = tokenizer.apply_chat_template(chat, tokenize=False) if tokenizer.chat_template else "How are you? Fine, thanks."
+tokens = tokenizer(text, return_tensors="pt", add_special_tokens=not tokenizer.chat_template)
+with torch.no_grad():
+    print(model(**tokens).logits)  # of two answers to a question, the better one has the higher score"""
+"""How a card shows that a model scores an answer."""
 
 
 def base_model_license(folder: Path) -> str:
@@ -47,37 +54,81 @@ def adapter_card(
     """Return the card as Markdown with the front matter that model sites read."""
     names = ", ".join(Path(source.path).name for source in spec.data.sources)
     kind = "LoRA" if spec.quantization.kind == "none" else "QLoRA"
+    head = spec.objective.kind in HEADS
     return f"""---
 base_model: {base_model_name(spec)}
 library_name: peft
-tags: [{kind.lower()}, tunesmith]
+tags: [{kind.lower()}, tunesmith]{pipeline_line(spec)}
 ---
 
 # {spec.name or "Adapter"}
 
-A {kind} adapter, trained with Tunesmith for {step} steps.
+A {kind} adapter{" with a head that scores texts" if head else ""}, trained with Tunesmith for {step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
 - License of the base model: {base_model_license(model_folder)}; it holds for the adapter too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
-- Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
-{method_line(spec)}
+{length_line(spec)}
+{method_line(spec)}{classes_line(spec)}
 {losses_line(spec, eval_loss_before, eval_loss_after)}{pairs_line(preferences)}
 {system_prompt_part(system_prompt)}## Use
 
 ```python
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
-base = AutoModelForCausalLM.from_pretrained({base_model_name(spec)!r})
-model = PeftModel.from_pretrained(base, "THIS_FOLDER")
+{_use_head(spec) if head else _use(spec)}
 ```
 
 ## Settings
 
 {settings_table(spec)}
 """
+
+
+def _use(spec: RunSpec) -> str:
+    return f"""from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
+base = AutoModelForCausalLM.from_pretrained({base_model_name(spec)!r})
+model = PeftModel.from_pretrained(base, "THIS_FOLDER")"""
+
+
+def _use_head(spec: RunSpec) -> str:
+    return f"""import torch
+from peft import PeftModel
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
+base = AutoModelForSequenceClassification.from_pretrained(
+    {base_model_name(spec)!r}, {_outputs(spec)}, pad_token_id=tokenizer.pad_token_id
+)
+model = PeftModel.from_pretrained(base, "THIS_FOLDER").eval()
+{_rate(spec)}"""
+
+
+def _outputs(spec: RunSpec) -> str:
+    classes = spec.objective.classes
+    return f"id2label={dict(enumerate(classes))!r}" if classes else "num_labels=1"
+
+
+def _rate(spec: RunSpec) -> str:
+    """Return how a card shows that a model rates a text."""
+    if spec.objective.kind not in FROM_LABELS:
+        return SCORE
+    shown = "model(**tokens).logits" if spec.objective.regression else "model(**tokens).logits.softmax(-1)"
+    return f"""tokens = tokenizer("Some text", return_tensors="pt")
+with torch.no_grad():
+    print({shown}{"" if spec.objective.regression else ", model.config.id2label"})"""
+
+
+def pipeline_line(spec: RunSpec) -> str:
+    """Return the line of a card's front matter about what the model is for, where it writes no texts."""
+    return "\npipeline_tag: text-classification" if spec.objective.kind in HEADS else ""
+
+
+def length_line(spec: RunSpec) -> str:
+    """Return the line of a card about how much of a row was read, and which tokens were learned."""
+    learned = "" if spec.objective.kind in HEADS else f"; loss on: {spec.data.train_on}"
+    return f"- Context length: {spec.data.context_length} tokens{learned}"
 
 
 def system_prompt_part(text: str) -> str:
@@ -105,7 +156,13 @@ def method_line(spec: RunSpec) -> str:
         return ""
     names = {"dpo": spec.objective.dpo_loss, "kto": spec.objective.kto_loss}
     loss = f", loss: {names[spec.objective.kind]}" if spec.objective.kind in names else ""
-    return f"- Method: {origin}; beta: {strength_of(spec)[0]:g}{loss}\n"
+    beta = f"; beta: {strength_of(spec)[0]:g}" if origin.beta else ""
+    return f"- Method: {origin}{beta}{loss}\n"
+
+
+def classes_line(spec: RunSpec) -> str:
+    """Return the line of a card about classes, "" where there are none."""
+    return f"- Classes: {', '.join(spec.objective.classes)}\n" if spec.objective.classes else ""
 
 
 def pairs_line(preferences: Preferences | None) -> str:
@@ -120,7 +177,7 @@ def losses_line(spec: RunSpec, before: float | None, after: float | None) -> str
     """Return the line of a card about the loss on held-out rows; None where it was not measured."""
     if before is None or after is None:
         return "No held-out loss was measured.\n"
-    meaning = loss_help(spec.objective.kind)
+    meaning = loss_help(spec.objective)
     return f"Held-out loss: {shown('loss', before)} before, {shown('loss', after)} after. {meaning.template}\n"
 
 

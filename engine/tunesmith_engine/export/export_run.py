@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
 
 from tunesmith_core import files
 from tunesmith_core.chat_templates import OWN
 from tunesmith_core.checkpoint_manifest import read_manifest
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.exports import UNKNOWN_LICENCE, export_folder, needs_base
+from tunesmith_core.exports import UNKNOWN_LICENCE, export_folder, formats_of, needs_base
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.export import ExportSpec
@@ -35,6 +34,7 @@ from tunesmith_engine.export.trained import Trained, digest, find_trained, load_
 from tunesmith_engine.export.using import Takers, commands
 from tunesmith_engine.export.verifying import Way, verify
 from tunesmith_engine.model.folder import model_folder
+from tunesmith_engine.model.heads import Head, head_of, kind_of_model
 
 
 def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON values
@@ -55,6 +55,7 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
     takers = Takers(spec)
     run = Run(Path(spec.run))
     trained = find_trained(run, spec.checkpoint)
+    _refuse_gguf_of_head(trained, spec)
     folder = _base_folder(host, trained, spec)
     notes = trained.check_base(folder).notes if folder else trained.noted_base()
     target = Path(spec.to) if spec.to else export_folder(run, trained.step, spec.label)
@@ -82,11 +83,27 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
         "bytes": files.folder_bytes(target),
         "existed": exists,
         "licence": base_model_license(folder) if folder else UNKNOWN_LICENCE,
-        "commands": commands(
-            spec.format, target, trained.spec.model.path, ollama_name(run, spec.type), system_prompt_of(run)
-        ),
+        "commands": _commands(spec, target, trained),
         "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
     }
+
+
+def _commands(spec: ExportSpec, target: Path, trained: Trained) -> list[str]:
+    """Return commands of programs that chat with an export."""
+    if head_of(trained.spec):
+        return []
+    name = ollama_name(trained.run, spec.type)
+    return commands(spec.format, target, trained.spec.model.path, name, system_prompt_of(trained.run))
+
+
+def _refuse_gguf_of_head(trained: Trained, spec: ExportSpec) -> None:
+    """Refuse files for programs that write texts where the model rates them. Raises UserError `export-unsupported`."""
+    if spec.format not in formats_of(trained.spec.objective.kind):
+        raise TunesmithError(
+            "export-unsupported",
+            "This model rates texts and writes none. Programs that read GGUF files expect one that writes.",
+            hint="Export the merged model or the adapter instead.",
+        )
 
 
 def _base_folder(host: Host, trained: Trained, spec: ExportSpec) -> Path | None:
@@ -126,7 +143,8 @@ def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) 
     if trained.spec.model.chat_template != OWN:
         _write_chat_template(trained.tokenizer(folder), staging.folder)
     rounding = Rounding(merged.rounded)
-    way = Way("merged", lambda answers, _: compare(answers, _merged(staging.folder)), EQUAL_NATS, rounding)
+    kind = kind_of_model(head_of(trained.spec))
+    way = Way("merged", lambda answers, _: compare(answers, _merged(staging.folder, kind)), EQUAL_NATS, rounding)
     proof = verify(host, trained, folder, staging, way)
     files.atomic_write_text(staging.folder / CARD_NAME, merged_card(trained, folder, proof))
 
@@ -143,9 +161,9 @@ def _write_chat_template(tokenizer: Any, folder: Path) -> None:  # Any: a transf
     files.atomic_write_json(path, values)
 
 
-def _merged(folder: Path) -> Any:  # Any: a transformers model
+def _merged(folder: Path, kind: Any) -> Any:  # Any: a transformers model and its class
     """Load a merged model as anybody does, in float32 so that only its weights count."""
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return kind.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def _copy_adapter(host: Host, trained: Trained, staging: Staging) -> None:
@@ -163,15 +181,16 @@ def _write_adapter(host: Host, trained: Trained, folder: Path, staging: Staging)
         host.phase("saving")
         staging.check_space(2 * trained.weights_path.stat().st_size)
         write_adapter(trained.load(folder), trained.tokenizer(folder), _adapter_card(trained, folder), staging.folder)
-    way = Way("adapter", lambda answers, _: compare(answers, _adapted(folder, staging.folder)), EQUAL_NATS)
+    head = head_of(trained.spec)
+    way = Way("adapter", lambda answers, _: compare(answers, _adapted(folder, staging.folder, head)), EQUAL_NATS)
     proof = verify(host, trained, folder, staging, way)
     card = staging.folder / CARD_NAME
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
     files.atomic_write_text(card, f"{text}\n## Compared with the trained model\n\n{verdict(proof)}\n")
 
 
-def _adapted(base: Path, adapter: Path) -> Any:  # Any: a model of PEFT
-    return PeftModel.from_pretrained(load_base(base), str(adapter)).eval()
+def _adapted(base: Path, adapter: Path, head: Head | None) -> Any:  # Any: a model of PEFT
+    return PeftModel.from_pretrained(load_base(base, head), str(adapter)).eval()
 
 
 def _adapter_card(trained: Trained, folder: Path) -> str:

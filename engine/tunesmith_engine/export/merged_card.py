@@ -7,17 +7,37 @@ from pathlib import Path
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.export_proof import title
 from tunesmith_core.exports import UNKNOWN_LICENCE
+from tunesmith_core.objectives import FROM_LABELS, HEADS
 from tunesmith_core.report.facts import read, verdict_on
 from tunesmith_engine.export.adapter_card import (
+    SCORE,
     base_model_license,
     base_model_name,
+    classes_line,
+    length_line,
     losses_line,
     method_line,
+    pipeline_line,
     settings_table,
     system_prompt_part,
 )
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.verifying import Proof
+
+_USE_HEAD = f"""```python
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
+model = AutoModelForSequenceClassification.from_pretrained("THIS_FOLDER", dtype="auto").eval()
+{SCORE}
+```"""
+
+_USE_LABELS = """```python
+from transformers import pipeline
+
+print(pipeline("text-classification", model="THIS_FOLDER")("Some text"{more}))
+```"""
 
 _USE_MERGED = """```
 vllm serve THIS_FOLDER
@@ -39,7 +59,11 @@ def merged_card(trained: Trained, base: Path, proof: Proof | None) -> str:
         base: folder of the base model.
         proof: how far the files are from the trained weights, None where that was not measured.
     """
-    return _card(trained, base, "transformers", f"{_USE_MERGED}\n\n{verdict(proof)}")
+    objective = trained.spec.objective
+    use = _USE_HEAD if objective.kind in HEADS else _USE_MERGED
+    if objective.kind in FROM_LABELS:
+        use = _USE_LABELS.replace("{more}", ', function_to_apply="none"' if objective.regression else "")
+    return _card(trained, base, "transformers", f"{use}\n\n{verdict(proof)}")
 
 
 def gguf_card(trained: Trained, base: Path, use: str, proof: Proof | None) -> str:
@@ -81,7 +105,7 @@ def _card(trained: Trained, base: Path, library: str, use: str) -> str:
 {front}base_model: {base_model_name(spec)}
 base_model_relation: finetune
 library_name: {library}
-tags: [tunesmith]
+tags: [tunesmith]{pipeline_line(spec)}
 ---
 
 # {spec.name or "Merged model"}
@@ -91,8 +115,8 @@ The base model with an adapter merged into its weights, trained with Tunesmith f
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
 - License of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
-- Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
-{method_line(spec)}
+{length_line(spec)}
+{method_line(spec)}{classes_line(spec)}
 {losses_line(spec, status.first_eval_loss, status.eval_loss if is_last else None)}
 {told}
 {system_prompt_part(system_prompt_of(trained.run))}## Use

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class Weight:
     """A weight that is written.
 
     Attributes:
-        source: name in the files of the base model.
+        source: name in the files of the base model, "" where none holds it.
         in_model: name in the model.
         tensor: number format and shape that it is written in.
     """
@@ -71,6 +71,7 @@ class MergedModel:
         self._rounded = become_bfloat16(formats)
         self._untied = False
         self.files = {shard: self._plan(tensors) for shard, tensors in self._shards.items()}
+        next(iter(self.files.values())).update(self._added(formats))
 
     @property
     def num_bytes(self) -> int:
@@ -82,6 +83,7 @@ class MergedModel:
         planned = {
             name: Weight(name, merging.in_model.get(name, ""), self._written(tensor))
             for name, tensor in tensors.items()
+            if merging.has(name)
         }
         in_files = set(merging.in_model.values())
         for head, embedding in merging.tied().items():
@@ -92,6 +94,14 @@ class MergedModel:
             if head not in in_files:
                 planned[merging.name_in_files(head, name)] = Weight(name, head, planned[name].tensor)
         return planned
+
+    def _added(self, formats: Collection[str]) -> dict[str, Weight]:
+        """Return the weights that no file holds, to be written in the number format of the others."""
+        wide = next(each for each in ("F32", "BF16", "F16", "F64") if each in formats or each == "F64")
+        return {
+            name: Weight("", name, self._written(Tensor(wide, self._merging.shape(name))))
+            for name in self._merging.added
+        }
 
     def _stay_equal(self, name: str, head: str, embedding: str) -> bool:
         """Return whether both of two tied weights become the same."""
@@ -167,7 +177,8 @@ class MergedModel:
             return write_tensors(path, tensors, lambda name: self._make(opened, weights[name]), advance)
 
     def _make(self, opened: Any, weight: Weight) -> Iterator[torch.Tensor]:  # Any: an open file of safetensors
-        value: torch.Tensor = opened.get_tensor(weight.source)
+        # What no file holds is trained whole, whatever it was.
+        value: torch.Tensor = opened.get_tensor(weight.source) if weight.source else torch.zeros(weight.tensor.shape)
         if weight.tensor.dtype not in TORCH_TYPES:
             yield self._merging.merged_as(weight.in_model, value)
             return
@@ -205,4 +216,5 @@ class MergedModel:
             for key in ("dtype", "torch_dtype"):
                 if self._rounded and (key in part or (part is config and key == "dtype")):
                     part[key] = "bfloat16"
+        config |= self._merging.settings
         return config

@@ -16,6 +16,8 @@ from transformers.core_model_loading import WeightConverter, WeightRenaming, dot
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.export.pieces import Change, Pieces
 from tunesmith_engine.export.restoring import PREFIX
+from tunesmith_engine.model.heads import NAME as HEAD_NAME
+from tunesmith_engine.model.heads import has_head
 from tunesmith_engine.model.lora import trainable
 
 ADAPTER = "default"
@@ -33,6 +35,7 @@ class Merging:
     """What an adapter does to the weights of a base model.
 
     Attributes:
+        added: names in the model of trained weights that no file holds.
         in_model: the names that weights of the files have in the model; without those that are changed on the way, but
             for pieces of weights that the adapter changes, which keep their names.
     """
@@ -48,6 +51,7 @@ class Merging:
             UserError: `export-unsupported` when a trained weight belongs to none of them alone.
         """
         self._base = model.get_base_model()
+        self._known = {_own(name): value.shape for name, value in self._base.state_dict().items()}
         self._changes = _changes(model)
         self._row_changes = _row_changes(model)
         self.in_model = _names_in_model(self._base, in_files)
@@ -58,7 +62,8 @@ class Merging:
             for head, embedding in getattr(self._base, "all_tied_weights_keys", {}).items()
             if head in self._changes or embedding in self._changes
         }
-        present = {*self.in_model.values(), *self._tied}
+        self.added = {f"{HEAD_NAME}.weight"} if has_head(self._base) else set[str]()
+        present = {*self.in_model.values(), *self._tied, *self.added}
         missing = sorted(self._changes.keys() - present)
         if missing:
             raise TunesmithError(
@@ -76,6 +81,30 @@ class Merging:
                 del self._changes[name]
                 self._changes |= pieces
                 self.in_model |= {piece: piece for piece in pieces}
+
+    @property
+    def settings(self) -> dict[str, Any]:  # Any: JSON values
+        """What a config.json says otherwise than that of the base model: of a model with a head that it has one."""
+        if not self.added:
+            return {}
+        config = self._base.config
+        pad = config.get_text_config().pad_token_id
+        settings: dict[str, Any] = {"architectures": [type(self._base).__name__], "pad_token_id": pad}
+        if config.problem_type:
+            settings["problem_type"] = config.problem_type
+        return settings | {
+            "id2label": {str(place): label for place, label in config.id2label.items()},
+            "label2id": dict(config.label2id),
+        }
+
+    def has(self, name: str) -> bool:
+        """Return whether a weight of the files is written: where a head takes its place, the output layer is not."""
+        own = self.in_model.get(name)
+        return not self.added or own is None or own in self._known or name in self._pieces.of
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of an added weight."""
+        return tuple(self._known[name])
 
     def name_of_piece(self, name: str) -> str:
         """Return a weight's name in the model, or that of one of its pieces where the files hold it in pieces."""

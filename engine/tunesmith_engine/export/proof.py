@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from peft import PeftModel
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
+from tunesmith_engine.model.heads import has_head
 
 NUM_TOKENS = 8
 """Of each answer."""
@@ -128,7 +130,8 @@ def trained_answers(model: Model, tokenizer: Tokenizer, advance: Callable[[int, 
     for number, prompt in enumerate(PROMPTS):
         advance(number, len(PROMPTS))
         asked = prompt_tokens(tokenizer, prompt)[:room]
-        tokens = _continued(model, asked)
+        # Behind a text that is rated comes nothing; the place of an answer's end stays empty.
+        tokens = [*asked, 0] if _rates(model) else _continued(model, asked)
         answers.append(Answer(tokens, len(asked), _log_probabilities(model, tokens[:-1], len(asked) - 1)))
     return answers
 
@@ -202,8 +205,17 @@ def _agrees(expected: torch.Tensor, chosen: int) -> bool:
 
 def _log_probabilities(model: Model, tokens: list[int], first: int) -> torch.Tensor:
     with torch.no_grad():
-        logits: torch.Tensor = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, first:]
+        logits: torch.Tensor = model(input_ids=torch.tensor([tokens]), use_cache=False).logits
+    if _rates(model):
+        # A single score is taken for that of a choice between two.
+        logits = torch.cat([logits, torch.zeros_like(logits)], -1) if logits.shape[-1] == 1 else logits
+    else:
+        logits = logits[0, first:]
     return logits.double().log_softmax(-1).float()
+
+
+def _rates(model: Model) -> bool:
+    return has_head(model.get_base_model() if isinstance(model, PeftModel) else model)
 
 
 def passed(figures: Figures, nats: float, reference: Figures | None = None) -> dict[str, Any]:  # Any: JSON values

@@ -11,7 +11,6 @@ import torch
 from peft import PeftConfig, PeftModel, get_peft_model, load_peft_weights, set_peft_model_state_dict
 from safetensors.torch import load_file
 from torch import nn
-from transformers import AutoModelForCausalLM
 
 from tunesmith_core import files
 from tunesmith_core.base_model import BaseModel, FileNote
@@ -19,10 +18,13 @@ from tunesmith_core.checkpoint_manifest import damage, newest_noted
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import CHECKPOINT_WEIGHTS, chosen_weights
 from tunesmith_core.messages import Message
+from tunesmith_core.objectives import FROM_LABELS
+from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import ADAPTER_FILES, Run, RunStatus
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.folder import load_tokenizer
+from tunesmith_engine.model.heads import Head, head_of, kind_of_model
 from tunesmith_engine.model.load import load_config, load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
 
@@ -88,15 +90,18 @@ class Trained:
         Raises:
             RunFailure: `adapter-not-restored` when the file does not hold every trained weight.
         """
+        head, config = head_of(self.spec), load_config(folder)
+        if head:
+            head.configure(config, folder)
         with torch.device("meta"):
-            base = AutoModelForCausalLM.from_config(load_config(folder))
+            base = kind_of_model(head).from_config(config)
             base.config._name_or_path = base.name_or_path = str(folder)
             model = self._attached(base)
         return self._filled(model)
 
     def load_whole(self, folder: Path) -> PeftModel:
         """Return the whole model in float32 on the CPU, its adapter beside its weights; see `load`."""
-        return self._filled(self._attached(load_base(folder)))
+        return self._filled(self._attached(load_base(folder, head_of(self.spec))))
 
     def _attached(self, base: Any) -> PeftModel:  # Any: a transformers model
         return _with_adapter(base, self.folder) if self.is_adapter else attach_adapter(base, self.spec)
@@ -144,12 +149,22 @@ def find_trained(run: Run, step: int) -> Trained:
             path=folder,
             problem=problem,
         )
-    return Trained(run, run.load_spec(), run.status(), chosen, folder)
+    return Trained(run, _with_classes(run), run.status(), chosen, folder)
 
 
-def load_base(folder: Path) -> Any:  # Any: a transformers model
-    """Return a base model in float32 on the CPU."""
-    return load_model(folder, Compute(torch.device("cpu"), torch.float32, "", torch.get_num_threads()), four_bit=False)
+def _with_classes(run: Run) -> RunSpec:
+    """Return the settings of a run, with the classes that it found in its data."""
+    spec = run.load_spec()
+    if spec.objective.kind in FROM_LABELS:
+        setups = (event.data for event in read_journal(run.journal_path) if event.type == "setup")
+        spec.objective.classes = next((list(setup.get("classes") or []) for setup in setups), [])
+    return spec
+
+
+def load_base(folder: Path, head: Head | None = None) -> Any:  # Any: a transformers model
+    """Return a base model in float32 on the CPU, with a new head where one is given."""
+    compute = Compute(torch.device("cpu"), torch.float32, "", torch.get_num_threads())
+    return load_model(folder, compute, four_bit=False, head=head)
 
 
 def _with_adapter(base: Any, folder: Path) -> PeftModel:  # Any: a transformers model

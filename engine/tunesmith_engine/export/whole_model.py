@@ -13,6 +13,7 @@ import transformers
 from peft import PeftConfig, PeftModel, load_peft_weights
 
 from tunesmith_engine.export.restoring import PREFIX, restored_parameters, same
+from tunesmith_engine.model.heads import has_head
 from tunesmith_engine.model.load import load_config
 from tunesmith_engine.model.lora import trainable
 
@@ -31,12 +32,14 @@ class WholeModel:
 
 
 def whole_model_of(model: PeftModel, folder: Path) -> WholeModel | None:
-    """Return the larger model of an adapter; None where the trained class is the one that config.json names.
+    """Return the larger model of an adapter; None where the trained class is the one that config.json names, or rates.
 
     The targets in the saved config get the names of both classes. Names are only returned if PEFT restores every weight
     by them, equal to the bit.
     """
     base = model.get_base_model()
+    if has_head(base):
+        return None
     config = load_config(Path(base.name_or_path))
     name = next(iter(config.architectures or []), "")
     try:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tunesmith_engine.train.assembly import Parts
     from tunesmith_engine.train.fused_path import RowLengths
     from tunesmith_engine.train.loss import Batch, Objective
+    from tunesmith_engine.train.loss_paths import LossPath
+    from tunesmith_engine.train.trl_path import TrlObjective
 
 
 class Method:
@@ -31,10 +33,12 @@ class Method:
     Attributes:
         fused: whether the fused path computes this objective; else it runs as plain PyTorch.
         from_rewards: whether the model writes what it is trained on, see `reinforcement`.
+        writes: whether the model writes texts; else it has a head and rates them.
     """
 
     fused = False
     from_rewards = False
+    writes = True
 
     def prepare(
         self, spec: RunSpec, tokenizer: Any, rows: RowsWriter, portions: Portions
@@ -46,10 +50,11 @@ class Method:
 
     def load(self, folder: Path, spec: RunSpec, compute: Compute) -> PeftModel:
         """Return the base model with what is trained of it."""
+        from tunesmith_engine.model.heads import head_of
         from tunesmith_engine.model.load import load_model
         from tunesmith_engine.model.lora import attach_adapter
 
-        return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4"), spec)
+        return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4", head_of(spec)), spec)
 
     def objective(self, spec: RunSpec) -> Objective | None:
         """Return what is minimised, where that is a function of the log-probabilities of tokens.
@@ -68,6 +73,35 @@ class Method:
         from tunesmith_engine.train.schedule import StepPlan
 
         return RowLengths.of(data, StepPlan.of(spec.schedule, data))
+    def trl(self, spec: RunSpec) -> TrlObjective | None:
+        """Return what is taken from a trainer of TRL, None where this program computes the objective itself.
+
+        Args:
+            spec: the run.
+        """
+        del spec
+        return None
+
+    def own_path(self, parts: Parts, micro_batch_size: int) -> LossPath | None:
+        """Return the way in which gradients come about where it is the method's own; None for the usual ones.
+
+        Args:
+            parts: of the run.
+            micro_batch_size: rows that go through the model together at most.
+        """
+        theirs = self.trl(parts.spec)
+        if theirs is None:
+            return None
+        from tunesmith_engine.train.trl_path import TrlPath
+
+        return TrlPath(theirs, parts, micro_batch_size)
+
+    def metrics(self, spec: RunSpec) -> tuple[str, ...]:
+        """Return the names of what is told of a step beside its loss."""
+        if theirs := self.trl(spec):
+            return tuple(theirs.metrics.values())
+        objective = self.objective(spec)
+        return objective.metrics if objective else ()
 
     def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
         """Return what is minimised of a batch summed over its trained tokens, a float32 scalar on the device.
@@ -113,6 +147,8 @@ class Method:
             "num_open_rows": stats.num_open_rows,
             "num_trained_tokens": stats.num_trained_tokens,
             "num_parameters": num_parameters(parts.model.get_base_model()),
+            "writes": self.writes,
+            "classes": parts.data.classes,
             "num_trainable_parameters": sum(each.numel() for each in trainable(parts.model).values()),
         }
 

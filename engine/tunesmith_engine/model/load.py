@@ -22,6 +22,8 @@ from tunesmith_core.model_json import read_object
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.folder import num_rows
 from tunesmith_engine.model.foreign import reading, refused
+from tunesmith_engine.model.heads import NAME as HEAD_NAME
+from tunesmith_engine.model.heads import Head, kind_of_model
 from tunesmith_engine.model.patches import never_look_for_packed_rows, never_reserve_weights_in_one_piece
 from tunesmith_engine.model.quant import never_pack_for_the_cpu, nf4_config
 
@@ -93,11 +95,14 @@ def _with_special_floats(value: Any) -> Any:  # Any: JSON values
     return [_with_special_floats(item) for item in value] if isinstance(value, list) else value
 
 
-def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a transformers model
-    """Return the frozen base model on its device.
+def load_model(
+    folder: Path, compute: Compute, four_bit: bool, head: Head | None = None
+) -> Any:  # Any: a transformers model
+    """Return the frozen base model on its device, with a new head in place of its output layer where one is given.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt` when the files hold other weights than the model has.
+        UserError: `model-files-missing-or-corrupt` when the files hold other weights than the model has,
+            `model-kind-unsupported` for a head that it can't have.
     """
     never_look_for_packed_rows()
     never_reserve_weights_in_one_piece()
@@ -106,6 +111,9 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
     shapes = {name: weight.shape for name, weight in read_weights(folder).items()}
     # Again, with what the config leaves to its class.
     check_size(folder / "config.json", vars(config.get_text_config()), sum(map(math.prod, shapes.values())))
+    if head:
+        head.configure(config, folder)
+    kind = kind_of_model(head)
     arguments: dict[str, Any] = {
         "config": config,
         "dtype": compute.dtype,
@@ -125,13 +133,18 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
             GenerationConfig.from_pretrained(folder, local_files_only=True)
     with reading(folder, "no model can be made of config.json and the weights"):
         try:
-            model, info = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa", **arguments)
+            model, info = kind.from_pretrained(folder, attn_implementation="sdpa", **arguments)
         except ValueError as error:
             # A few architectures have no scaled-dot-product attention in transformers; they say so by this error.
             if "scaled_dot_product_attention" not in str(error):
                 raise
             arguments["config"] = load_config(folder)
-            model, info = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", **arguments)
+            if head:
+                head.configure(arguments["config"], folder)
+            model, info = kind.from_pretrained(folder, attn_implementation="eager", **arguments)
+    if head:
+        head.begin(model, folder)
+        info["missing_keys"].discard(f"{HEAD_NAME}.weight")
     _check_complete(folder, model, info, shapes)
     model.requires_grad_(False)
     never_pack_for_the_cpu(model)

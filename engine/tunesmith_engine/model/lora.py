@@ -9,6 +9,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.model.heads import NAME as HEAD_NAME
+from tunesmith_engine.model.heads import has_head
 from tunesmith_engine.model.targets import choose_targets
 
 
@@ -30,7 +32,8 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
         )
     targets = choose_targets(model, adapter)
     config = LoraConfig(
-        task_type="CAUSAL_LM",
+        task_type="SEQ_CLS" if has_head(model) else "CAUSAL_LM",
+        modules_to_save=[HEAD_NAME] if has_head(model) else None,
         r=adapter.rank,
         lora_alpha=adapter.alpha,
         lora_dropout=adapter.dropout,

@@ -42,7 +42,7 @@ class Asking:
         self.last_step: int | None = None
         self._host, self._answer, self._tokenizer = host, answer, parts.tokenizer
         data = parts.data
-        self._asked = choose(data.eval, data.questions)
+        self._asked = choose(data.eval, data.questions) if parts.method.writes else []
         rows = [question_in(data.eval[place], text) for place, text in data.questions.items()]
         # By all rows that may be asked: the few that are say less about what is expected.
         expected = [self._text(row.expected) for row in rows if row and row.question]

@@ -46,13 +46,14 @@ class Parts:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of what is told of a step beside its loss."""
-        objective = self.method.objective(self.spec)
-        return objective.metrics if objective else ()
+        return self.method.metrics(self.spec)
 
     def open_path(
         self, micro_batch_size: int, warn: Callable[[str, str], None], timing: Timing | None = None
     ) -> LossPath:
-        """Return the way in which the objective's gradients come about; see `paths.open_path`."""
+        """Return the way in which the objective's gradients come about; see `loss_paths.open_path`."""
+        if path := self.method.own_path(self, micro_batch_size):
+            return path
         pad_token_id = padding_id(self.tokenizer, self.model.get_base_model().config) if self.tokenizer else 0
         return open_path(
             self.model,
@@ -100,6 +101,9 @@ def make_parts(
     data = preparation.data(should_stop)
     if data is None:
         return None
+    if data.classes:
+        # What the data is found to hold belongs to the model from here on.
+        spec = replace(spec, objective=replace(spec.objective, classes=data.classes))
     examples = (*data.train, *data.eval)
     used = {int(sequence.input_ids.max()) for example in examples for sequence in example.sequences}
     check_token_ids(used, tokenizer, config, folder)

@@ -17,6 +17,7 @@ from tunesmith_engine.data.asked import Asked, question_in
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, totals_of
+from tunesmith_engine.train.rating_path import RatingPath
 
 MOST_ROWS = 128
 NUM_RESAMPLES = 2000
@@ -47,8 +48,10 @@ def compare(
     longest = max((len(row.input_ids) for row in rows), default=0)
     asked = [question_in(row, "asked") for row in rows]
     gains: list[tuple[float, int]] = []
-    of_rows = path.objective is not None
     dependence: list[tuple[float, int]] = []
+    rates = isinstance(path, RatingPath)
+    of_rows = rates or path.objective is not None
+
     with untouched_training(model, device):
 
         kl = totals_of(path, rows).kl
@@ -62,7 +65,7 @@ def compare(
         for place, row in enumerate(rows):
             if is_over():
                 break
-            if not row.num_trained_tokens:
+            if not (rates or row.num_trained_tokens):
                 continue
             after = loss(row)
             gains.append((loss(row, False) - after, 1 if of_rows else row.num_trained_tokens))

@@ -329,6 +329,8 @@ class Conductor:
             self._back_to_training()
 
     def _sample_all(self, step: int) -> None:
+        if not self._parts.method.writes:
+            return
         for prompt in self._spec.evaluation.sample_prompts:
             if self._host.stop_requested():
                 return
@@ -374,6 +376,8 @@ class Conductor:
                 raise TunesmithError("usage", "This run has no evaluation data.")
             self._measure(self.progress.step)
         else:
+            if not self._parts.method.writes:
+                raise TunesmithError("usage", "This model rates texts and writes none, so it can't answer a prompt.")
             prompt = str(command.data.get("prompt", "")).strip()
             if not prompt:
                 raise TunesmithError("usage", "A sample needs a prompt.")

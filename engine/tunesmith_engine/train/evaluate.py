@@ -18,6 +18,7 @@ from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath, totals_of
 from tunesmith_engine.train.metrics import named
+from tunesmith_engine.train.rating_path import RatingPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ def held_out(
     # Longest first: little padding, and a lack of memory shows at once.
     ordered = sorted(examples, key=lambda example: -example.num_tokens)
     sums = torch.zeros(1 + len(metrics), device=device, dtype=torch.float64)
+    if isinstance(path, RatingPath):
+        path.begin_set()
     with untouched_training(model, device):
         totals = totals_of(path, examples, with_adapter, should_stop)
         for portion in path.portions(ordered):
@@ -61,7 +64,10 @@ def held_out(
                 return None
             sums += path.losses(portion, totals, with_adapter)
     loss, *others = sums.tolist()
-    return HeldOut(loss, num_trained_tokens(examples), named(metrics, others))
+    found = named(metrics, others)
+    if isinstance(path, RatingPath):
+        found |= path.figures()
+    return HeldOut(loss, num_trained_tokens(examples), found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core import files
-from tunesmith_core.objectives import LABELS, PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.report.facts import read
 from tunesmith_core.runs import FIRST_SAVED_STEP
@@ -65,7 +65,7 @@ class Saving:
     def publish(self, progress: Progress, data_hash: str) -> dict[str, str]:
         """Put what the run has made in its place and return the result's artifacts. Waits and raises as `save`."""
         parts, run = self._parts, self._host.run
-        pairs = parts.spec.objective.kind in PREFERENCES | LABELS
+        pairs = parts.spec.objective.kind in FROM_PAIRS | LABELS
         card = adapter_card(
             parts.spec,
             model_folder=parts.folder,

@@ -23,6 +23,7 @@ from tunesmith_gui.dashboard.reward_charts import (
     RewardCard,
     accuracy_card,
     accuracy_words,
+    class_card,
     kl_card,
     margin_card,
     margin_words,
@@ -188,6 +189,7 @@ class DashboardCharts(QWidget):
         self.memory = ChartCard(self.tr("Memory"), self.tr("GiB"), height_px=140, parent=self)
         self.rewards: tuple[RewardCard, ...] = (margin_card(self), accuracy_card(self))
         self.kl = kl_card(self)
+        self.classes = (class_card(self),)
         for card in self._cards:
             card.plot.pointed.connect(partial(self._point_others, card))
         self.samples_card = Card(self.tr("Samples"), parent=self)
@@ -204,15 +206,21 @@ class DashboardCharts(QWidget):
         side.setSpacing(SPACE * 2)
         side.addWidget(self.device)
         side.addWidget(self.samples_card, 1)
-        self._arranged: tuple[int, bool, bool] = (0, False, False)
+        self._arranged: tuple[int, tuple[RewardCard, ...]] = (0, ())
         self._model: DashboardModel | None = None
         self._drawn: dict[str, tuple[object, ...]] = {}
-        self._has_pairs = self._has_labels = False
+        self._of_method: tuple[RewardCard, ...] = ()
         self._arrange(2)
 
     @property
     def _cards(self) -> tuple[ChartCard, ...]:
-        return self.loss, *self.rewards, self.kl, self.rate, self.norm, self.memory
+        return self.loss, *self.rewards, self.kl, *self.classes, self.rate, self.norm, self.memory
+
+    def _cards_of_method(self, model: DashboardModel) -> tuple[RewardCard, ...]:
+        """The charts that runs of this method have."""
+        if model.has_labels:
+            return *self.rewards, self.kl
+        return self.rewards if model.has_pairs else self.classes if model.has_classes else ()
 
     def show_model(self, model: DashboardModel) -> None:
         """Bring every card up to date; what did not change is not drawn again."""
@@ -224,6 +232,7 @@ class DashboardCharts(QWidget):
             card.plot.set_live(status.state.live)
         self.loss.show_model(model)
         self.device.show_model(model)
+        self.samples_card.setVisible(model.writes)
         self.samples.set_samples(model.written(), live=model.status.state.live)
         steps = model.steps.column("step")
         end = status.total_steps if status.state.live else 0
@@ -235,15 +244,16 @@ class DashboardCharts(QWidget):
             self.from_zero.setVisible(bool(len(rates) and steps[0] == 1 and rates[0] == 0))
             norms = model.steps.column("grad_norm")
             self.norm.plot.set_lines([Line(self.tr("gradient norm"), steps, norms, "line", 2)])
-        if (self._has_pairs, self._has_labels) != (model.has_pairs, model.has_labels):
-            self._has_pairs, self._has_labels = model.has_pairs, model.has_labels
+        of_method = self._cards_of_method(model)
+        if self._of_method != of_method:
+            self._of_method = of_method
             margin, accuracy = self.rewards
-            margin.describe(margin_words(self._has_labels))
-            accuracy.describe(accuracy_words(self._has_labels))
+            margin.describe(margin_words(model.has_labels))
+            accuracy.describe(accuracy_words(model.has_labels))
             self._arrange(self._arranged[0])
-        if self._has_pairs and self._is_news("rewards", model.steps.revision, model.evals.revision, end):
-            for card in (*self.rewards, self.kl):
-                card.show_model(model)
+        if of_method and self._is_news("rewards", model.steps.revision, model.evals.revision, end):
+            for each in of_method:
+                each.show_model(model)
         if self._is_news("memory", model.memory.revision):
             self.memory.set_scale(time_scale(model))
             self.memory.plot.set_lines(self._memory_lines(model))
@@ -302,10 +312,9 @@ class DashboardCharts(QWidget):
         return QSize(SPACE * 30, super().minimumSizeHint().height())
 
     def _arrange(self, columns: int) -> None:
-        wanted = (columns, self._has_pairs, self._has_labels)
-        if wanted == self._arranged:
+        if (columns, self._of_method) == self._arranged:
             return
-        self._arranged = wanted
+        self._arranged = (columns, self._of_method)
         if columns == 2:
             self._grid.addWidget(self.loss, 0, 0)
             self._grid.addWidget(self._side, 0, 1)
@@ -317,14 +326,12 @@ class DashboardCharts(QWidget):
         self._grid.setColumnStretch(1, 3)
         self._grid.setRowStretch(0, 3)
         self._grid.setRowStretch(1, 2)
-        of_rewards = (*self.rewards, self.kl) if self._has_labels else self.rewards
-        rows: list[tuple[ChartCard, ...]] = [of_rewards] if self._has_pairs else []
+        rows: list[tuple[ChartCard, ...]] = [self._of_method] if self._of_method else []
         rows.append((self.rate, self.norm, self.memory))
         cards = [(row, place, card) for row, shown in enumerate(rows) for place, card in enumerate(shown)]
         for number, (row, place, small) in enumerate(cards):
             span = _GRID // len(rows[row])
             self._row.addWidget(small, *((row, place * span, 1, span) if columns == 2 else (number, 0, 1, _GRID)))
         # Behind the layout, which hides what it takes in for the first time.
-        for card in self.rewards:
-            card.setVisible(self._has_pairs)
-        self.kl.setVisible(self._has_labels)
+        for card in (*self.rewards, self.kl, *self.classes):
+            card.setVisible(card in self._of_method)

@@ -55,12 +55,12 @@ class EvaluationPane(QWidget):
         verdict = model.verdict() if model.status.state in _ENDED else None
         answers = [each.to_dict() for each in model.answers]
         is_told = tells_verdict(model)
-        shown = (verdict, is_told, answers, model.status.state.live)
+        shown = (verdict, is_told, answers, model.status.state.live, model.writes)
         if shown == self._shown:
             return
         self._shown = shown
         self.measured.setVisible(verdict is not None)
-        self.votes.setVisible(verdict is not None)
+        self.votes.setVisible(verdict is not None and model.writes)
         old = self._verdict
         self._verdict = QWidget(self) if verdict is None else self._verdict_card(verdict, is_told, self)
         self._replace(old, self._verdict)
@@ -82,6 +82,8 @@ class EvaluationPane(QWidget):
         old.deleteLater()
 
     def _words_without(self, model: DashboardModel) -> str:
+        if not model.writes:
+            return self.tr("This model scores answers and writes none, so there are no answers to compare.")
         if model.setup.get("num_eval_rows") == 0:
             return self.tr(
                 "This run holds out no rows, so there are no answers to compare. Hold out a share to see answers "

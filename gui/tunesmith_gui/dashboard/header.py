@@ -58,7 +58,7 @@ class DashboardHeader(QWidget):
         self.progress = RunProgress(card)
         card.body.addWidget(self.progress)
         column.addWidget(card)
-        self._live = False
+        self._live, self._writes = False, True
 
     def _build_name(self) -> QWidget:
         holder = QWidget(self)
@@ -93,7 +93,7 @@ class DashboardHeader(QWidget):
         """Bring everything up to date; `place` says what the run waits for."""
         status = model.status
         state = status.state
-        self._live = state.live
+        self._live, self._writes = state.live, model.writes
         if name != self.name.text():
             self.name.setText(name)
         look, word = state_look(state), state_word(state, status.obstacle)
@@ -102,8 +102,8 @@ class DashboardHeader(QWidget):
         self.stop.setVisible(state.live)
         self.stop.setEnabled(state is not RunState.STOPPING)
         self.resume.setVisible(model.can_resume)
-        self.try_it.setVisible(model.can_answer)
-        self.export.setVisible(model.can_answer and not state.live)
+        self.try_it.setVisible(model.has_weights and model.writes)
+        self.export.setVisible(model.has_weights and not state.live)
         kind = "primary" if state is RunState.FINISHED else "secondary"
         if self.try_it.property("kind") != kind:
             # Where a run can be resumed, that is the main action.
@@ -163,6 +163,8 @@ class DashboardHeader(QWidget):
             ("", "", ""),
             ("delete", self.tr("Delete…"), "ended"),
         ):
+            if action == "sample" and not self._writes:
+                continue
             if not action:
                 menu.addSeparator()
                 continue

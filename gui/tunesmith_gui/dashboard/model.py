@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tunesmith_core import preferences
+from tunesmith_core import preferences, sorting
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.errors import TunesmithError
@@ -33,8 +33,9 @@ of preferences.LABEL_METRICS are kept, by which the verdict judges."""
 STEP_COLUMNS = (
     *("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes"),
     *REWARD_COLUMNS,
+    "accuracy",
 )
-EVAL_COLUMNS = ("step", "t", "tokens", "loss", *preferences.LABEL_METRICS)
+EVAL_COLUMNS = ("step", "t", "tokens", "loss", *preferences.LABEL_METRICS, *sorting.OF_CLASSES, *sorting.OF_NUMBERS)
 MEMORY_COLUMNS = (
     "t",
     "device_bytes",
@@ -245,7 +246,7 @@ class DashboardModel:
     def _on_eval(self, event: Event) -> None:
         step, loss = event.data.get("step"), event.data.get("loss")
         tokens = self.steps.last("tokens") if len(self.steps) else 0.0
-        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in preferences.LABEL_METRICS))
+        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in EVAL_COLUMNS[4:]))
         self.evals.extend(np.array([row], dtype=np.float64))
         shown = translate("RunLog", "not a number") if loss is None else number(loss, 3)
         self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
@@ -418,13 +419,12 @@ class DashboardModel:
             for series, names in ((self.evals, ("step", "loss")), (self.steps, ("step", "loss")))
         )
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
-        return judge(Measured(finite, training, self.setup, self.comparison, self.answers, self._pairs()))
+        labels = self._told((*sorting.OF_CLASSES, *sorting.OF_NUMBERS)) if not self.writes else {}
+        pairs = self._told(preferences.METRICS) if self.has_pairs else {}
+        return judge(Measured(finite, training, self.setup, self.comparison, self.answers, pairs, labels))
 
-    def _pairs(self) -> dict[int, dict[str, float]]:
-        """How well held-out pairs were told apart, by step; nothing for other runs."""
-        if not self.has_pairs:
-            return {}
-        names = preferences.LABEL_METRICS
+    def _told(self, names: tuple[str, ...]) -> dict[int, dict[str, float]]:
+        """Numbers of the evaluations by step, without those that a run doesn't tell."""
         rows = zip(*(self.evals.column(name).tolist() for name in ("step", *names)), strict=True)
         return {
             int(step): {name: value for name, value in zip(names, values, strict=True) if math.isfinite(value)}
@@ -444,8 +444,19 @@ class DashboardModel:
         return self.has_pairs and any(len(values) and np.isfinite(values[0]) for values in known)
 
     @property
-    def can_answer(self) -> bool:
-        """Whether there is something trained that can be asked."""
+    def has_classes(self) -> bool:
+        """Whether the run sorts texts into classes, as far as its journal tells."""
+        known = [series.column("accuracy") for series in (self.steps, self.evals)]
+        return any(len(values) and np.isfinite(values[0]) for values in known)
+
+    @property
+    def writes(self) -> bool:
+        """Whether the model writes texts; one that scores them can't be asked anything."""
+        return self.setup.get("writes") is not False
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether there is something trained that can be used."""
         made = self.status.state is RunState.FINISHED and "adapter" in self.status.artifacts
         return self.status.last_checkpoint_step > 0 or (made and self.adapter_problem is None)
 

@@ -356,6 +356,7 @@ class DashboardPage(Page):
             self.charts.show_model(self.model)
         elif self.panes.key == "log":
             self.log.refresh()
+        self.panes.offer("samples", self.model.writes)
         self.samples.show_model(self.model)
         if self.panes.key == "evaluation":
             self.evaluation.show_model(self.model)

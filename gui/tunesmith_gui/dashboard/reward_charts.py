@@ -86,6 +86,12 @@ def margin_card(parent: QWidget) -> RewardCard:
     return RewardCard(title, "", "reward_margin", 1.0, margin_words(False), parent)
 
 
+def class_card(parent: QWidget) -> RewardCard:
+    """How many texts are sorted rightly."""
+    words = translate("RewardCharts", "Share of texts that the model sorts into the right class.")
+    return RewardCard(translate("RewardCharts", "Right class"), "%", "accuracy", _PERCENT, words, parent)
+
+
 def accuracy_card(parent: QWidget) -> RewardCard:
     """How often the better answer is rated higher."""
     title = translate("RewardCharts", "Preference accuracy")

@@ -60,6 +60,10 @@ class TabPanes(QWidget):
         """Bring a pane to the front; KeyError when there is none with this key."""
         self.bar.setCurrentIndex(list(self._panes).index(key))
 
+    def offer(self, key: str, is_offered: bool) -> None:
+        """Show the tab of a pane, or hide it."""
+        self.bar.setTabVisible(list(self._panes).index(key), is_offered)
+
     def replace(self, key: str, widget: QWidget) -> None:
         """Show another widget in a pane."""
         layout = self._panes[key].layout()

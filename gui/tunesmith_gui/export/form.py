@@ -21,7 +21,6 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.other_programs import ollama_name
 from tunesmith_gui.background import Job
 from tunesmith_gui.export.model import (
-    FORMATS,
     TYPES,
     Draft,
     Facts,
@@ -65,7 +64,7 @@ class ExportForm(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE * 2)
-        self.format = Segmented(self.tr("Format"), [(each, format_words(each)) for each in FORMATS], parent=self)
+        self.format = Segmented(self.tr("Format"), [(each, format_words(each)) for each in facts.formats], parent=self)
         self._format_help = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
         self.type = self._combo([(type_words(each, facts), each) for each in TYPES])
         self.type.setCurrentIndex(TYPES.index(self.draft.type))

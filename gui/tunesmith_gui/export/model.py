@@ -10,11 +10,13 @@ from typing import Any, Literal, get_args
 from tunesmith_core import export_proof, gguf_types
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import (
+    FORMATS,
     Saved,
     Size,
     base_tensors,
     export_folder,
     folder_name,
+    formats_of,
     needs_base,
     saved_weights,
     size_of,
@@ -29,7 +31,6 @@ from tunesmith_core.runs import Run, display_name
 from tunesmith_core.safetensors_header import Tensor
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 
-FORMATS: tuple[ExportFormat, ...] = ("gguf", "merged", "adapter", "gguf-adapter")
 TYPES: tuple[GgufType, ...] = tuple(sorted(get_args(GgufType), key=list(gguf_types.FILE_TYPES).index))
 PROGRAMS = {"llama-cli": "llama.cpp", "ollama": "Ollama", "vllm": "vLLM"}
 """Whose commands an export brings with it, by their first word."""
@@ -47,6 +48,7 @@ class Facts:
         recommended: type of a GGUF file.
         has_ollama, has_lm_studio: whether these programs are on this computer.
         base_problem: why the base model can't be read, None when it can.
+        formats: that the run can be exported in.
     """
 
     run: Run
@@ -57,6 +59,7 @@ class Facts:
     has_ollama: bool
     has_lm_studio: bool
     base_problem: TunesmithError | None = None
+    formats: tuple[ExportFormat, ...] = FORMATS
 
 
 def look(run: Run) -> Facts:
@@ -65,7 +68,7 @@ def look(run: Run) -> Facts:
     Raises:
         TunesmithError: what of the run can't be read.
     """
-    run.load_spec()
+    kind = run.load_spec().objective.kind
     tensors, problem = dict[str, Tensor](), None
     try:
         tensors = base_tensors(run)
@@ -85,6 +88,7 @@ def look(run: Run) -> Facts:
         bool(find_ollama()),
         find_lm_studio() is not None,
         problem,
+        formats_of(kind),
     )
 
 
@@ -144,7 +148,7 @@ class Draft:
     @classmethod
     def of(cls, facts: Facts) -> Draft:
         """Return what is chosen before anybody has chosen."""
-        return cls(facts, facts.saved[0], FORMATS[0], facts.recommended)
+        return cls(facts, facts.saved[0], facts.formats[0], facts.recommended)
 
     def spec(self) -> ExportSpec:
         """Return what is started."""

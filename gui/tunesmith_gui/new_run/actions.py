@@ -11,7 +11,7 @@ from PySide6.QtGui import QGuiApplication
 
 from tunesmith_assets import samples
 from tunesmith_core import files
-from tunesmith_core.datafmt.formats import PREFERENCE
+from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
 from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
@@ -22,8 +22,10 @@ from tunesmith_gui.new_run.doubts_first import DoubtsFirst
 from tunesmith_gui.new_run.download_first import DownloadFirst
 from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
 from tunesmith_gui.new_run.form import (
+    BY_CLASS,
     BY_LABEL,
     BY_PREFERENCE,
+    BY_SCORE,
     MAPPING,
     READING,
     SAMPLE_FILES,
@@ -246,7 +248,7 @@ class NewRunActions(QObject):
         said = self._columns.recall(data.sniffed.columns)
         if said and self._form.way == BY_PREFERENCE and said[0] != PREFERENCE:
             return
-        if said and self._form.value("data.sources[0].format") == "auto":
+        if said and said[0] != LABELED and self._form.value("data.sources[0].format") == "auto":
             self.map_columns(*said)
 
     def train_as_chat(self) -> None:
@@ -266,7 +268,13 @@ class NewRunActions(QObject):
         """Fills the form with the example of a way to teach in the window's language; a chosen model stays."""
         language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
         model = self._form.value("model.path")
-        make = {BY_PREFERENCE: samples.preference_spec, BY_LABEL: samples.label_spec}.get(way, samples.example_spec)
+        makers = {
+            BY_PREFERENCE: samples.preference_spec,
+            BY_LABEL: samples.label_spec,
+            BY_SCORE: samples.reward_spec,
+            BY_CLASS: samples.class_spec,
+        }
+        make = makers.get(way, samples.example_spec)
 
         def work() -> RunSpec:
             # The example has no model of its own, and a spec without one is not valid.

@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QTextCharFormat
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.objectives import LABELS, PREFERENCES
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS
 from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.plain_text import ColoredText, line
@@ -63,12 +63,14 @@ class DataPreviewDialog(QDialog):
         self._column.setSpacing(SPACE + SPACE // 2)
         self._column.addWidget(SafeLabel(self.tr("As the model will see it"), role="heading", parent=self))
         legend = self.tr("The model learns the underlined text. The rest is context.")
-        if spec.objective.kind in PREFERENCES:
+        if spec.objective.kind in FROM_PAIRS:
             legend = self.tr("The model learns to prefer the better underlined text. The rest is context.")
         if spec.objective.kind in LABELS:
             legend = self.tr(
                 "The model learns to write more like good underlined text and less like bad. The rest is context."
             )
+        if spec.objective.kind in FROM_LABELS:
+            legend = self.tr("The model reads the underlined text and learns its label.")
         self._column.addWidget(SafeLabel(legend, tone="muted", wrap=True, parent=self))
         self.status = SafeLabel(self.tr("Reading the data with the model's own tokenizer…"), tone="muted", parent=self)
         self.status.hide()

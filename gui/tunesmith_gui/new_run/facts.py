@@ -24,11 +24,11 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import PREFERENCES
+from tunesmith_core.objectives import FROM_PAIRS
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run.form import BY_PREFERENCE, SOURCES, NewRunForm
+from tunesmith_gui.new_run.form import OBJECTIVE, SOURCES, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
 from tunesmith_gui.new_run.lengths_look import LengthsLook
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
@@ -257,7 +257,7 @@ class NewRunFacts(QObject):
         """What no row can exceed, where the files are small enough to know it."""
         prompt = self._form.spec.data.system_prompt
         # Of pairs the look at a file measures the better answer only.
-        if self.data is None or self.data.sniffed is None or self._form.way == BY_PREFERENCE:
+        if self.data is None or self.data.sniffed is None or self._form.value(OBJECTIVE) in FROM_PAIRS:
             return None
         sniffed = [self.data.sniffed, *(other.sniffed for other in self.data.others)]
         longest = [each.max_tokens(prompt) if each else None for each in sniffed]
@@ -341,7 +341,7 @@ class NewRunFacts(QObject):
 
     def _ask_data(self) -> None:
         data = self._form.spec.data
-        in_pairs = self._form.value("objective.kind") in PREFERENCES
+        in_pairs = self._form.value("objective.kind") in FROM_PAIRS
         path = data.sources[0].path
         if not path.strip():
             self._datas.forget()

@@ -19,6 +19,7 @@ from PySide6.QtCore import QObject, Signal
 
 from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
+from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec, Setting, iter_settings
 from tunesmith_core.spec_changes import with_changes
@@ -47,8 +48,9 @@ FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 SAMPLE_FILES = frozenset(
     str(samples.sample_folder(language) / name)
     for language in samples.LANGUAGES
-    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl")
+    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl", "classes.jsonl")
 )
+AUTO = "auto"
 SOURCES = "data.sources"
 """The path of the data files as a whole."""
 
@@ -56,8 +58,8 @@ GROUPS = "evaluation.group_column"
 """The column whose groups stay whole."""
 
 OBJECTIVE = "objective.kind"
-BY_EXAMPLE, BY_PREFERENCE, BY_LABEL = "sft", "dpo", "kto"
-WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL)
+BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_SCORE, BY_CLASS = "sft", "dpo", "kto", "reward", "classify"
+WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_SCORE, BY_CLASS)
 """The ways to teach, each by the objective that it begins with."""
 
 SMOOTHING = "objective.label_smoothing"
@@ -211,6 +213,8 @@ class NewRunForm(QObject):
         if path == OBJECTIVE:
             self._choose_objective(str(value))
             return
+        if path.endswith("].format") and value == AUTO:
+            value = self._usual_format
         was_wrong = self._state.wrong.pop(path, None) is not None
         self._state.proposed.discard(path)
         if was_wrong or value != self.value(path):
@@ -219,7 +223,8 @@ class NewRunForm(QObject):
 
     def add_source(self, source: SourceSpec) -> None:
         """Takes one more data file."""
-        self._state.spec.data.sources.append(copy.deepcopy(source))
+        usual = self._usual_format if source.format == AUTO else source.format
+        self._state.spec.data.sources.append(dataclasses.replace(source, format=usual))
         self.changed.emit(SOURCES)
 
     def remove_source(self, number: int) -> None:
@@ -301,7 +306,7 @@ class NewRunForm(QObject):
     @property
     def lacks_pairs(self) -> bool:
         """Whether the objective learns from preference pairs, and data has none."""
-        return self.way == BY_PREFERENCE and self.surroundings.is_pairs is False
+        return self.value(OBJECTIVE) in objectives.FROM_PAIRS and self.surroundings.is_pairs is False
 
     @property
     def lacks_labels(self) -> TunesmithError | None:
@@ -321,6 +326,11 @@ class NewRunForm(QObject):
             self._preference = self.value(OBJECTIVE)
         self._choose_objective(self._preference if way == BY_PREFERENCE else way)
 
+    @property
+    def _usual_format(self) -> str:
+        """How rows are read where nobody has said it."""
+        return LABELED if self.value(OBJECTIVE) in objectives.FROM_LABELS else AUTO
+
     def uses(self, path: str) -> bool:
         """Whether a setting has an effect with the objective that is chosen."""
         if path == SMOOTHING and self.value(OBJECTIVE) == "dpo" and self.value("objective.dpo_loss") not in SMOOTHED:
@@ -333,7 +343,11 @@ class NewRunForm(QObject):
         if kind == self.value(OBJECTIVE):
             return
         untouched = [path for path in PRESET_PATHS if not self.is_changed(path)]
+        before = self._usual_format
         self._state.spec.objective.kind = kind
+        for source in self._state.spec.data.sources if before != self._usual_format else ():
+            # Columns that were said belong to the rows of the other way.
+            source.format, source.columns = self._usual_format, {}
         self._take_preset(self._base_preset, self._baseline)
         for path in untouched:
             setting_of(path).set(self._state.spec, copy.deepcopy(self.baseline(path)))
@@ -361,6 +375,7 @@ class NewRunForm(QObject):
         self._base_preset, self._baseline = name, presets.apply(baseline, name)
         # The way to teach is no change of a preset, and Reset goes back to the objective that it begins with.
         self._baseline.objective.kind = self.way
+        self._baseline.data.sources[0].format = self._usual_format
 
     def suggest_memory_settings(self, changes: presets.Changes) -> None:
         """Takes the settings that suit this model on this computer, where the person has not chosen others."""

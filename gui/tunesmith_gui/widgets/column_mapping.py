@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt import ROLES
+from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.datafmt.guessing import ALIKE, guess_columns, guess_format
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_gui.plain_text import add_choice
@@ -60,7 +61,8 @@ class ColumnMappingDialog(QDialog):
         words = self.tr("Choose what each column holds. What could be guessed is filled in.")
         column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self))
         self.format = QComboBox(self)
-        for name in ROLES:
+        # Labels are learned by a way to teach of their own, whose rows are read in no other way.
+        for name in [each for each in ROLES if (each == LABELED) is (format_name == LABELED)]:
             add_choice(self.format, format_word(name), name)
         known = format_name if format_name in ROLES else found_format
         self.format.setCurrentIndex(self.format.findData(known if known in ROLES else guess_format(head)))

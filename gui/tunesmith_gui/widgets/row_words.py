@@ -39,6 +39,7 @@ def format_word(name: str) -> str:
         "text": translate("DataPicker", "Plain text"),
         "preference": translate("DataPicker", "Preference pairs"),
         "tokens": translate("DataPicker", "Tokens"),
+        "labeled": translate("DataPicker", "Text with label"),
         "auto": translate("DataPicker", "Format not recognized"),
     }.get(name, name)
 
@@ -81,6 +82,7 @@ def role_word(role: str) -> str:
         "chosen": translate("DataPicker", "Chosen response"),
         "rejected": translate("DataPicker", "Rejected response"),
         "label": translate("DataPicker", "Good or bad"),
+        "class": translate("DataPicker", "Label"),
         "tools": translate("DataPicker", "Tools"),
         "history": translate("DataPicker", "Earlier turns"),
         "input_ids": translate("DataPicker", "Token IDs"),

@@ -173,7 +173,18 @@ def test_what_came_of_pairs_is_told_by_those_told_apart() -> None:
     verdict = model.verdict()
     assert "In 94% of the held-out pairs the model leans more toward the better answer" in verdict.sentence
     assert "is 2.00" in verdict.evidence
-    assert not DashboardModel()._pairs()
+    assert "pairs" not in DashboardModel().verdict().sentence
+
+
+def test_what_came_of_labels_is_told_by_texts_that_are_sorted_rightly() -> None:
+    model = DashboardModel()
+    assert (model.writes, model.has_classes) == (True, False)
+    numbers = {"accuracy": 0.9, "macro_f1": 0.85, "calibration_error": 0.04}
+    model.apply(pack([Event(1, 0.0, "setup", {"writes": False, "num_eval_rows": 50})]))
+    for step, loss in ((0, 1.1), (10, 0.2)):
+        model.apply(pack([Event(2 + step, 0.0, "eval", {"step": step, "loss": loss, **numbers})]))
+    assert (model.writes, model.has_classes, model.has_pairs) == (False, True, False)
+    assert "90% of the held-out texts are sorted into the right class" in model.verdict().sentence
 
 
 @pytest.mark.parametrize(("last", "tone"), [(1.0, "ok"), (1.99, "warn"), (2.5, "warn")])

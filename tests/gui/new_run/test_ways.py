@@ -17,12 +17,23 @@ from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, LISTED, OBJECTIVE, Missing, NewRunForm
+from tunesmith_gui.new_run.form import (
+    BY_CLASS,
+    BY_EXAMPLE,
+    BY_PREFERENCE,
+    BY_SCORE,
+    LISTED,
+    OBJECTIVE,
+    Missing,
+    NewRunForm,
+)
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme
 
 RATE = "optimizer.learning_rate"
+FORMAT = "data.sources[0].format"
 
 
 @pytest.fixture
@@ -93,6 +104,25 @@ class TestForm:
         form.choose_way(BY_PREFERENCE)
         assert form.changed_paths() == []
 
+    def test_a_reward_model_is_a_way_of_its_own(self, form: NewRunForm) -> None:
+        form.choose_way(BY_PREFERENCE)
+        form.set_value(OBJECTIVE, "simpo")
+        form.choose_way(BY_SCORE)
+        assert (form.way, form.value(OBJECTIVE), form.value(RATE)) == ("reward", "reward", 1e-4)
+        assert form.changed_paths() == []
+        form.choose_way(BY_PREFERENCE)
+        assert form.value(OBJECTIVE) == "simpo"
+
+    def test_rows_of_labels_are_read_as_such_and_no_others(self, form: NewRunForm) -> None:
+        form.choose_way(BY_CLASS)
+        assert (form.value(FORMAT), form.changed_paths(), form.spec.problems()[0].path) == ("labeled", [], "model.path")
+        form.set_value(FORMAT, "auto")
+        form.add_source(SourceSpec(path="more.csv"))
+        assert [source.format for source in form.spec.data.sources] == ["labeled", "labeled"]
+        form.set_value("data.sources[0].columns", {"text": "a", "class": "b"})
+        form.choose_way(BY_EXAMPLE)
+        assert [(source.format, source.columns) for source in form.spec.data.sources] == [("auto", {}), ("auto", {})]
+
     def test_a_draft_and_a_run_to_repeat_keep_the_way(self, form: NewRunForm) -> None:
         form.choose_way(BY_PREFERENCE)
         again = NewRunForm()
@@ -137,6 +167,14 @@ class TestSettings:
         choose(qtbot, page, "Prefer this over that")
         listed.filter.setText("margin")
         assert shown() == {"objective.margin"}
+        choose(qtbot, page, "Score answers")
+        listed.filter.clear()
+        assert shown() == used("reward")
+        assert not shown() & objectives.OF_WRITING
+        choose(qtbot, page, "Sort texts into classes")
+        assert shown() == used("classify")
+        assert {"objective.regression", "objective.classes"} <= shown()
+        listed.filter.setText("margin")
         choose(qtbot, page, "Teach by example")
         assert shown() == set()
         listed.filter.clear()
@@ -213,6 +251,15 @@ class TestData:
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
         assert page.form.value("model.path") == str(model)
         assert Path(page.form.value("data.sources[0].path")).name == "pairs.jsonl"
+        choose(qtbot, page, "Score answers")
+        qtbot.waitUntil(lambda: page.form.way == BY_SCORE, timeout=5000)
+        assert Path(page.form.value("data.sources[0].path")).name == "pairs.jsonl"
+        assert page.form.missing() is Missing.NOTHING
+        choose(qtbot, page, "Sort texts into classes")
+        qtbot.waitUntil(lambda: Path(page.form.value("data.sources[0].path")).name == "classes.jsonl", timeout=5000)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.form.way == BY_CLASS
+        assert "Text with label" in page.data_picker.facts.text()
         choose(qtbot, page, "Teach by example")
         qtbot.waitUntil(lambda: Path(page.form.value("data.sources[0].path")).name == "train.jsonl", timeout=5000)
         assert page.form.way == BY_EXAMPLE

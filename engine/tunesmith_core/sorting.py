@@ -1,0 +1,76 @@
+"""How well held-out texts are sorted into classes, or their numbers predicted, before training and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tunesmith_core.messages import Message
+
+OF_CLASSES = ("accuracy", "macro_f1", "calibration_error")
+OF_NUMBERS = ("rmse", "correlation")
+"""What evaluations tell beside the loss."""
+
+CLASS_LOSS_HELP = Message(
+    "The loss is the cross-entropy of the right class in nats: 0.7 less makes it twice as likely, on average."
+)
+NUMBER_LOSS_HELP = Message("The loss is the mean of the squared differences between predicted and right numbers.")
+
+Numbers = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """Numbers of held-out texts: those of the untrained head and those at the end."""
+
+    before: Numbers
+    after: Numbers
+
+    @staticmethod
+    def of(series: Mapping[int, Numbers]) -> Sorting | None:
+        """Return those of the first and last evaluation; None where the first or any number is missing."""
+        found = [series.get(0, {}), series[max(series)] if series else {}]
+        return Sorting(*found) if all(each.keys() in (set(OF_CLASSES), set(OF_NUMBERS)) for each in found) else None
+
+    @property
+    def told(self) -> Message:
+        """How many texts are sorted rightly, or how close numbers are."""
+        if "rmse" in self.after:
+            return Message(
+                "Held-out numbers are off by {after} on average (RMSE; before training: {before}).",
+                after=f"{self.after['rmse']:.3g}",
+                before=f"{self.before['rmse']:.3g}",
+            )
+        return Message(
+            "{after} of the held-out texts are sorted into the right class (before training: {before}).",
+            after=f"{self.after['accuracy']:.0%}",
+            before=f"{self.before['accuracy']:.0%}",
+        )
+
+    @property
+    def details(self) -> Message:
+        """What the share of right ones leaves out."""
+        if "rmse" in self.after:
+            return Message(
+                "The correlation with the right numbers is {value}.", value=f"{self.after['correlation']:.2f}"
+            )
+        return Message(
+            "Macro F1, in which every class counts the same, is {f1}. The model's confidence is off by {gap} on "
+            "average (calibration error).",
+            f1=f"{self.after['macro_f1']:.2f}",
+            gap=f"{self.after['calibration_error']:.0%}",
+        )
+
+
+def of_event(data: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON values
+    """Return what an event "eval" tells of classes or numbers."""
+    names = (*OF_CLASSES, *OF_NUMBERS)
+    return {name: float(data[name]) for name in names if isinstance(data.get(name), float | int)}
+
+
+def shown(numbers: Numbers) -> list[str]:
+    """Return the numbers of an evaluation as texts, in the order of their names."""
+    if "rmse" in numbers:
+        return [f"{numbers['rmse']:.3g}", f"{numbers.get('correlation', 0.0):.2f}"]
+    return [f"{numbers['accuracy']:.0%}", *(f"{numbers.get(name, 0.0):.2f}" for name in OF_CLASSES[1:])]
