@@ -30,6 +30,7 @@ VERDICTS = {
 PARTS = {
     "weights": Message("base model"),
     "adapter": Message("adapter and optimizer"),
+    "training": Message("gradients and optimizer"),
     "activations": Message("intermediate results (activations)"),
     "logits": Message("predictions (logits)"),
     "runtime": Message("libraries"),

@@ -21,9 +21,10 @@ from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_d
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, ORIGINS, USED_BY
+from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, ORIGINS, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
+from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, matters
 
 SPEC_VERSION = 2
 
@@ -208,6 +209,7 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
     given = values.get("optimizer", {})
     if isinstance(given, dict) and "learning_rate" not in given:
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISORS.get(spec.objective.kind, 1)
+        spec.optimizer.learning_rate /= LEARNING_RATE_DIVISOR if spec.adapter.kind == FULL else 1
     problems.extend(cross_problems(spec))
     return spec, problems
 
@@ -246,11 +248,17 @@ TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evalua
 def told_settings(spec: RunSpec) -> list[Setting]:
     """Return the settings that cards and reports show of a run, without those that have no effect in it."""
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
-    unused |= {f"objective.{name}" for name, kinds in USED_BY.items() if spec.objective.kind not in kinds}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]
-    return [each for each in told if each.path not in unused]
+    return [each for each in told if each.path not in unused and has_effect(spec, each.path)]
+
+
+def has_effect(spec: RunSpec, path: str) -> bool:
+    """Return whether a setting of a dotted path has an effect on a run."""
+    if spec.optimizer.name == "adafactor" and path in ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"):
+        return False
+    return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
 
 
 def in_force(spec: RunSpec) -> RunSpec:

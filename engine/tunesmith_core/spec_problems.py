@@ -8,6 +8,7 @@ from tunesmith_core.declared import FieldProblem
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
+from tunesmith_core.trained_parts import ALL, FULL, OBJECTIVES, OPTIMIZERS_OF_FULL
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
@@ -46,6 +47,7 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
                 Message('must be "{all_linear}" or a list of module names', all_linear=ALL_LINEAR),
             )
         )
+    problems += _full_problems(spec) if spec.adapter.kind == FULL else _lora_problems(spec)
     if spec.objective.kind == "dpo" and spec.objective.label_smoothing and spec.objective.dpo_loss not in SMOOTHED:
         loss = Message(CHOICE_WORDS[spec.objective.dpo_loss])
         words = Message("has no effect with the loss {loss}. Set it to 0", loss=loss)
@@ -55,6 +57,38 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
         problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
     return problems
+
+
+def _full_problems(spec: RunSpec) -> list[FieldProblem]:
+    problems = []
+    if spec.objective.kind not in OBJECTIVES:
+        words = Message(
+            "{objective} compares with the base model, which full fine-tuning changes. Use LoRA",
+            objective=Message(CHOICE_WORDS.get(spec.objective.kind, spec.objective.kind)),
+        )
+        problems.append(FieldProblem("adapter.kind", words))
+    if spec.quantization.kind != "none":
+        words = Message("weights in 4 bits can't be trained themselves. Set it to none, or use LoRA")
+        problems.append(FieldProblem("quantization.kind", words))
+    parts = spec.adapter.parts
+    if not parts or (isinstance(parts, list) and not all(name.strip() for name in parts)):
+        problems.append(FieldProblem("adapter.parts", "must name at least one part"))
+    elif isinstance(parts, str) and parts != ALL:
+        problems.append(FieldProblem("adapter.parts", Message('must be "{all}" or a list of parts', all=ALL)))
+    if spec.adapter.weights == "bfloat16" and spec.model.dtype == "float16":
+        words = Message("does not go with the number format float16. Use float32 here, or bfloat16 there")
+        problems.append(FieldProblem("adapter.weights", words))
+    return problems
+
+
+def _lora_problems(spec: RunSpec) -> list[FieldProblem]:
+    if spec.optimizer.name not in OPTIMIZERS_OF_FULL:
+        return []
+    words = Message(
+        "{optimizer} is for full fine-tuning. Choose AdamW for LoRA",
+        optimizer=Message(CHOICE_WORDS[spec.optimizer.name]),
+    )
+    return [FieldProblem("optimizer.name", words)]
 
 
 def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:

@@ -86,7 +86,7 @@ tags: [tunesmith]
 
 # {spec.name or "Merged model"}
 
-The base model with an adapter merged into its weights, trained with Tunesmith for {trained.step} steps.
+The base model with {"its own weights fine-tuned" if trained.is_full else "an adapter merged into its weights"}, trained with Tunesmith for {trained.step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
 - License of the base model: {licence}; it holds for this model too

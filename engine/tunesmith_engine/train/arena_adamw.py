@@ -84,7 +84,7 @@ class ArenaAdamW:
         self._in_8_bits = in_8_bits = settings.name == "adamw_8bit"
         # Any: flat tensors, or their states in 8 bits
         self._moments: dict[str, Any] = {
-            key: State.zeros(num_weights, _table(signed).to(device)) if in_8_bits else torch.zeros_like(arena.weights)
+            key: State.zeros(num_weights, table_of_8_bits(signed).to(device)) if in_8_bits else torch.zeros_like(arena.weights)
             for key, signed in MOMENTS.items()
         }
 
@@ -190,7 +190,7 @@ class ArenaAdamW:
         part.scales.copy_(scales)
 
 
-def _table(signed: bool) -> torch.Tensor:
+def table_of_8_bits(signed: bool) -> torch.Tensor:
     """Return bitsandbytes' table of 8-bit values."""
     try:
         from bitsandbytes.functional import create_dynamic_map

@@ -14,6 +14,7 @@ import torch
 from peft import PeftModel
 
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import LORA
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method, method_of
@@ -108,7 +109,7 @@ def make_parts(
         return None
     model = method.load(folder, spec, compute)
     check_row_lengths(data.stats.longest_tokens, model.get_base_model(), folder)
-    with model.disable_adapter():
+    with model.disable_adapter() if spec.adapter.kind == LORA else contextlib.nullcontext():
         check_predicts(model, compute, torch.from_numpy(data.train[0].input_ids[:TRIED_TOKENS]).long(), folder)
     return Parts(spec, compute, method, folder, tokenizer, data, model)
 
@@ -117,7 +118,7 @@ class Assembly:
     """A model that can take a step.
 
     Attributes:
-        model: with its adapter.
+        model: with its adapter, or trained itself.
         path: computes gradients.
         parameters: what is trained, by name.
         updater: applies gradients.
@@ -127,7 +128,8 @@ class Assembly:
         self.model, self.path = parts.model, path
         self.parameters = trainable(parts.model)
         device, dtype = parts.compute.device, parts.compute.dtype
-        self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena)
+        full = parts.method.optimizer(self.parameters, parts.spec)
+        self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena, full)
 
     def update(
         self,

@@ -19,10 +19,11 @@ import torch
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_changes import refusal
+from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.preparation import prompt_tokens
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
-from tunesmith_engine.train.comparison import compare
+from tunesmith_engine.train.comparison import compare, losses_of
 from tunesmith_engine.train.conductor import Conductor, Progress
 from tunesmith_engine.train.evaluate import HeldOut, Written, generate, held_out
 from tunesmith_engine.train.memory_trial import try_longest
@@ -135,13 +136,25 @@ class Loop:
 
         return self._fit(measure, step)
 
-    def comparison(self, step: int, is_over: Callable[[], bool]) -> dict[str, Any] | None:  # Any: JSON values
+    def base_losses(self, is_over: Callable[[], bool]) -> list[float]:
+        """Return how well the model predicts held-out rows, see `comparison.losses_of`."""
+        model, rows, device = self.parts.model, self.parts.data.eval, self.parts.compute.device
+
+        def measure() -> list[float]:
+            with self._at_rest():
+                return losses_of(model, self.path, rows, device, is_over)
+
+        return self._fit(measure, 0)
+
+    def comparison(
+        self, step: int, is_over: Callable[[], bool], before: list[float] | None
+    ) -> dict[str, Any] | None:  # Any: JSON values
         """Compare the model with the base model row by row, see `comparison.compare`."""
         model, rows, device = self.parts.model, self.parts.data.eval, self.parts.compute.device
 
         def measure() -> dict[str, Any] | None:
             with self._at_rest():
-                return compare(model, self.path, rows, device, is_over)
+                return compare(model, self.path, rows, device, is_over, before)
 
         return self._fit(measure, step)
 
@@ -216,6 +229,9 @@ class Loop:
                 old=saved.get(name),
                 new=trained.get(name),
             )
+        if self.parts.spec.adapter.kind == FULL:
+            # No early version saved such a checkpoint without its settings.
+            return
         optimizer = self.parts.spec.optimizer.name
         saved_by = optimizer_of(snapshot.optimizer)
         if saved_by not in (None, optimizer):
