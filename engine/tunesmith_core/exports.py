@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import gguf_types
-from tunesmith_core.checkpoint_manifest import step_of, weight_files as checkpoint_weights
+from tunesmith_core.checkpoint_manifest import step_of
+from tunesmith_core.checkpoint_manifest import weight_files as checkpoint_weights
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import local_folder, open_model_folder, weight_files

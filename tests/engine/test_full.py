@@ -12,7 +12,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.engine.prepared import conduct_here
 from tunesmith_core.checkpoint_manifest import damage, read_manifest, weight_files
+from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.trained_parts import FULL
@@ -153,6 +155,17 @@ def test_the_base_model_can_be_asked_and_the_trained_one_comes_back(
             for name, weight in model.get_base_model().named_parameters():
                 assert torch.equal(weight, after[name])
                 assert torch.equal(weight, _weights(run)[name])
+
+
+def test_an_evaluation_compares_with_the_base_model(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(full_spec(tiny_spec))
+    assert train(run) == 0
+    outcome = conduct_here(
+        EVALUATE, EvaluateSpec(str(run.path)), on_event=lambda _: None, take=lambda _folder, answer: answer
+    )
+    loss = outcome.get()["losses"]
+    assert loss["before"] == pytest.approx(result_of(run)["eval_loss_before"], abs=1e-4)
+    assert loss["after"] == pytest.approx(result_of(run)["eval_loss_after"], abs=1e-4)
 
 
 def test_weights_in_bfloat16_are_trained_in_bfloat16(tiny_spec: MakeSpec, tiny_model: Path) -> None:

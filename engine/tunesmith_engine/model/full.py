@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.model_folder import read_weights
 from tunesmith_core.messages import Message
+from tunesmith_core.model_folder import read_weights
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_core.trained_parts import is_chosen

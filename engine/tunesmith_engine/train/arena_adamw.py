@@ -83,9 +83,8 @@ class ArenaAdamW:
         self._decayed = self._decayed_blocks() if settings.weight_decay else None
         self._in_8_bits = in_8_bits = settings.name == "adamw_8bit"
         # Any: flat tensors, or their states in 8 bits
-        self._moments: dict[str, Any] = {
-            key: State.zeros(num_weights, table_of_8_bits(signed).to(device)) if in_8_bits else torch.zeros_like(arena.weights)
-            for key, signed in MOMENTS.items()
+        self._moments: dict[str, Any] = {key: torch.zeros_like(arena.weights) for key in MOMENTS if not in_8_bits} or {
+            key: State.zeros(num_weights, table_of_8_bits(signed).to(device)) for key, signed in MOMENTS.items()
         }
 
     def _decayed_blocks(self) -> torch.Tensor | None:

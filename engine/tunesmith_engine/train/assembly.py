@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import PeftModel
 
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.trained_parts import LORA
@@ -43,7 +42,7 @@ class Parts:
     folder: Path
     tokenizer: Any  # a transformers tokenizer; None where rows are tokens already
     data: PreparedData
-    model: PeftModel
+    model: Any  # PEFT's model or FullModel
 
     @property
     def metrics(self) -> tuple[str, ...]:

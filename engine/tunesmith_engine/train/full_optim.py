@@ -65,7 +65,7 @@ class FullOptimizer(torch.optim.Optimizer):
         return norm
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:
         """Update all weights that have a gradient."""
         del closure
         rate = self.param_groups[0]["lr"]

@@ -19,8 +19,8 @@ class Updater:
     """Clips gradients and applies them.
 
     A gradient with NaN or infinity is skipped on the device itself: the fused AdamW takes a flag for that, so that the
-    host need not wait for the GPU. bitsandbytes' 8-bit optimizer and those of full fine-tuning have no such flag and wait. Parameters that lie in an
-    arena are updated all at once by our own kernels, which never wait.
+    host need not wait for the GPU. bitsandbytes' 8-bit optimizer and those of full fine-tuning have no such flag and
+    wait. Parameters that lie in an arena are updated all at once by our own kernels, which never wait.
     """
 
     def __init__(
