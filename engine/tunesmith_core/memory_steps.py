@@ -78,7 +78,8 @@ def _eight_bit_states(spec: RunSpec) -> Changes:
 
 
 def _bfloat16_weights(spec: RunSpec) -> Changes:
-    possible = spec.adapter.kind == FULL and spec.adapter.weights == "float32" and spec.model.dtype != "float16"
+    is_large = spec.adapter.kind == FULL and spec.adapter.weights == "float32"
+    possible = is_large and spec.model.dtype in ("auto", "bfloat16")
     return {"adapter.weights": "bfloat16"} if possible else {}
 
 

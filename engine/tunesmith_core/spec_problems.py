@@ -75,8 +75,8 @@ def _full_problems(spec: RunSpec) -> list[FieldProblem]:
         problems.append(FieldProblem("adapter.parts", "must name at least one part"))
     elif isinstance(parts, str) and parts != ALL:
         problems.append(FieldProblem("adapter.parts", Message('must be "{all}" or a list of parts', all=ALL)))
-    if spec.adapter.weights == "bfloat16" and spec.model.dtype == "float16":
-        words = Message("does not go with the number format float16. Use float32 here, or bfloat16 there")
+    if spec.adapter.weights == "bfloat16" and spec.model.dtype not in ("auto", "bfloat16"):
+        words = Message("needs the number format bfloat16 for the calculations, not {format}", format=spec.model.dtype)
         problems.append(FieldProblem("adapter.weights", words))
     return problems
 
