@@ -106,6 +106,13 @@
             <numerusform>%n trained adapters</numerusform>
         </translation>
     </message>
+    <message numerus="yes">
+        <source>%n trained model(s)</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
 </context>
 <context>
     <name>FindBar</name>

@@ -7558,12 +7558,40 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该运行训练时使用的权重、配置或分词器与文件夹中现有的不同。</translation>
     </message>
     <message>
+        <source>AdamW with 8-bit states</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>trained weights in bfloat16</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>LoRA instead of full fine-tuning</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Deleted at</source>
         <translation>删除时间</translation>
     </message>
     <message>
+        <source>Export the whole model, or a GGUF file.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Folder</source>
         <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>Full fine-tuning has no fused kernels.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Full fine-tuning makes a whole model, which has no adapter.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Full fine-tuning of {share} in {format}, by {optimizer}.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Id</source>
@@ -7592,6 +7620,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Restore it. On the command line: tunesmith restore {id}</source>
         <translation>请恢复它。命令行：tunesmith restore {id}</translation>
+    </message>
+    <message>
+        <source>Resume the run, which saves its result again.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Review them on the Data page before you train on them. A model can be wrong.</source>
@@ -7842,6 +7874,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
     </message>
     <message>
+        <source>The model has no part named {part}. Its modules are {known}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
         <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
     </message>
@@ -8006,6 +8042,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>内存不足，无法生成回答，已跳过。</translation>
     </message>
     <message>
+        <source>This model can&apos;t be fully fine-tuned: {problem}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
         <translation>这个 {kind} 类型的模型无法导出为 GGUF：{problem}。</translation>
     </message>
@@ -8100,6 +8140,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Urdu</source>
         <translation>乌尔都语</translation>
+    </message>
+    <message>
+        <source>Use LoRA, or leave these weights out of the trained parts.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Use Python 3.12 or 3.13, or install PySide6-Essentials 6.11.3.</source>
@@ -8208,6 +8252,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
+    </message>
+    <message>
+        <source>adapter.weights: this GPU can&apos;t calculate with bfloat16. Use float32.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>add files to the library under a name</source>
@@ -8486,6 +8534,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>常识问题</translation>
     </message>
     <message>
+        <source>gradients and optimizer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>handing over</source>
         <translation>正在交给其他程序</translation>
     </message>
@@ -8762,6 +8814,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>必须是“{all_linear}”或模块名列表</translation>
     </message>
     <message>
+        <source>must be &quot;{all}&quot; or a list of parts</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>must be a JSON object</source>
         <translation>必须是 JSON 对象</translation>
     </message>
@@ -8902,6 +8958,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>至少要指定一个模块</translation>
     </message>
     <message>
+        <source>must name at least one part</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>must name one device. Several are not supported yet</source>
         <translation>只能指定一个设备，暂不支持多个</translation>
     </message>
@@ -8948,6 +9008,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>needs evaluation data</source>
         <translation>需要评估数据</translation>
+    </message>
+    <message>
+        <source>needs the number format bfloat16 for the calculations, not {format}</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>no model can be made of config.json and the weights</source>
@@ -9738,6 +9802,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>警告[{code}]：{message}</translation>
     </message>
     <message>
+        <source>weights in 4 bits can&apos;t be trained themselves. Set it to none, or use LoRA</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>what</source>
         <translation>项目</translation>
     </message>
@@ -9828,6 +9896,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{count} of {total} expected answers match {pattern}</source>
         <translation>{total} 个预期回答中有 {count} 个与 {pattern} 匹配</translation>
+    </message>
+    <message>
+        <source>{count} of {total} weights</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{count} packages</source>
@@ -10240,6 +10312,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{num} lines of {file} can&apos;t be read and are not counted. They stay in the file.</source>
         <translation>{file} 中有 {num} 行无法读取，没有计入。这些行保留在文件中。</translation>
+    </message>
+    <message>
+        <source>{objective} compares with the base model, which full fine-tuning changes. Use LoRA</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{optimizer} is for full fine-tuning. Choose AdamW for LoRA</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{paths}: all rows are of one group by the column &quot;{column}&quot; (evaluation.group_column), so none can be held out. Groups that have a row in common count as one.</source>
@@ -11182,12 +11262,48 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>除了偏好较好的回答，学习写出它占多大比重。0 表示使用常用值：CPO 和 ORPO 为 1，其他不计。</translation>
     </message>
     <message>
-        <source>Frozen weights</source>
-        <translation>冻结权重</translation>
+        <source>What is trained</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
-        <source>AdamW in 32 bits, or with 8-bit states by bitsandbytes.</source>
-        <translation>32 位的 AdamW，或由 bitsandbytes 提供的 8 位状态。</translation>
+        <source>LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model&apos;s own weights, which can learn more and needs much more memory and disk space.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>LoRA adapter</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Full fine-tuning</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Trained parts</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Which weights are trained: &quot;all&quot;, or a list of embeddings, norms, layers, numbers of layers such as 20-31, and module names such as up_proj.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Fewer parts need less memory and learn less.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Trained weights</source>
+        <translation type="unfinished">训练得到的权重</translation>
+    </message>
+    <message>
+        <source>Number format in which trained weights are kept. float32 is exact. bfloat16 rounds each update up or down at random, so that small updates still count on average.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>bfloat16 needs half the memory for weights and gradients.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Frozen weights</source>
+        <translation>冻结权重</translation>
     </message>
     <message>
         <source>8-bit states need a quarter of the optimizer memory.</source>
@@ -11272,6 +11388,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
+    </message>
+    <message>
+        <source>AdamW in 32 bits, or with 8-bit states. Full fine-tuning can also take Adafactor, whose states need next to no memory, and Muon, which makes the update of each matrix even in all directions.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Adafactor</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Muon</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -12433,6 +12561,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>删除…</translation>
     </message>
     <message>
+        <source>Model: %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Copy path</source>
         <translation>复制路径</translation>
     </message>
@@ -12441,12 +12573,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>已完成：适配器可以使用了</translation>
     </message>
     <message>
+        <source>Finished: the model is ready</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Finished, but most answers were cut before their end</source>
         <translation>已完成，但大多数回答在结尾前被截断</translation>
     </message>
     <message>
         <source>Finished, but the adapter is missing</source>
         <translation>已完成，但适配器缺失</translation>
+    </message>
+    <message>
+        <source>Finished, but the model is missing</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Stopped at step %1</source>
@@ -13246,6 +13386,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
             <numerusform>%n 个训练好的适配器</numerusform>
         </translation>
     </message>
+    <message numerus="yes">
+        <source>%n trained model(s)</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
     <message>
         <source>settings, curves and logs</source>
         <translation>设置、曲线和日志</translation>
@@ -14020,12 +14166,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>合并模型</translation>
     </message>
     <message>
+        <source>Whole model</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Adapter</source>
         <translation>适配器</translation>
     </message>
     <message>
         <source>GGUF adapter</source>
         <translation>GGUF 适配器</translation>
+    </message>
+    <message>
+        <source>A folder with the trained model, for vLLM and Transformers.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>One file with everything, for llama.cpp, Ollama and LM Studio.</source>
@@ -15902,6 +16056,14 @@ Save a copy to train with your changes.</source>
         <translation>参与训练的权重、它们的梯度和优化器状态。</translation>
     </message>
     <message>
+        <source>Gradients and optimizer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What trained weights need beside themselves: gradients and states.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Activations: what the layers keep until the gradients are computed.</source>
         <translation>激活值：各层保留到梯度计算完成的中间数据。</translation>
     </message>
@@ -16015,6 +16177,14 @@ Save a copy to train with your changes.</source>
     <message>
         <source>LoRA on a 4-bit base</source>
         <translation>4 位基础模型上的 LoRA</translation>
+    </message>
+    <message>
+        <source>Full fine-tuning in 16 bits</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Full fine-tuning in 32 bits</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>LoRA</source>
@@ -18592,12 +18762,20 @@ Save a copy to train with your changes.</source>
         <translation>偏好学习</translation>
     </message>
     <message>
+        <source>Full fine-tune</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
         <translation>模型学习像示例那样回答。数据可以是对话、提示词和回答，或纯文本。</translation>
     </message>
     <message>
         <source>The model learns which of two answers is better. Each prompt needs a better and a worse answer.</source>
         <translation>模型学习两个回答中哪个更好。每个提示词都需要一个较好和一个较差的回答。</translation>
+    </message>
+    <message>
+        <source>The whole model learns to answer like the examples, not only a small adapter. This needs several times the memory and disk space.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>How to teach</source>

@@ -27,6 +27,7 @@ from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, Ggu
 from tunesmith_core.other_programs import find_lm_studio, find_ollama, ollama_name
 from tunesmith_core.runs import Run, display_name
 from tunesmith_core.safetensors_header import Tensor
+from tunesmith_core.trained_parts import FULL
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 
 FORMATS: tuple[ExportFormat, ...] = ("gguf", "merged", "adapter", "gguf-adapter")
@@ -47,6 +48,7 @@ class Facts:
         recommended: type of a GGUF file.
         has_ollama, has_lm_studio: whether these programs are on this computer.
         base_problem: why the base model can't be read, None when it can.
+        is_full: whether the whole model was trained, which has no adapter.
     """
 
     run: Run
@@ -57,6 +59,12 @@ class Facts:
     has_ollama: bool
     has_lm_studio: bool
     base_problem: TunesmithError | None = None
+    is_full: bool = False
+
+    @property
+    def formats(self) -> tuple[ExportFormat, ...]:
+        """The formats that there are."""
+        return tuple(each for each in FORMATS if not (self.is_full and each in ("adapter", "gguf-adapter")))
 
 
 def look(run: Run) -> Facts:
@@ -65,7 +73,7 @@ def look(run: Run) -> Facts:
     Raises:
         TunesmithError: what of the run can't be read.
     """
-    run.load_spec()
+    is_full = run.load_spec().adapter.kind == FULL
     tensors, problem = dict[str, Tensor](), None
     try:
         tensors = base_tensors(run)
@@ -85,6 +93,7 @@ def look(run: Run) -> Facts:
         bool(find_ollama()),
         find_lm_studio() is not None,
         problem,
+        is_full,
     )
 
 
@@ -168,18 +177,20 @@ class Draft:
         return size_of(self.spec(), self.facts.sizes, self.saved.num_bytes)
 
 
-def format_words(name: ExportFormat) -> str:
-    """Return what a format is called."""
+def format_words(name: ExportFormat, *, is_full: bool = False) -> str:
+    """Return what a format is called; full fine-tuning has nothing to merge."""
     return {
         "gguf": translate("Export", "GGUF"),
-        "merged": translate("Export", "Merged model"),
+        "merged": translate("Export", "Whole model") if is_full else translate("Export", "Merged model"),
         "adapter": translate("Export", "Adapter"),
         "gguf-adapter": translate("Export", "GGUF adapter"),
     }[name]
 
 
-def format_help(name: ExportFormat) -> str:
+def format_help(name: ExportFormat, *, is_full: bool = False) -> str:
     """Return what a format is good for."""
+    if is_full and name == "merged":
+        return translate("Export", "A folder with the trained model, for vLLM and Transformers.")
     return {
         "gguf": translate("Export", "One file with everything, for llama.cpp, Ollama and LM Studio."),
         "merged": translate("Export", "A folder with the adapter in the weights, for vLLM and Transformers."),

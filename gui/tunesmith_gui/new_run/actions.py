@@ -20,7 +20,16 @@ from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.doubts_first import DoubtsFirst
 from tunesmith_gui.new_run.download_first import DownloadFirst
 from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
-from tunesmith_gui.new_run.form import BY_PREFERENCE, MAPPING, READING, SAMPLE_FILES, SETTINGS, Missing, NewRunForm
+from tunesmith_gui.new_run.form import (
+    BY_FULL,
+    BY_PREFERENCE,
+    MAPPING,
+    READING,
+    SAMPLE_FILES,
+    SETTINGS,
+    Missing,
+    NewRunForm,
+)
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
@@ -147,6 +156,9 @@ class NewRunActions(QObject):
 
     def choose_way(self, way: str) -> None:
         """Takes a way to teach; where the sample is shown, that of this way."""
+        if BY_FULL in (way, self._form.way) and self._form.value("model.path"):
+            # It takes other settings to fit.
+            self._facts.suggest_for_next_model()
         if self._form.value(DATA) in SAMPLE_FILES:
             self._fill_with_sample(way)
         else:
@@ -263,6 +275,8 @@ class NewRunActions(QObject):
         def done(spec: RunSpec) -> None:
             spec.model.path = self._form.value("model.path") or self._only_model()
             self._form.load_spec(spec)
+            if way == BY_FULL:
+                self._form.choose_way(way)
 
         self._page.run_in_background(work, done)
 

@@ -20,9 +20,10 @@ from PySide6.QtCore import QObject, Signal
 from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec import RunSpec, Setting, iter_settings
+from tunesmith_core.spec import RunSpec, Setting, has_effect, iter_settings
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.trained_parts import FULL, LORA, OPTIMIZERS_OF_FULL
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
 from tunesmith_gui.tr import core_text
 
@@ -56,8 +57,10 @@ GROUPS = "evaluation.group_column"
 """The column whose groups stay whole."""
 
 OBJECTIVE = "objective.kind"
-BY_EXAMPLE, BY_PREFERENCE = "sft", "dpo"
-"""The two ways to teach, each by the objective that it begins with."""
+ADAPTER = "adapter.kind"
+BY_EXAMPLE, BY_PREFERENCE, BY_FULL = "sft", "dpo", "full"
+"""The ways to teach: the first two by the objective that they begin with, the last one trains the whole model by
+example."""
 
 DRAFT_VERSION = 2
 EARLY_STOPPING_EVALUATIONS = 3
@@ -203,7 +206,10 @@ class NewRunForm(QObject):
     def set_value(self, path: str, value: object) -> None:
         """Takes a value of the setting's type."""
         if path == OBJECTIVE:
-            self._choose_objective(str(value))
+            self._choose(str(value), self.value(ADAPTER))
+            return
+        if path == ADAPTER:
+            self._choose(self.value(OBJECTIVE), str(value))
             return
         was_wrong = self._state.wrong.pop(path, None) is not None
         self._state.proposed.discard(path)
@@ -285,8 +291,10 @@ class NewRunForm(QObject):
 
     @property
     def way(self) -> str:
-        """How the model is taught: BY_EXAMPLE or BY_PREFERENCE."""
-        return BY_PREFERENCE if self.value(OBJECTIVE) in objectives.PREFERENCES else BY_EXAMPLE
+        """How the model is taught: BY_EXAMPLE, BY_PREFERENCE or BY_FULL."""
+        if self.value(OBJECTIVE) in objectives.PREFERENCES:
+            return BY_PREFERENCE
+        return BY_FULL if self.value(ADAPTER) == FULL else BY_EXAMPLE
 
     @property
     def lacks_pairs(self) -> bool:
@@ -296,26 +304,33 @@ class NewRunForm(QObject):
     @property
     def could_prefer(self) -> bool:
         """Whether the data has preference pairs of which only the better answers are learned."""
-        return self.way == BY_EXAMPLE and self.surroundings.is_pairs is True
+        return self.way != BY_PREFERENCE and self.surroundings.is_pairs is True
 
     def choose_way(self, way: str) -> None:
         """Takes a way to teach; an objective that belongs to it stays, and comes back with it."""
         if way == self.way:
             return
-        if way == BY_EXAMPLE:
+        if self.way == BY_PREFERENCE:
             self._preference = self.value(OBJECTIVE)
-        self._choose_objective(self._preference if way == BY_PREFERENCE else way)
+        objective = self._preference if way == BY_PREFERENCE else BY_EXAMPLE
+        self._choose(objective, FULL if way == BY_FULL else LORA)
 
     def uses(self, path: str) -> bool:
-        """Whether a setting has an effect with the objective that is chosen."""
-        return objectives.uses(self.value(OBJECTIVE), path)
+        """Whether a setting has an effect with what else is chosen."""
+        return has_effect(self._state.spec, path)
 
-    def _choose_objective(self, kind: str) -> None:
-        """Takes an objective and the values that suit it, where the person has not chosen others."""
-        if kind == self.value(OBJECTIVE):
+    def _choose(self, objective: str, adapter: str) -> None:
+        """Takes an objective, what is trained, and the values that suit both where the person has not chosen others."""
+        if (objective, adapter) == (self.value(OBJECTIVE), self.value(ADAPTER)):
             return
         untouched = [path for path in PRESET_PATHS if not self.is_changed(path)]
-        self._state.spec.objective.kind = kind
+        spec = self._state.spec
+        spec.objective.kind, spec.adapter.kind = objective, adapter
+        if adapter == FULL:
+            # Weights in 4 bits can't be trained, and the setting is not shown then.
+            spec.quantization.kind = "none"
+        elif spec.optimizer.name in OPTIMIZERS_OF_FULL:
+            spec.optimizer.name = RunSpec().optimizer.name
         self._take_preset(self._base_preset, self._baseline)
         for path in untouched:
             setting_of(path).set(self._state.spec, copy.deepcopy(self.baseline(path)))
@@ -337,12 +352,15 @@ class NewRunForm(QObject):
         self.changed.emit("")
 
     def _take_preset(self, name: str, baseline: RunSpec) -> None:
-        """Counts changes from a preset for the objective that is chosen, beside other values to go back to."""
+        """Counts changes from a preset for what is learned and trained, beside other values to go back to."""
         baseline = copy.deepcopy(baseline)
-        baseline.objective.kind = self.value(OBJECTIVE)
+        baseline.objective.kind, baseline.adapter.kind = self.value(OBJECTIVE), self.value(ADAPTER)
+        if baseline.adapter.kind == FULL:
+            baseline.quantization.kind = "none"
         self._base_preset, self._baseline = name, presets.apply(baseline, name)
         # The way to teach is no change of a preset, and Reset goes back to the objective that it begins with.
-        self._baseline.objective.kind = self.way
+        self._baseline.objective.kind = BY_PREFERENCE if self.way == BY_PREFERENCE else BY_EXAMPLE
+        self._baseline.adapter.kind = FULL if self.way == BY_FULL else LORA
 
     def suggest_memory_settings(self, changes: presets.Changes) -> None:
         """Takes the settings that suit this model on this computer, where the person has not chosen others."""
@@ -370,7 +388,7 @@ class NewRunForm(QObject):
     def reset_all(self) -> None:
         """Brings every listed setting back."""
         # First of all, because the other values that are gone back to depend on it.
-        self._choose_objective(self.way)
+        self._choose(self.baseline(OBJECTIVE), self.baseline(ADAPTER))
         for path in LISTED:
             if path not in MAPPING:
                 self._state.wrong.pop(path, None)
@@ -418,7 +436,7 @@ class NewRunForm(QObject):
             return
         before, sample = self._sample.before, self._sample.spec
         self._sample = None
-        spec, objective = self._state.spec, self.value(OBJECTIVE)
+        spec, objective, adapter = self._state.spec, self.value(OBJECTIVE), self.value(ADAPTER)
         for path, setting in SETTINGS.items():
             if path not in (*CHOSEN_ABOVE, *self._state.wrong) and setting.get(spec) == setting.get(sample):
                 setting.set(spec, copy.deepcopy(setting.get(before.spec)))
@@ -427,7 +445,7 @@ class NewRunForm(QObject):
         spec.name = before.spec.name if spec.name == sample.name else spec.name
         self._fill(self._state)
         # The way to teach was chosen, not brought by the sample.
-        self._choose_objective(objective)
+        self._choose(objective, adapter)
 
     def forget_data(self) -> None:
         """Empties what belongs to the data: its files, how they are read, held-out rows in a file, what was proposed.

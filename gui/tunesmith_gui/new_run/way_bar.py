@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_FULL, BY_PREFERENCE
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -17,6 +17,7 @@ def way_word(way: str) -> str:
     return {
         BY_EXAMPLE: translate("WayBar", "Teach by example"),
         BY_PREFERENCE: translate("WayBar", "Prefer this over that"),
+        BY_FULL: translate("WayBar", "Full fine-tune"),
     }[way]
 
 
@@ -31,6 +32,11 @@ def way_words(way: str) -> str:
             "WayBar",
             "The model learns which of two answers is better. Each prompt needs a better and a worse answer.",
         ),
+        BY_FULL: translate(
+            "WayBar",
+            "The whole model learns to answer like the examples, not only a small adapter. This needs several times "
+            "the memory and disk space.",
+        ),
     }[way]
 
 
@@ -38,7 +44,7 @@ class WayBar(Card):
     """Segments and the line.
 
     Signals:
-        chosen: (way) BY_EXAMPLE or BY_PREFERENCE.
+        chosen: (way) BY_EXAMPLE, BY_PREFERENCE or BY_FULL.
     """
 
     chosen = Signal(str)
@@ -46,10 +52,10 @@ class WayBar(Card):
     def __init__(self, *, parent: QWidget | None = None) -> None:
         title = translate("WayBar", "How to teach")
         super().__init__(title, parent=parent)
-        options = [(way, way_word(way)) for way in (BY_EXAMPLE, BY_PREFERENCE)]
+        options = [(way, way_word(way)) for way in (BY_EXAMPLE, BY_PREFERENCE, BY_FULL)]
         self.segments = Segmented(title, options, parent=self)
         self.segments.changed.connect(self.chosen)
-        self.add_action(self.segments)
+        self.body.addWidget(self.segments)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.words)
         self.show_way(BY_EXAMPLE)

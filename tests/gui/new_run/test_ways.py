@@ -17,8 +17,9 @@ from tunesmith_assets import samples
 from tunesmith_core import presets
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import FULL, OF_FULL, OF_LORA
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, LISTED, OBJECTIVE, Missing, NewRunForm
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_FULL, BY_PREFERENCE, LISTED, OBJECTIVE, Missing, NewRunForm
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme
 
@@ -110,6 +111,77 @@ class TestForm:
         assert (form.value(OBJECTIVE), form.value(RATE), form.changed_paths()) == ("dpo", 5e-5, [])
 
 
+class TestFullFineTuning:
+    def test_the_way_brings_its_learning_rate_and_what_it_trains(self, form: NewRunForm) -> None:
+        form.set_value("quantization.kind", "nf4")
+        form.choose_way(BY_FULL)
+        assert (form.way, form.value("adapter.kind"), form.value(OBJECTIVE)) == (BY_FULL, FULL, "sft")
+        assert (form.value(RATE), form.value("quantization.kind"), form.changed_paths()) == (2e-5, "none", [])
+        assert not {"model.path", "data.sources[0].path"} ^ {each.path for each in form.spec.problems()}
+        form.choose_preset("best-quality")
+        assert (form.value(RATE), form.changed_paths()) == (1e-5, [])
+        form.choose_way(BY_PREFERENCE)
+        assert (form.value("adapter.kind"), form.value(OBJECTIVE), form.value(RATE)) == ("lora", "dpo", 2.5e-5)
+        form.choose_way(BY_FULL)
+        form.choose_way(BY_EXAMPLE)
+        assert (form.value("adapter.kind"), form.value(RATE), form.changed_paths()) == ("lora", 1e-4, [])
+
+    def test_an_optimizer_for_whole_weights_goes_with_the_way(self, form: NewRunForm) -> None:
+        form.choose_way(BY_FULL)
+        form.set_value("optimizer.name", "muon")
+        assert "optimizer.name" in form.changed_paths()
+        form.choose_way(BY_EXAMPLE)
+        assert (form.value("optimizer.name"), form.problems()) == ("adamw", {})
+
+    def test_what_is_trained_is_a_setting_of_preferences_too(self, form: NewRunForm) -> None:
+        form.choose_way(BY_PREFERENCE)
+        form.set_value(OBJECTIVE, "orpo")
+        form.set_value("adapter.kind", FULL)
+        assert (form.way, form.value(RATE)) == (BY_PREFERENCE, 5e-6)
+        assert form.changed_paths() == [OBJECTIVE, "adapter.kind"]
+        form.set_value(OBJECTIVE, "dpo")
+        assert "adapter.kind" in form.problems()
+        form.reset("adapter.kind")
+        assert (form.value("adapter.kind"), form.value(RATE), form.problems()) == ("lora", 5e-5, {})
+
+    def test_parts_are_typed_as_a_list(self, form: NewRunForm) -> None:
+        form.choose_way(BY_FULL)
+        form.set_text("adapter.parts", "norms, 20-31")
+        assert form.value("adapter.parts") == ["norms", "20-31"]
+        form.set_text("adapter.parts", "all")
+        assert form.value("adapter.parts") == "all"
+        form.set_text("adapter.parts", " ")
+        assert form.problem("adapter.parts") == "Name at least one module, or all"
+
+    def test_a_draft_and_reset_keep_the_way(self, form: NewRunForm) -> None:
+        form.choose_way(BY_FULL)
+        again = NewRunForm()
+        assert again.load_draft(json.loads(json.dumps(form.to_draft())))
+        assert (again.way, again.value(RATE), again.changed_paths()) == (BY_FULL, 2e-5, [])
+        again.set_value("adapter.weights", "bfloat16")
+        again.reset_all()
+        assert (again.way, again.value("adapter.weights"), again.changed_paths()) == (BY_FULL, "float32", [])
+        again.load_spec(RunSpec.from_dict(samples.example_spec("en", "/models/a")))
+        again.choose_way(BY_FULL)
+        again.leave_sample()
+        assert (again.way, again.changed_paths()) == (BY_FULL, [])
+
+    def test_only_settings_that_matter_are_shown(self, qtbot: QtBot, page: NewRunPage) -> None:
+        choose(qtbot, page, "Full fine-tune")
+        assert "several times the memory" in page.way_bar.words.text()
+        with qtbot.waitSignal(page.settings_list.opened):
+            page.settings_list.set_open(True)
+        shown = {path for path, row in page.settings_list.rows.items() if not row.isHidden()}
+        assert {path for path in shown if path.startswith("adapter.")} == {"adapter.kind", *OF_FULL}
+        assert not shown & OF_LORA
+        words = page.preset_bar.summary.text()
+        assert words.startswith("Full fine-tuning in 32 bits")
+        assert "rank" not in words
+        assert "optimizer.beta1" in shown
+        page.form.set_value("optimizer.name", "adafactor")
+        assert page.settings_list.rows["optimizer.beta1"].isHidden()
+
+
 class TestSettings:
     def test_a_setting_is_shown_for_the_objectives_that_use_it(self, qtbot: QtBot, page: NewRunPage) -> None:
         listed = page.settings_list
@@ -118,20 +190,21 @@ class TestSettings:
             return {path for path, row in listed.rows.items() if not row.isHidden()}
 
         own = {path for path in LISTED if path.startswith("objective.")}
-        assert listed.toggle.text() == f"Show all {len(LISTED) - len(own) + 1}"
+        listed_of_lora = set(LISTED) - OF_FULL
+        assert listed.toggle.text() == f"Show all {len(listed_of_lora) - len(own) + 1}"
         choose(qtbot, page, "Prefer this over that")
-        assert listed.toggle.text() == f"Show all {len(LISTED) - 1}"
+        assert listed.toggle.text() == f"Show all {len(listed_of_lora) - 1}"
         with qtbot.waitSignal(listed.opened):
             listed.set_open(True)
-        assert shown() == set(LISTED) - {"objective.margin"}
+        assert shown() == listed_of_lora - {"objective.margin"}
         page.form.set_value(OBJECTIVE, "simpo")
-        assert shown() == set(LISTED) - {"objective.dpo_loss"}
+        assert shown() == listed_of_lora - {"objective.dpo_loss"}
         listed.filter.setText("margin")
         assert shown() == {"objective.margin"}
         choose(qtbot, page, "Teach by example")
         assert shown() == set()
         listed.filter.clear()
-        assert shown() == set(LISTED) - own | {OBJECTIVE}
+        assert shown() == listed_of_lora - own | {OBJECTIVE}
 
 
 class TestData:
