@@ -108,9 +108,9 @@
     </message>
     <message numerus="yes">
         <source>%n trained model(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>%n trained model</numerusform>
+            <numerusform>%n trained models</numerusform>
         </translation>
     </message>
 </context>

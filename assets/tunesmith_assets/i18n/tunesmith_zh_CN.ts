@@ -7559,15 +7559,15 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>AdamW with 8-bit states</source>
-        <translation type="unfinished"></translation>
+        <translation>使用 8 位状态的 AdamW</translation>
     </message>
     <message>
         <source>trained weights in bfloat16</source>
-        <translation type="unfinished"></translation>
+        <translation>bfloat16 的训练权重</translation>
     </message>
     <message>
         <source>LoRA instead of full fine-tuning</source>
-        <translation type="unfinished"></translation>
+        <translation>用 LoRA 代替全量微调</translation>
     </message>
     <message>
         <source>Deleted at</source>
@@ -7575,7 +7575,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Export the whole model, or a GGUF file.</source>
-        <translation type="unfinished"></translation>
+        <translation>请导出完整模型或 GGUF 文件。</translation>
     </message>
     <message>
         <source>Folder</source>
@@ -7583,15 +7583,15 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Full fine-tuning has no fused kernels.</source>
-        <translation type="unfinished"></translation>
+        <translation>全量微调没有融合内核。</translation>
     </message>
     <message>
         <source>Full fine-tuning makes a whole model, which has no adapter.</source>
-        <translation type="unfinished"></translation>
+        <translation>全量微调得到的是完整模型，没有适配器。</translation>
     </message>
     <message>
         <source>Full fine-tuning of {share} in {format}, by {optimizer}.</source>
-        <translation type="unfinished"></translation>
+        <translation>全量微调：{share}，格式为 {format}，优化器为 {optimizer}。</translation>
     </message>
     <message>
         <source>Id</source>
@@ -7623,7 +7623,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Resume the run, which saves its result again.</source>
-        <translation type="unfinished"></translation>
+        <translation>恢复这次运行，它会重新保存结果。</translation>
     </message>
     <message>
         <source>Review them on the Data page before you train on them. A model can be wrong.</source>
@@ -7875,7 +7875,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>The model has no part named {part}. Its modules are {known}.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型中没有名为 {part} 的部分。它的模块有：{known}。</translation>
     </message>
     <message>
         <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
@@ -8043,7 +8043,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>This model can&apos;t be fully fine-tuned: {problem}</source>
-        <translation type="unfinished"></translation>
+        <translation>无法对这个模型进行全量微调：{problem}</translation>
     </message>
     <message>
         <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
@@ -8143,7 +8143,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>Use LoRA, or leave these weights out of the trained parts.</source>
-        <translation type="unfinished"></translation>
+        <translation>请改用 LoRA，或从要训练的部分中去掉这些权重。</translation>
     </message>
     <message>
         <source>Use Python 3.12 or 3.13, or install PySide6-Essentials 6.11.3.</source>
@@ -8255,7 +8255,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>adapter.weights: this GPU can&apos;t calculate with bfloat16. Use float32.</source>
-        <translation type="unfinished"></translation>
+        <translation>adapter.weights：这块 GPU 不支持 bfloat16 计算。请使用 float32。</translation>
     </message>
     <message>
         <source>add files to the library under a name</source>
@@ -8535,7 +8535,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>gradients and optimizer</source>
-        <translation type="unfinished"></translation>
+        <translation>梯度与优化器</translation>
     </message>
     <message>
         <source>handing over</source>
@@ -8815,7 +8815,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>must be &quot;{all}&quot; or a list of parts</source>
-        <translation type="unfinished"></translation>
+        <translation>必须是“{all}”或部分名称的列表</translation>
     </message>
     <message>
         <source>must be a JSON object</source>
@@ -8959,7 +8959,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>must name at least one part</source>
-        <translation type="unfinished"></translation>
+        <translation>至少要指定一个部分</translation>
     </message>
     <message>
         <source>must name one device. Several are not supported yet</source>
@@ -9011,7 +9011,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>needs the number format bfloat16 for the calculations, not {format}</source>
-        <translation type="unfinished"></translation>
+        <translation>要求计算也使用 bfloat16 格式，而不是 {format}</translation>
     </message>
     <message>
         <source>no model can be made of config.json and the weights</source>
@@ -9803,7 +9803,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>weights in 4 bits can&apos;t be trained themselves. Set it to none, or use LoRA</source>
-        <translation type="unfinished"></translation>
+        <translation>4 位权重本身无法训练。请设为“无”，或改用 LoRA</translation>
     </message>
     <message>
         <source>what</source>
@@ -9899,7 +9899,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{count} of {total} weights</source>
-        <translation type="unfinished"></translation>
+        <translation>{total} 个权重中的 {count} 个</translation>
     </message>
     <message>
         <source>{count} packages</source>
@@ -10315,11 +10315,11 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{objective} compares with the base model, which full fine-tuning changes. Use LoRA</source>
-        <translation type="unfinished"></translation>
+        <translation>{objective} 需要与基础模型比较，而全量微调会改变基础模型。请使用 LoRA</translation>
     </message>
     <message>
         <source>{optimizer} is for full fine-tuning. Choose AdamW for LoRA</source>
-        <translation type="unfinished"></translation>
+        <translation>{optimizer} 用于全量微调。LoRA 请选择 AdamW</translation>
     </message>
     <message>
         <source>{paths}: all rows are of one group by the column &quot;{column}&quot; (evaluation.group_column), so none can be held out. Groups that have a row in common count as one.</source>
@@ -11263,43 +11263,43 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>What is trained</source>
-        <translation type="unfinished"></translation>
+        <translation>训练对象</translation>
     </message>
     <message>
         <source>LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model&apos;s own weights, which can learn more and needs much more memory and disk space.</source>
-        <translation type="unfinished"></translation>
+        <translation>LoRA 在模型旁训练一个小适配器，模型本身不变。全量微调训练模型自身的权重，能学到更多，但需要多得多的显存和磁盘空间。</translation>
     </message>
     <message>
         <source>LoRA adapter</source>
-        <translation type="unfinished"></translation>
+        <translation>LoRA 适配器</translation>
     </message>
     <message>
         <source>Full fine-tuning</source>
-        <translation type="unfinished"></translation>
+        <translation>全量微调</translation>
     </message>
     <message>
         <source>Trained parts</source>
-        <translation type="unfinished"></translation>
+        <translation>训练的部分</translation>
     </message>
     <message>
         <source>Which weights are trained: &quot;all&quot;, or a list of embeddings, norms, layers, numbers of layers such as 20-31, and module names such as up_proj.</source>
-        <translation type="unfinished"></translation>
+        <translation>训练哪些权重：“all”表示全部，或用列表指定 embeddings、norms、layers、层号（如 20-31）和模块名（如 up_proj）。</translation>
     </message>
     <message>
         <source>Fewer parts need less memory and learn less.</source>
-        <translation type="unfinished"></translation>
+        <translation>部分越少，占用的显存越少，学到的也越少。</translation>
     </message>
     <message>
         <source>Trained weights</source>
-        <translation type="unfinished">训练得到的权重</translation>
+        <translation>训练得到的权重</translation>
     </message>
     <message>
         <source>Number format in which trained weights are kept. float32 is exact. bfloat16 rounds each update up or down at random, so that small updates still count on average.</source>
-        <translation type="unfinished"></translation>
+        <translation>训练权重的存储格式。float32 是精确的。bfloat16 对每次更新随机向上或向下舍入，因此很小的更新平均来看仍然有效。</translation>
     </message>
     <message>
         <source>bfloat16 needs half the memory for weights and gradients.</source>
-        <translation type="unfinished"></translation>
+        <translation>bfloat16 让权重和梯度占用的显存减半。</translation>
     </message>
     <message>
         <source>Frozen weights</source>
@@ -11391,15 +11391,15 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>AdamW in 32 bits, or with 8-bit states. Full fine-tuning can also take Adafactor, whose states need next to no memory, and Muon, which makes the update of each matrix even in all directions.</source>
-        <translation type="unfinished"></translation>
+        <translation>32 位的 AdamW，或使用 8 位状态。全量微调还可以选择 Adafactor（状态几乎不占显存）和 Muon（让每个矩阵的更新在各个方向上均匀）。</translation>
     </message>
     <message>
         <source>Adafactor</source>
-        <translation type="unfinished"></translation>
+        <translation>Adafactor</translation>
     </message>
     <message>
         <source>Muon</source>
-        <translation type="unfinished"></translation>
+        <translation>Muon</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -12562,7 +12562,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Model: %1</source>
-        <translation type="unfinished"></translation>
+        <translation>模型：%1</translation>
     </message>
     <message>
         <source>Copy path</source>
@@ -12574,7 +12574,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Finished: the model is ready</source>
-        <translation type="unfinished"></translation>
+        <translation>已完成：模型已就绪</translation>
     </message>
     <message>
         <source>Finished, but most answers were cut before their end</source>
@@ -12586,7 +12586,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Finished, but the model is missing</source>
-        <translation type="unfinished"></translation>
+        <translation>已完成，但缺少模型</translation>
     </message>
     <message>
         <source>Stopped at step %1</source>
@@ -13388,8 +13388,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message numerus="yes">
         <source>%n trained model(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>%n 个训练好的模型</numerusform>
         </translation>
     </message>
     <message>
@@ -14167,7 +14167,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Whole model</source>
-        <translation type="unfinished"></translation>
+        <translation>完整模型</translation>
     </message>
     <message>
         <source>Adapter</source>
@@ -14179,7 +14179,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>A folder with the trained model, for vLLM and Transformers.</source>
-        <translation type="unfinished"></translation>
+        <translation>包含训练后模型的文件夹，用于 vLLM 和 Transformers。</translation>
     </message>
     <message>
         <source>One file with everything, for llama.cpp, Ollama and LM Studio.</source>
@@ -16057,11 +16057,11 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>Gradients and optimizer</source>
-        <translation type="unfinished"></translation>
+        <translation>梯度与优化器</translation>
     </message>
     <message>
         <source>What trained weights need beside themselves: gradients and states.</source>
-        <translation type="unfinished"></translation>
+        <translation>训练的权重之外还需要的内容：梯度和优化器状态。</translation>
     </message>
     <message>
         <source>Activations: what the layers keep until the gradients are computed.</source>
@@ -16180,11 +16180,11 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>Full fine-tuning in 16 bits</source>
-        <translation type="unfinished"></translation>
+        <translation>16 位全量微调</translation>
     </message>
     <message>
         <source>Full fine-tuning in 32 bits</source>
-        <translation type="unfinished"></translation>
+        <translation>32 位全量微调</translation>
     </message>
     <message>
         <source>LoRA</source>
@@ -18763,7 +18763,7 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>Full fine-tune</source>
-        <translation type="unfinished"></translation>
+        <translation>全量微调</translation>
     </message>
     <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
@@ -18775,7 +18775,7 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>The whole model learns to answer like the examples, not only a small adapter. This needs several times the memory and disk space.</source>
-        <translation type="unfinished"></translation>
+        <translation>整个模型都学习像示例那样回答，而不只是一个小适配器。所需的显存和磁盘空间是原来的数倍。</translation>
     </message>
     <message>
         <source>How to teach</source>
