@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tunesmith_engine.data.rows_file import RowsWriter
     from tunesmith_engine.device import Compute
     from tunesmith_engine.train.assembly import Parts
-    from tunesmith_engine.train.full_optim import FullOptimizer
     from tunesmith_engine.train.loss import Batch, Objective
 
 
@@ -55,14 +54,6 @@ class Method:
             check_exportable(model, folder)
             return model
         return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4"), spec)
-
-    def optimizer(self, parameters: dict[str, torch.nn.Parameter], spec: RunSpec) -> FullOptimizer | None:
-        """Return what updates whole weights by their gradients, None for those of an adapter."""
-        if spec.adapter.kind != FULL:
-            return None
-        from tunesmith_engine.train.full_optim import FullOptimizer
-
-        return FullOptimizer(parameters, spec.optimizer, spec.schedule.seed)
 
     def described(self, model: Any, spec: RunSpec) -> list[str]:  # Any: PEFT's model or FullModel
         """Return sentences about what is trained."""

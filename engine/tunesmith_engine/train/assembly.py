@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.trained_parts import LORA
+from tunesmith_core.trained_parts import FULL, LORA
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method, method_of
@@ -26,6 +26,7 @@ from tunesmith_engine.train.loss_paths import LossPath, open_path
 from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
+    from tunesmith_engine.train.full_optim import FullOptimizer
     from tunesmith_engine.train.fused_path import Timing
 
 TRIED_TOKENS = 8
@@ -127,7 +128,7 @@ class Assembly:
         self.model, self.path = parts.model, path
         self.parameters = trainable(parts.model)
         device, dtype = parts.compute.device, parts.compute.dtype
-        full = parts.method.optimizer(self.parameters, parts.spec)
+        full = _full_optimizer(self.parameters, parts.spec)
         self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena, full)
 
     def update(
@@ -151,3 +152,13 @@ class Assembly:
         grad_norm = self.updater.update(learning_rate)
         self.path.weights_changed()
         return reduce(torch.add, shares), grad_norm
+
+
+def _full_optimizer(parameters: dict[str, torch.nn.Parameter], spec: RunSpec) -> FullOptimizer | None:
+    """Return what updates whole weights by their gradients, None for those of an adapter."""
+    if spec.adapter.kind != FULL:
+        return None
+    # Not imported for an adapter.
+    from tunesmith_engine.train.full_optim import FullOptimizer
+
+    return FullOptimizer(parameters, spec.optimizer, spec.schedule.seed)
