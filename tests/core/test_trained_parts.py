@@ -97,6 +97,11 @@ def test_what_goes_together(objective: str, optimizer: str) -> None:
     assert spec.problems() == []
 
 
+def test_only_an_adapter_without_biases_keeps_the_base_model() -> None:
+    biases = with_changes(RunSpec(), {"adapter.bias": "all"})
+    assert [spec.adapter.keeps_base for spec in (RunSpec(), biases, full())] == [True, False, False]
+
+
 def test_a_spec_without_the_setting_trains_an_adapter() -> None:
     values = {"version": 2, "model": {"path": "m"}, "data": {"sources": [{"path": "d"}]}}
     assert RunSpec.from_dict(values).adapter.kind == "lora"

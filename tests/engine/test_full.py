@@ -168,6 +168,12 @@ def test_an_evaluation_compares_with_the_base_model(tiny_spec: MakeSpec, new_run
     assert loss["after"] == pytest.approx(result_of(run)["eval_loss_after"], abs=1e-4)
 
 
+def test_activation_checkpointing_changes_no_number(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    runs = [new_run(full_spec(tiny_spec, hardware={"activation_checkpointing": on})) for on in (False, True)]
+    assert [train(run) for run in runs] == [0, 0]
+    assert step_losses(runs[0]) == pytest.approx(step_losses(runs[1]), rel=1e-6)
+
+
 def test_weights_in_bfloat16_are_trained_in_bfloat16(tiny_spec: MakeSpec, tiny_model: Path) -> None:
     spec = full_spec(tiny_spec, weights="bfloat16")
     model = load_full(tiny_model, spec, choose_compute(spec))
