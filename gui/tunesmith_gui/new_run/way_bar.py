@@ -53,7 +53,7 @@ class WayBar(Card):
         title = translate("WayBar", "How to teach")
         super().__init__(title, parent=parent)
         options = [(way, way_word(way)) for way in (BY_EXAMPLE, BY_PREFERENCE, BY_FULL)]
-        self.segments = Segmented(title, options, parent=self)
+        self.segments = Segmented(title, options, wraps=True, parent=self)
         self.segments.changed.connect(self.chosen)
         self.body.addWidget(self.segments)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)

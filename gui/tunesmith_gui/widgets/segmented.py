@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+from superqt import QFlowLayout
 
 from tunesmith_gui.widgets.buttons import button
+
+GAP = 2
+"""Between the buttons and around them, in pixels."""
 
 
 class Segmented(QFrame):
@@ -17,6 +21,7 @@ class Segmented(QFrame):
     Args:
         name: accessible name of the whole choice.
         options: (value, words) in order; the first is chosen at the start.
+        wraps: whether they go on in the next line where the width ends.
 
     Signals:
         changed: the person or `set_value` chose another value.
@@ -27,18 +32,24 @@ class Segmented(QFrame):
 
     changed = Signal(str)
 
-    def __init__(self, name: str, options: Sequence[tuple[str, str]], *, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, name: str, options: Sequence[tuple[str, str]], *, wraps: bool = False, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
         if not name.strip():
             raise ValueError("a segmented control needs an accessible name")
         self.setAccessibleName(name)
         self.setProperty("segmented", True)
-        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self._wraps = wraps
+        if wraps:
+            self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+        else:
+            self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self._buttons: dict[str, QPushButton] = {}
         self._group = QButtonGroup(self)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(2, 2, 2, 2)
-        row.setSpacing(2)
+        row = QFlowLayout(self) if wraps else QHBoxLayout(self)
+        row.setContentsMargins(GAP, GAP, GAP, GAP)
+        row.setSpacing(GAP)
         for value, words in options:
             each = button(words, kind="segment", parent=self)
             each.setCheckable(True)
@@ -51,6 +62,15 @@ class Segmented(QFrame):
         self._buttons[self._value].setChecked(True)
         self._update_focus()
         self._group.buttonToggled.connect(self._on_toggled)
+
+    def sizeHint(self) -> QSize:
+        """One line."""
+        if not self._wraps:
+            return super().sizeHint()
+        hints = [each.sizeHint() for each in self._buttons.values()]
+        # The layout breaks a line that ends at its very last pixel.
+        width = sum(hint.width() + GAP for hint in hints) + GAP + 1
+        return QSize(width, max(hint.height() for hint in hints) + 2 * GAP)
 
     @property
     def value(self) -> str:
