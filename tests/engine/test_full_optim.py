@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import Adafactor
 
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.train import full_optim
 from tunesmith_engine.train.full_optim import FullOptimizer, orthogonal
@@ -87,8 +88,7 @@ def test_8_bit_adamw_stays_near_adamw_and_small_weights_are_exact() -> None:
         assert off < (1e-6 if weight.numel() < full_optim.LEAST_IN_8_BITS else 0.05), name
 
 
-def test_8_bit_states_are_those_of_the_arena(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Part by part as at once, and to the bits of what bitsandbytes' states hold."""
+def test_parts_of_a_weight_are_updated_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ours(settings("adamw_8bit"))
     monkeypatch.setattr(full_optim, "TRANSIENT_WEIGHTS", 1024)
     parts = ours(settings("adamw_8bit"))
@@ -148,7 +148,24 @@ def test_a_gradient_that_is_not_finite_changes_nothing(name: str) -> None:
     assert not torch.isfinite(updater.update(1e-2))
     for each, weight in made().items():
         assert torch.equal(weights[each], weight)
-    assert not updater.state()[0]
+    tensors, numbers = updater.state()
+    assert not any(bool(value.any()) for value in tensors.values())
+    assert set(numbers.values()) == {0}
+
+
+def test_a_lack_of_memory_in_an_update_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, wanted = made(), settings("adamw")
+    updater = Updater(weights, wanted, CPU, torch.float32, full=FullOptimizer(weights, wanted, 0))
+    for each, gradient in gradients(0).items():
+        weights[each].grad = gradient
+
+    def fail(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(full_optim, "store_rounded", fail)
+    with pytest.raises(TunesmithError, match="not enough memory to apply an update") as failure:
+        updater.update(1e-2)
+    assert failure.value.code == "cuda-oom"
 
 
 # Stochastic rounding

@@ -13,16 +13,21 @@ from typing import Any
 
 import torch
 
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_core.trained_parts import TRANSIENT_WEIGHTS, by_muon
 from tunesmith_engine.kernels.adamw import BLOCK_SIZE
 from tunesmith_engine.kernels.adamw_8bit import State
 from tunesmith_engine.train.arena_adamw import CLIP_EPSILON, table_of_8_bits
+from tunesmith_engine.train.oom import is_out_of_memory
 from tunesmith_engine.train.rounding import key_of, store_rounded
 
 LEAST_IN_8_BITS = 4096
 """Weights of the smallest parameter with 8-bit states, as in bitsandbytes; smaller ones, such as norms, are the most
 sensitive and take next to no memory."""
+
+MOMENTS, MOMENTS_IN_8_BITS = ("exp_avg", "exp_avg_sq"), ("state1", "state2")
+"""Names of AdamW's states in PyTorch and in bitsandbytes."""
 
 MUON_MOMENTUM = 0.95
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -54,6 +59,31 @@ class FullOptimizer(torch.optim.Optimizer):
         if settings.name == "adamw_8bit":
             device = next(iter(parameters.values())).device
             self._tables = [table_of_8_bits(signed).to(device) for signed in (True, False)]
+        # All of them now: a lack of memory shows before the first step, not half-way through an update.
+        for name, weight in parameters.items():
+            self.state[weight] |= {"step": 0, **self._fresh_states(name, weight)}
+
+    def _fresh_states(self, name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:
+        kind, size = self._settings.name, weight.numel()
+
+        def zeros(*shape: int) -> torch.Tensor:
+            return torch.zeros(shape, device=weight.device)
+
+        if kind == "adafactor" and weight.dim() > 1:
+            rows, columns = weight.shape[:-1], (*weight.shape[:-2], weight.shape[-1])
+            return {"exp_avg_sq_row": zeros(*rows), "exp_avg_sq_col": zeros(*columns)}
+        if kind == "adafactor":
+            return {"exp_avg_sq": zeros(*weight.shape)}
+        if kind == "muon" and by_muon(name, weight.shape):
+            return {"momentum_buffer": zeros(*weight.shape)}
+        if kind != "adamw_8bit":
+            return {key: zeros(*weight.shape) for key in MOMENTS}
+        if size < LEAST_IN_8_BITS:
+            return {key: zeros(*weight.shape) for key in MOMENTS_IN_8_BITS}
+        padded = -(-size // BLOCK_SIZE) * BLOCK_SIZE
+        states = [State.zeros(padded, table) for table in self._tables]
+        codes = {f"state{place}": state.codes for place, state in enumerate(states, 1)}
+        return codes | {f"absmax{place}": state.scales for place, state in enumerate(states, 1)}
 
     @torch.no_grad()
     def measure(self, longest: float) -> torch.Tensor:
@@ -66,16 +96,32 @@ class FullOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Update all weights that have a gradient."""
+        """Update all weights that have a gradient.
+
+        Raises:
+            RunFailure: `cuda-oom` when memory ends on the way: some weights are updated then, so the step can't be
+                tried again.
+        """
         del closure
+        try:
+            for number, (name, weight) in enumerate(self._parameters.items()):
+                if weight.grad is not None:
+                    self._update(number, name, weight)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise TunesmithError(
+                "cuda-oom",
+                "There was not enough memory to apply an update.",
+                hint="Resume the run with 8-bit states or smaller micro-batches.",
+            ) from error
+
+    def _update(self, number: int, name: str, weight: torch.Tensor) -> None:
+        states = self.state[weight]
+        states["step"] += 1
+        key = key_of(self._seed, states["step"], number)
         rate = self.param_groups[0]["lr"]
-        for number, (name, weight) in enumerate(self._parameters.items()):
-            if weight.grad is None:
-                continue
-            states = self.state[weight]
-            states["step"] = states.get("step", 0) + 1
-            key = key_of(self._seed, states["step"], number)
-            self._rule(name, weight)(_Turn(weight, states, key, self._factor, rate, self._settings))
+        self._rule(name, weight)(_Turn(weight, states, key, self._factor, rate, self._settings))
 
     def _rule(self, name: str, weight: torch.Tensor) -> Callable[[_Turn], None]:
         kind = self._settings.name
@@ -87,15 +133,10 @@ class FullOptimizer(torch.optim.Optimizer):
 
     def _adamw_8bit(self, turn: _Turn) -> None:
         """Do AdamW with states as bitsandbytes has them, under its names."""
-        size = turn.weight.numel()
-        if size < LEAST_IN_8_BITS:
-            _adamw(turn, ("state1", "state2"))
+        states = turn.states
+        if turn.weight.numel() < LEAST_IN_8_BITS:
+            _adamw(turn, MOMENTS_IN_8_BITS)
             return
-        states, padded = turn.states, -(-size // BLOCK_SIZE) * BLOCK_SIZE
-        for place, table in enumerate(self._tables, 1):
-            if f"state{place}" not in states:
-                zeros = State.zeros(padded, table)
-                states |= {f"state{place}": zeros.codes, f"absmax{place}": zeros.scales}
         whole = [
             State(states[f"state{place}"], states[f"absmax{place}"], table, (table[:-1] + table[1:]) / 2)
             for place, table in enumerate(self._tables, 1)
@@ -171,10 +212,7 @@ class _Turn:
         return self.decayed(places).addcdiv_(mean, root, value=-self.rate / (1.0 - settings.beta1**step))
 
 
-def _adamw(turn: _Turn, names: tuple[str, str] = ("exp_avg", "exp_avg_sq")) -> None:
-    for name in names:
-        if name not in turn.states:
-            turn.states[name] = torch.zeros_like(turn.weight, dtype=torch.float32)
+def _adamw(turn: _Turn, names: tuple[str, str] = MOMENTS) -> None:
     mean, square = (turn.states[name].view(-1) for name in names)
     for places in turn.parts():
         turn.store(places, turn.adamw(places, mean[places], square[places]))
@@ -198,17 +236,13 @@ def _adafactor(turn: _Turn) -> None:
 
 
 def _running(states: States, name: str, value: torch.Tensor, keep: float) -> torch.Tensor:
-    if name not in states:
-        states[name] = torch.zeros_like(value)
     mean: torch.Tensor = states[name].mul_(keep).add_(value, alpha=1.0 - keep)
     return mean
 
 
 def _muon(turn: _Turn) -> None:
-    gradient, states = turn.whole_gradient(), turn.states
-    if "momentum_buffer" not in states:
-        states["momentum_buffer"] = torch.zeros_like(gradient)
-    momentum = states["momentum_buffer"].lerp_(gradient, 1.0 - MUON_MOMENTUM)
+    gradient = turn.whole_gradient()
+    momentum = turn.states["momentum_buffer"].lerp_(gradient, 1.0 - MUON_MOMENTUM)
     update = orthogonal(gradient.lerp_(momentum, MUON_MOMENTUM))
     turn.subtract(update * (MUON_RMS * max(update.shape) ** 0.5))
 

@@ -166,6 +166,21 @@ class TestFullFineTuning:
         again.leave_sample()
         assert (again.way, again.changed_paths()) == (BY_FULL, [])
 
+    def test_the_ways_stand_in_one_line_where_there_is_room(self, qtbot: QtBot, page: NewRunPage) -> None:
+        segments = page.way_bar.segments
+
+        def lines() -> set[int]:
+            return {each.geometry().top() for each in segments.findChildren(QPushButton)}
+
+        page.resize(1180, 900)
+        qtbot.waitUntil(lambda: len(lines()) == 1)
+        inside = segments.contentsRect()
+        assert all(inside.contains(each.geometry()) for each in segments.findChildren(QPushButton))
+        page.resize(440, 900)
+        qtbot.waitUntil(lambda: len(lines()) == 2)
+        inside = segments.contentsRect()
+        assert all(inside.contains(each.geometry()) for each in segments.findChildren(QPushButton))
+
     def test_only_settings_that_matter_are_shown(self, qtbot: QtBot, page: NewRunPage) -> None:
         choose(qtbot, page, "Full fine-tune")
         assert "several times the memory" in page.way_bar.words.text()
