@@ -7622,6 +7622,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请恢复它。命令行：tunesmith restore {id}</translation>
     </message>
     <message>
+        <source>Resume the run with 8-bit states or smaller micro-batches.</source>
+        <translation>请改用 8 位状态或更小的微批次，再恢复这次运行。</translation>
+    </message>
+    <message>
         <source>Resume the run, which saves its result again.</source>
         <translation>恢复这次运行，它会重新保存结果。</translation>
     </message>
@@ -8040,6 +8044,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>There was not enough memory for an answer. It was skipped.</source>
         <translation>内存不足，无法生成回答，已跳过。</translation>
+    </message>
+    <message>
+        <source>There was not enough memory to apply an update.</source>
+        <translation>显存不足，无法完成这次参数更新。</translation>
     </message>
     <message>
         <source>This model can&apos;t be fully fine-tuned: {problem}</source>
