@@ -14,8 +14,8 @@ from tunesmith_core.protocol import read_journal
 from tunesmith_core.run_queue import holder_of
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.trained_parts import FULL
 from tunesmith_core.terminal import gib
+from tunesmith_core.trained_parts import FULL
 
 MOST_REMEMBERED_TOKENS = 8192
 """Of a conversation, whose keys and values are planned for."""
