@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,21 @@ def test_an_evaluation_compares_with_the_base_model(tiny_spec: MakeSpec, new_run
     loss = outcome.get()["losses"]
     assert loss["before"] == pytest.approx(result_of(run)["eval_loss_before"], abs=1e-4)
     assert loss["after"] == pytest.approx(result_of(run)["eval_loss_after"], abs=1e-4)
+
+
+@pytest.mark.parametrize("objective", ["cpo", "orpo", "simpo"])
+def test_preferences_without_a_reference_are_learned(
+    tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path, objective: str
+) -> None:
+    rows = [{"prompt": f"Question {n}?", "chosen": f"Yes, {n}.", "rejected": "No."} for n in range(16)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = full_spec(tiny_spec, data={"path": str(tmp_path / "pairs.jsonl")})
+    spec.objective.kind = objective
+    run = new_run(spec)
+    assert train(run) == 0
+    steps = [event.data["loss"] for event in events(run, "step")]
+    assert steps[-1] < steps[0]
+    assert events(run, "comparison")[-1].data["improvement"]["rows"] == 6
 
 
 def test_activation_checkpointing_changes_no_number(tiny_spec: MakeSpec, new_run: NewRun) -> None:
