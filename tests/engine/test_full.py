@@ -96,6 +96,8 @@ def test_the_result_is_a_folder_that_transformers_loads(tiny_spec: MakeSpec, new
     assert "| Trained weights | float32 |" in card
     assert "Rank" not in card
     assert (run.model_path / "tokenizer.json").is_file()
+    told = [path.read_text(encoding="utf-8") for path in run.model_path.iterdir() if path.suffix in (".json", ".md")]
+    assert not any(str(tiny_model.parent) in text or str(run.path.parent) in text for text in told)
 
 
 def test_checkpoints_of_large_weights_lie_in_shards(

@@ -46,7 +46,8 @@ def save_full_model(
     """
     tmp.mkdir(exist_ok=True)
     place = tmp / f"model-{uuid.uuid4().hex[:8]}"
-    staging = Staging(place, {"format": "full", "spec": spec.to_dict()})
+    # The folder may go to others, so nothing in it tells paths of this computer.
+    staging = Staging(place, {"format": "full"})
     try:
         merged = MergedModel(base, lambda shapes: Merging(model, shapes), keeps_formats=True)
         merged.write(staging, lambda _: None)
