@@ -16,6 +16,7 @@ from tunesmith_core.run_queue import holder_of
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.terminal import gib
+from tunesmith_core.trained_parts import FULL
 
 MOST_REMEMBERED_TOKENS = 8192
 """Of a conversation, whose keys and values are planned for."""
@@ -49,7 +50,7 @@ def needed_bytes(spec: RunSpec, card: ModelCard, hardware: Hardware) -> int:
     linear = card.num_linear_parameters
     linear_size = NF4_BYTES if spec.quantization.kind == "nf4" else size
     weights = (card.num_parameters - linear) * size + linear * linear_size
-    adapter = 4 * planner.num_adapter_parameters(spec, card)
+    adapter = 0 if spec.adapter.kind == FULL else 4 * planner.num_adapter_parameters(spec, card)
     tokens = min(MOST_REMEMBERED_TOKENS, max(spec.data.context_length, 2048))
     remembered = 2 * card.num_layers * card.num_kv_heads * card.head_dim * size * tokens
     runtime = CUDA_RUNTIME_BYTES if hardware.device == "cuda" else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,21 @@ from tunesmith_core.runs import CHECKPOINT_MANIFEST
 from tunesmith_core.spec import RunSpec
 
 VERSION = 1
-CONTENT = ("adapter.safetensors", "optimizer.safetensors", "random.safetensors", "state.json")
-"""The files of a checkpoint beside its manifest."""
+TENSORS = ("adapter", "optimizer", "random")
+"""What a checkpoint holds in safetensors: each in one file, or in numbered ones where it is large."""
+
+STATE = "state.json"
+SUFFIX = ".safetensors"
+CONTENT = (*(f"{group}{SUFFIX}" for group in TENSORS), STATE)
+"""The files of a checkpoint beside its manifest, where none is large."""
+
+_SHARD = re.compile(r"(?P<name>adapter|optimizer)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
 
 SEALED_KEYS = frozenset({"sha256", "run", "base_model"})
 """Written since manifests are sealed: where one of them is, the seal must be."""
+
+MOST_SHARDS = 99_999
+"""More have no number of five digits."""
 
 Values = dict[str, Any]  # Any: JSON values
 
@@ -87,17 +98,35 @@ def _manifest(values: Values) -> Manifest:
     if type(step) is not int or not isinstance(run, (int, float)) or not math.isfinite(run):
         raise TypeError(f"step {step!r} of run {run!r}")
     listed = values["files"]
-    for name in CONTENT:
+    names = [name for group in TENSORS for name in _files_of(group, listed)] + [STATE]
+    for name in names:
         if listed.get(name) is None:
             raise MessageError("{name} is missing", name=name)
     return Manifest(
         step,
-        {name: json_values.read(FileEntry, listed[name]) for name in CONTENT},
+        {name: json_values.read(FileEntry, listed[name]) for name in names},
         float(run),
         RunSpec.salvage(values["spec"]) if "spec" in values else None,
         {name: json_values.read(FileNote, each) for name, each in dict(values.get("base_model", {})).items()},
         dict(fingerprint),
     )
+
+
+def shard_name(group: str, number: int, count: int) -> str:
+    """Return the name of one of several files; of a single one without a number."""
+    return f"{group}-{number:05d}-of-{count:05d}{SUFFIX}" if count > 1 else f"{group}{SUFFIX}"
+
+
+def _files_of(group: str, listed: Mapping[str, Any]) -> list[str]:  # Any: JSON values
+    """Return the names of the files that hold a group of tensors."""
+    found = [match for match in map(_SHARD.fullmatch, listed) if match and match["name"] == group]
+    count = max((int(match["count"]) for match in found), default=1)
+    return [shard_name(group, number, count) for number in range(1, min(count, MOST_SHARDS) + 1)]
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files with the trained weights of a checkpoint's folder, in their order."""
+    return sorted(path for path in folder.glob(f"adapter*{SUFFIX}") if path.name.startswith(("adapter-", "adapter.")))
 
 
 def damage(folder: Path) -> str:

@@ -35,8 +35,8 @@ TRASH_HEADER = (
 )
 TRASH_KINDS = {"run": Message("run"), "model": Message("model")}
 
-_ARTIFACTS = {"adapter": Message("adapter")}
-"""What the files that a run made are called."""
+_ARTIFACTS = {"adapter": Message("adapter"), "model": Message("model")}
+"""What the folders that a run made are called."""
 
 
 def train(arguments: Namespace) -> int:
@@ -134,7 +134,7 @@ def _end(run: Run, status: RunStatus, as_json: bool) -> int:
     if status.state is RunState.FINISHED:
         if not as_json:
             for name, path in status.artifacts.items():
-                terminal.say(Message("{name}: {path}", name=_ARTIFACTS.get(name, name), path=run.path / path))
+                terminal.say(Message("{name}: {path}", name=_ARTIFACTS.get(path, name), path=run.path / path))
             terminal.say(facts.verdict_on(facts.read(run)).sentence)
             several = Message("finished after {step} steps", step=status.step)
             terminal.say(Message("finished after 1 step") if status.step == 1 else several)
@@ -307,7 +307,7 @@ def show(arguments: Namespace) -> int:
         (Message("last checkpoint"), said(Message("step {step}", step=saved) if saved else Message("none"))),
         (Message("folder"), str(run.path)),
         *(
-            (_ARTIFACTS.get(name, name), _artifact(run.path / path, adapter_problem))
+            (_ARTIFACTS.get(path, name), _artifact(run.path / path, adapter_problem))
             for name, path in status.artifacts.items()
         ),
     ]

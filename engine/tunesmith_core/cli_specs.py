@@ -31,6 +31,7 @@ VERDICTS = {
 PARTS = {
     "weights": Message("base model"),
     "adapter": Message("adapter and optimizer"),
+    "training": Message("gradients and optimizer"),
     "activations": Message("intermediate results (activations)"),
     "logits": Message("predictions (logits)"),
     "answers": Message("answers while they are written"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunesmith_core import gguf_types
 from tunesmith_core.checkpoint_manifest import step_of
+from tunesmith_core.checkpoint_manifest import weight_files as checkpoint_weights
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import local_folder, open_model_folder, weight_files
@@ -114,19 +115,25 @@ def saved_weights(run: Run) -> list[Saved]:
     status = run.status()
     evaluations = (event.data for event in read_journal(run.journal_path) if event.type == "eval")
     losses: dict[Any, float | None] = {data.get("step"): data.get("loss") for data in evaluations}
-    weights = [(step, step, path / CHECKPOINT_WEIGHTS) for step, path in reversed(saved_steps(run).items())]
+    weights = [(step, step, checkpoint_weights(path)) for step, path in reversed(saved_steps(run).items())]
     if has_finished_adapter(run, status):
-        weights.insert(0, (0, status.step, run.adapter_path / ADAPTER_FILES[1]))
+        weights.insert(0, (0, status.step, made_weights(run.adapter_path)))
     known = [loss for _, step, _ in weights if (loss := losses.get(step)) is not None]
     best = min(known, default=None) if len(set(known)) > 1 else None
     return [
-        Saved(checkpoint, step, losses.get(step), best is not None and losses.get(step) == best, _bytes_of(path))
-        for checkpoint, step, path in weights
+        Saved(checkpoint, step, losses.get(step), best is not None and losses.get(step) == best, _bytes_of(paths))
+        for checkpoint, step, paths in weights
     ]
 
 
-def _bytes_of(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
+def made_weights(folder: Path) -> list[Path]:
+    """Return the files with the weights that a run has made: of its adapter, or of its whole model."""
+    adapter = folder / ADAPTER_FILES[1]
+    return [adapter] if adapter.is_file() else sorted(folder.glob("*.safetensors"))
+
+
+def _bytes_of(paths: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def base_tensors(run: Run) -> dict[str, Tensor]:

@@ -168,7 +168,8 @@ def _other_s(events: list[Event]) -> float:
 
 def _method(spec: RunSpec) -> tuple[object, ...]:
     """What decides how fast a token is trained."""
-    return spec.model.path, spec.model.dtype, spec.objective.kind, spec.quantization.kind, spec.hardware.kernels
+    model, what = (spec.model.path, spec.model.dtype), (spec.objective.kind, spec.adapter.kind)
+    return *model, *what, spec.quantization.kind, spec.hardware.kernels
 
 
 def _rows_per_step(spec: RunSpec) -> int:

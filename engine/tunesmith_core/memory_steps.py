@@ -9,6 +9,7 @@ from typing import Any
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, LORA
 
 SHORTEST_CONTEXT_TOKENS = 256
 CONTEXT_MULTIPLE = 64
@@ -62,13 +63,32 @@ def _shorter_context(spec: RunSpec) -> Changes:
 
 def _four_bit_base(spec: RunSpec) -> Changes:
     # Four bits need a GPU.
-    possible = spec.quantization.kind == "none" and spec.hardware.devices != ["cpu"]
+    possible = spec.adapter.kind == LORA and spec.quantization.kind == "none" and spec.hardware.devices != ["cpu"]
     return {"quantization.kind": "nf4"} if possible else {}
 
 
 def _lower_rank(spec: RunSpec) -> Changes:
     lower = max(SMALLEST_RANK, spec.adapter.rank // 2)
-    return {"adapter.rank": lower} if lower < spec.adapter.rank else {}
+    return {"adapter.rank": lower} if spec.adapter.kind == LORA and lower < spec.adapter.rank else {}
+
+
+def _eight_bit_states(spec: RunSpec) -> Changes:
+    is_large = spec.adapter.kind == FULL and spec.optimizer.name == "adamw"
+    return {"optimizer.name": "adamw_8bit"} if is_large else {}
+
+
+def _bfloat16_weights(spec: RunSpec) -> Changes:
+    is_large = spec.adapter.kind == FULL and spec.adapter.weights == "float32"
+    possible = is_large and spec.model.dtype in ("auto", "bfloat16")
+    return {"adapter.weights": "bfloat16"} if possible else {}
+
+
+def _adapter_instead(spec: RunSpec) -> Changes:
+    if spec.adapter.kind != FULL:
+        return {}
+    rate = float(f"{min(1.0, spec.optimizer.learning_rate * LEARNING_RATE_DIVISOR):.6g}")
+    other = {} if spec.optimizer.name.startswith("adamw") else {"optimizer.name": "adamw"}
+    return {"adapter.kind": LORA, "optimizer.learning_rate": rate, **other}
 
 
 MICRO_BATCH = MemoryStep("micro-batch", "micro-batches of {value}", _micro_batches_of_one, by_engine=True)
@@ -79,9 +99,12 @@ FEWER_ACTIVATIONS = MemoryStep(
 MEMORY_STEPS = (
     MICRO_BATCH,
     FEWER_ACTIVATIONS,
+    MemoryStep("eight-bit-states", "AdamW with 8-bit states", _eight_bit_states),
+    MemoryStep("bfloat16-weights", "trained weights in bfloat16", _bfloat16_weights),
     MemoryStep("context", "{value:,} tokens", _shorter_context),
     MemoryStep("four-bit", "a 4-bit base (QLoRA)", _four_bit_base),
     MemoryStep("rank", "rank {value}", _lower_rank),
+    MemoryStep("adapter", "LoRA instead of full fine-tuning", _adapter_instead),
 )
 """Least harm first: the first two only take time, then examples are cut, then weights rounded, then less is learned."""
 

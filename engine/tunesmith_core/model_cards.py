@@ -45,6 +45,7 @@ class ModelCard:
         dtype: number format on disk, such as "bfloat16".
         licence: "" when unknown.
         size_bytes: of the folder, with what its links point to.
+        shapes: of all weights, by tensor name.
     """
 
     path: Path
@@ -65,6 +66,7 @@ class ModelCard:
     size_bytes: int
     linear_shapes: Mapping[str, tuple[int, int]]
     expert_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def num_linear_parameters(self) -> int:
@@ -108,6 +110,7 @@ def read_model_card(folder: Path) -> ModelCard:
         size_bytes=files.folder_bytes(folder, linked=True),
         linear_shapes={name: (shape[0], shape[1]) for name, shape in shapes.items() if is_linear(name, shape)},
         expert_shapes={name: shape for name, shape in shapes.items() if is_expert(name, shape)},
+        shapes=dict(shapes),
     )
 
 

@@ -23,6 +23,7 @@ from tunesmith_core.objectives import HEADS, REINFORCEMENT, sequences_per_row
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import ALL_LINEAR
+from tunesmith_core.trained_parts import FULL, TRANSIENT_NUMBERS, TRANSIENT_WEIGHTS, is_chosen, state_bytes
 
 __all__ = ["Hardware", "Plan", "Saving", "detect_hardware", "plan"]
 
@@ -67,7 +68,8 @@ class Plan:
     """The estimate of one run.
 
     Attributes:
-        parts: bytes by name, in the order in which they are shown: weights, adapter, activations, logits, runtime.
+        parts: bytes by name, in the order in which they are shown: weights, adapter, activations, logits, runtime. Of
+            full fine-tuning "training" instead of "adapter": gradients and states of the optimizer.
         total_bytes: their sum, the peak.
         least_bytes: the peak row by row with as few activations kept as possible, which a run comes to before it fails.
         available_bytes: free memory of the device.
@@ -144,8 +146,7 @@ def plan(
     if learns_nothing:
         verdict = "nothing"
     steps = _total_steps(spec, num_rows)
-    adapter_parameters = num_adapter_parameters(spec, card)
-    checkpoint_bytes = adapter_parameters * (4 + optimizer_bytes(spec))
+    checkpoint_bytes, result_bytes = _saved_bytes(spec, card)
     return Plan(
         parts=parts,
         total_bytes=sum(parts.values()),
@@ -155,10 +156,10 @@ def plan(
         total_steps=steps,
         seconds=_seconds(steps, step_s, other_s or 0.0),
         # One checkpoint more than is kept exists while the newest is being written; then comes the adapter itself.
-        disk_bytes=checkpoint_bytes * (spec.saving.keep + 1) + adapter_parameters * 4,
+        disk_bytes=checkpoint_bytes * (spec.saving.keep + 1) + result_bytes,
         certainty="medium" if longest_tokens else "low",
         fixes=_fixes(spec, hardware, card, longest_tokens, least) if ratio > FITS_RATIO else (),
-        adapter_is_exact=card.model_type not in adapter_shapes.ABOUT,
+        adapter_is_exact=spec.adapter.kind == FULL or card.model_type not in adapter_shapes.ABOUT,
     )
 
 
@@ -233,6 +234,25 @@ def num_adapter_parameters(spec: RunSpec, card: ModelCard) -> int:
     )
 
 
+def trained_shapes(spec: RunSpec, card: ModelCard) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights that full fine-tuning trains, by their names in the model's files."""
+    return {name: shape for name, shape in card.shapes.items() if is_chosen(name, shape, spec.adapter.parts)}
+
+
+def _saved_bytes(spec: RunSpec, card: ModelCard) -> tuple[int, int]:
+    """Return the bytes of a checkpoint, and of what the run makes."""
+    if spec.adapter.kind == FULL:
+        trained = trained_shapes(spec, card)
+        weights = _trained_number_bytes(spec) * sum(map(math.prod, trained.values()))
+        return weights + state_bytes(spec.optimizer.name, trained), card.size_bytes
+    parameters = num_adapter_parameters(spec, card)
+    return parameters * (4 + optimizer_bytes(spec)), parameters * 4
+
+
+def _trained_number_bytes(spec: RunSpec) -> int:
+    return 4 if spec.adapter.weights == "float32" else 2
+
+
 def optimizer_bytes(spec: RunSpec) -> int:
     """Return the bytes per trained weight of AdamW's two moments."""
     return 2 if spec.optimizer.name == "adamw_8bit" else 8
@@ -259,8 +279,8 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    is_plain = (spec.adapter.dora and spec.adapter.dropout) or spec.objective.kind in HEADS
-    return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
+    unfused = spec.adapter.kind == FULL or (spec.adapter.dora and spec.adapter.dropout) or spec.objective.kind in HEADS
+    return hardware.device == "cuda" and spec.hardware.kernels and not unfused
 
 
 def _levels(spec: RunSpec) -> tuple[str, ...]:
@@ -298,6 +318,14 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         activations = round(activations * CPU_SLACK)
         # 32-bit logits need no copy for the loss.
         logits = num_logits * (12 if size == 4 else 14)
+    others = {
+        "activations": activations,
+        # The logits, then in 32 bits their logarithmic softmax and two gradients (cross-entropy in PyTorch).
+        "logits": logits,
+        "runtime": CUDA_RUNTIME_BYTES if hardware.device == "cuda" else CPU_RUNTIME_BYTES,
+    }
+    if spec.adapter.kind == FULL:
+        return {**_full_parts(spec, card, size), **others}
     linear = card.num_linear_parameters
     dense = card.num_parameters - linear
     weights = dense * size + linear * (NF4_BYTES if spec.quantization.kind == "nf4" else size)
@@ -310,10 +338,31 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
     return {
         "weights": round(weights),
         "adapter": adapter,
-        "activations": activations,
-        # The logits, then in 32 bits their logarithmic softmax and two gradients (cross-entropy in PyTorch).
-        "logits": logits,
-        "runtime": CUDA_RUNTIME_BYTES if hardware.device == "cuda" else CPU_RUNTIME_BYTES,
+        **others,
+    }
+
+
+def _full_parts(spec: RunSpec, card: ModelCard, size: int) -> dict[str, int]:
+    """Return the bytes of weights, gradients and states where the model itself is trained.
+
+    Args:
+        spec: the run.
+        card: of the model.
+        size: bytes of a number that is calculated with.
+    """
+    trained = trained_shapes(spec, card)
+    num_trained = sum(map(math.prod, trained.values()))
+    number = _trained_number_bytes(spec)
+    # PyTorch casts 32-bit weights to 16 bits for a step and keeps the copies until its end.
+    copies = size if number > size else 0
+    transient = 4 * TRANSIENT_NUMBERS * min(num_trained, TRANSIENT_WEIGHTS)
+    if spec.optimizer.name in ("adafactor", "muon"):
+        # These update a matrix as a whole.
+        transient = 4 * TRANSIENT_NUMBERS * max(map(math.prod, trained.values()), default=0)
+    return {
+        # What is not trained has the same format.
+        "weights": card.num_parameters * number + num_trained * copies,
+        "training": num_trained * number + state_bytes(spec.optimizer.name, trained) + transient,
     }
 
 
@@ -335,7 +384,7 @@ def activation_bytes_per_token(spec: RunSpec, card: ModelCard, size: int) -> int
     layer = 2 * 4 * hidden
     layer += size * (hidden * num_copies + 4 * attention + (attention if size == 2 else 0))
     layer += size * (hidden * min(num_copies, 2) + 4 * wide)
-    layer += size * 7 * spec.adapter.rank
+    layer += size * 7 * (0 if spec.adapter.kind == FULL else spec.adapter.rank)
     if spec.hardware.activation_checkpointing:
         return card.num_layers * size * hidden + layer
     return card.num_layers * layer

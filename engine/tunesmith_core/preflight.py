@@ -6,6 +6,7 @@ libraries, and whose sheet or columns were named, these read the head, in a proc
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, told
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.spec_training import WSL
+from tunesmith_core.trained_parts import FULL, is_chosen, state_bytes
 from tunesmith_core.wsl.guest import Guest
 
 MIN_FREE_BYTES = 64 << 20
@@ -153,6 +155,14 @@ def _holds_chats(source: SourceSpec) -> bool:
     return False
 
 
+def _checkpoint_bytes(spec: RunSpec, model: ModelFolder) -> int:
+    if spec.adapter.kind != FULL:
+        return model.adapter_bytes(spec.adapter.rank) * COPIES_PER_CHECKPOINT
+    trained = {name: shape for name, shape in model.shapes.items() if is_chosen(name, shape, spec.adapter.parts)}
+    number_bytes = 4 if spec.adapter.weights == "float32" else 2
+    return number_bytes * sum(map(math.prod, trained.values())) + state_bytes(spec.optimizer.name, trained)
+
+
 def _check_disk(spec: RunSpec, model: ModelFolder) -> None:
     runs_dir = paths.runs_dir()
     try:
@@ -168,8 +178,7 @@ def _check_disk(spec: RunSpec, model: ModelFolder) -> None:
                 reason=Message(str(error.strerror)),
             )
         raise problem from error
-    adapter_bytes = model.adapter_bytes(spec.adapter.rank)
-    needed_bytes = max(MIN_FREE_BYTES, adapter_bytes * COPIES_PER_CHECKPOINT * NUM_CHECKPOINTS_AT_ONCE)
+    needed_bytes = max(MIN_FREE_BYTES, _checkpoint_bytes(spec, model) * NUM_CHECKPOINTS_AT_ONCE)
     free_bytes = files.free_bytes(runs_dir)
     if free_bytes < needed_bytes:
         raise TunesmithError(

@@ -14,6 +14,7 @@ from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.planner import plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, LORA
 
 DEFAULT = "balanced"
 LEARNING_RATE = "optimizer.learning_rate"
@@ -72,10 +73,28 @@ MEMORY_LADDER: dict[int, Changes] = {
 the most generous to the most sparing. Smaller models get along with more generous ones."""
 
 
-def changes_for(objective: str, preset: str) -> Changes:
-    """Return what a preset sets for an objective. Raises KeyError for a name that is not in PRESETS."""
+def _full_rung(micro_batch_size: int, context_length: int, optimizer: str, weights: str) -> Changes:
+    checkpointing = micro_batch_size == 1
+    return {
+        **_rung("none", micro_batch_size, context_length, checkpointing, optimizer),
+        "adapter.weights": weights,
+    }
+
+
+FULL_LADDER = (
+    _full_rung(4, 2048, "adamw", "float32"),
+    _full_rung(1, 2048, "adamw", "float32"),
+    _full_rung(1, 2048, "adamw_8bit", "bfloat16"),
+    _full_rung(1, 512, "adamw_8bit", "bfloat16"),
+)
+"""The same for full fine-tuning, from the most generous settings to the most sparing ones."""
+
+
+def changes_for(objective: str, preset: str, adapter: str = LORA) -> Changes:
+    """Return what a preset sets for an objective and what is trained. Raises KeyError for an unknown preset."""
     changes = PRESETS[preset]
     rate = changes[LEARNING_RATE] / objectives.LEARNING_RATE_DIVISORS.get(objective, 1)
+    rate /= LEARNING_RATE_DIVISOR if adapter == FULL else 1
     return {**changes, LEARNING_RATE: float(f"{rate:.6g}")}
 
 
@@ -85,14 +104,14 @@ def apply(spec: RunSpec, preset: str) -> RunSpec:
     Raises:
         KeyError: for a name that is not in PRESETS.
     """
-    return with_changes(spec, changes_for(spec.objective.kind, preset))
+    return with_changes(spec, changes_for(spec.objective.kind, preset, spec.adapter.kind))
 
 
 def matching(spec: RunSpec) -> str | None:
     """Return the name of the preset whose settings a spec has, None when it has none's."""
     values = spec.to_dict()
     for name in PRESETS:
-        changes = changes_for(spec.objective.kind, name)
+        changes = changes_for(spec.objective.kind, name, spec.adapter.kind)
         if all(_value(values, path) == value for path, value in changes.items()):
             return name
     return None
@@ -110,7 +129,8 @@ def suggest(card: ModelCard, hardware: Hardware, spec: RunSpec | None = None) ->
     Where none fits, the most sparing rung is returned; the plan then says by how much it exceeds.
     """
     base = spec or RunSpec()
-    for changes in MEMORY_LADDER.values():
+    ladder = FULL_LADDER if base.adapter.kind == FULL else tuple(MEMORY_LADDER.values())
+    for changes in ladder:
         changed = with_changes(base, changes)
         if plan(changed, hardware, card=card).verdict == "fits":
             return changes

@@ -22,7 +22,7 @@ from typing import Any
 
 from tunesmith_core import files, paths
 from tunesmith_core.errors import TunesmithError, wrap
-from tunesmith_core.folder_switch import sweep_switches
+from tunesmith_core.folder_switch import EARLIER_PREFIX, sweep_switches
 from tunesmith_core.json_values import is_count, is_time
 from tunesmith_core.locks import is_locked
 from tunesmith_core.messages import LISTED, Message, joined
@@ -47,6 +47,9 @@ HEADERS = ("spec.json", "run.json")
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 """Without each of them an adapter can't be loaded."""
+
+CONFIG_FILE = "config.json"
+"""Without it a whole model can't be loaded."""
 
 CHECKPOINT_MANIFEST = "MANIFEST.json"
 """Written last into a checkpoint's folder: what it holds, with hashes."""
@@ -252,8 +255,13 @@ class Run(Operation):
 
     @property
     def adapter_path(self) -> Path:
-        """The product: a PEFT adapter folder."""
-        return self.path / "adapter"
+        """The product: a PEFT adapter folder; of full fine-tuning, once it is there, the folder of the whole model."""
+        return self.model_path if self.model_path.is_dir() else self.path / "adapter"
+
+    @property
+    def model_path(self) -> Path:
+        """The product of full fine-tuning: a transformers folder."""
+        return self.path / "model"
 
     @property
     def report_path(self) -> Path:
@@ -272,7 +280,11 @@ class Run(Operation):
             status: where the run stands.
         """
         made = status.state is RunState.FINISHED or self.adapter_path.name in status.artifacts.values()
-        missing = [name for name in ADAPTER_FILES if not _has_content(self.adapter_path / name)] if made else []
+        is_whole = self.adapter_path == self.model_path
+        needed = (CONFIG_FILE,) if is_whole else ADAPTER_FILES
+        missing = [name for name in needed if not _has_content(self.adapter_path / name)] if made else []
+        if made and is_whole and not any(map(_has_content, self.model_path.glob("*.safetensors"))):
+            missing.append("model.safetensors")
         if not missing:
             return None
         hint = Message("Restore the folder from a backup, or duplicate the run to train again.")
@@ -293,7 +305,8 @@ class Run(Operation):
 
     def sweep(self) -> None:
         """Bring to an end what a killed engine left; only while nobody works on the run. Raises OSError."""
-        sweep_switches(self.tmp_path, self.adapter_path)
+        was_model = (self.tmp_path / f"{EARLIER_PREFIX}{self.model_path.name}").exists()
+        sweep_switches(self.tmp_path, self.model_path if was_model else self.adapter_path)
 
     @property
     def created_at(self) -> float:

@@ -26,6 +26,7 @@ from tunesmith_core.messages import Message, joined, json_problem
 from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
+from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, matters
 
 SPEC_VERSION = 3
 
@@ -216,6 +217,7 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
     given = values.get("optimizer", {})
     if isinstance(given, dict) and "learning_rate" not in given:
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISORS.get(spec.objective.kind, 1)
+        spec.optimizer.learning_rate /= LEARNING_RATE_DIVISOR if spec.adapter.kind == FULL else 1
     if spec.objective.kind in FROM_LABELS:
         for each in spec.data.sources:
             each.format = LABELED if each.format == "auto" else each.format
@@ -260,7 +262,14 @@ def told_settings(spec: RunSpec) -> list[Setting]:
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]
-    return [each for each in told if each.path not in unused and uses(spec.objective.kind, each.path)]
+    return [each for each in told if each.path not in unused and has_effect(spec, each.path)]
+
+
+def has_effect(spec: RunSpec, path: str) -> bool:
+    """Return whether a setting of a dotted path has an effect on a run."""
+    if spec.optimizer.name == "adafactor" and path in ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"):
+        return False
+    return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
 
 
 def in_force(spec: RunSpec) -> RunSpec:

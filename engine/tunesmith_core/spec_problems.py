@@ -12,6 +12,7 @@ from tunesmith_core.objectives import FROM_LABELS, LABELS, PREFERENCES, REINFORC
 from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
+from tunesmith_core.trained_parts import ALL, FULL, OBJECTIVES, OPTIMIZERS_OF_FULL
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
@@ -50,12 +51,7 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
                 Message('must be "{all_linear}" or a list of module names', all_linear=ALL_LINEAR),
             )
         )
-    if spec.adapter.initial_values == "orthogonal" and spec.adapter.rank % 2:
-        words = Message("must be even for orthogonal initial values")
-        problems.append(FieldProblem("adapter.rank", words))
-    if spec.adapter.initial_values == "orthogonal" and spec.quantization.kind != "none":
-        words = Message("can't be orthogonal beside frozen weights in 4 bits. Choose the usual ones")
-        problems.append(FieldProblem("adapter.initial_values", words))
+    problems += _full_problems(spec) if spec.adapter.kind == FULL else _lora_problems(spec)
     if spec.objective.kind == "dpo" and spec.objective.label_smoothing and spec.objective.dpo_loss not in SMOOTHED:
         loss = Message(CHOICE_WORDS[spec.objective.dpo_loss])
         words = Message("has no effect with the loss {loss}. Set it to 0", loss=loss)
@@ -106,6 +102,43 @@ def _class_problems(spec: RunSpec) -> list[FieldProblem]:
         problems.append(FieldProblem("objective.classes", "must be at least two different names, or none"))
     if learns_labels and classes and spec.objective.regression:
         problems.append(FieldProblem("objective.classes", "must be empty where labels are numbers"))
+    return problems
+def _full_problems(spec: RunSpec) -> list[FieldProblem]:
+    problems = []
+    if spec.objective.kind not in OBJECTIVES:
+        words = Message(
+            "must be LoRA for the objective {objective}",
+            objective=Message(CHOICE_WORDS.get(spec.objective.kind, spec.objective.kind)),
+        )
+        problems.append(FieldProblem("adapter.kind", words))
+    if spec.quantization.kind != "none":
+        words = Message("weights in 4 bits can't be trained themselves. Set it to none, or use LoRA")
+        problems.append(FieldProblem("quantization.kind", words))
+    parts = spec.adapter.parts
+    if not parts or (isinstance(parts, list) and not all(name.strip() for name in parts)):
+        problems.append(FieldProblem("adapter.parts", "must name at least one part"))
+    elif isinstance(parts, str) and parts != ALL:
+        problems.append(FieldProblem("adapter.parts", Message('must be "{all}" or a list of parts', all=ALL)))
+    if spec.adapter.weights == "bfloat16" and spec.model.dtype not in ("auto", "bfloat16"):
+        words = Message("needs the number format bfloat16 for the calculations, not {format}", format=spec.model.dtype)
+        problems.append(FieldProblem("adapter.weights", words))
+    return problems
+
+
+def _lora_problems(spec: RunSpec) -> list[FieldProblem]:
+    problems = []
+    if spec.optimizer.name in OPTIMIZERS_OF_FULL:
+        words = Message(
+            "{optimizer} is for full fine-tuning. Choose AdamW for LoRA",
+            optimizer=Message(CHOICE_WORDS[spec.optimizer.name]),
+        )
+        problems.append(FieldProblem("optimizer.name", words))
+    if spec.adapter.initial_values == "orthogonal" and spec.adapter.rank % 2:
+        words = Message("must be even for orthogonal initial values")
+        problems.append(FieldProblem("adapter.rank", words))
+    if spec.adapter.initial_values == "orthogonal" and spec.quantization.kind != "none":
+        words = Message("can't be orthogonal beside frozen weights in 4 bits. Choose the usual ones")
+        problems.append(FieldProblem("adapter.initial_values", words))
     return problems
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from tunesmith_core import objectives
 from tunesmith_core.chat_templates import CHAT_TEMPLATES, OWN
 from tunesmith_core.declared import declared
+from tunesmith_core.trained_parts import ALL, FULL, LORA
 
 ALL_LINEAR = "all-linear"
 MOST_SOURCES = 1000
@@ -112,8 +113,12 @@ CHOICE_WORDS = {
     "gaussian": "Gaussian",
     "orthogonal": "Orthogonal",
     "nf4": "4-bit (NF4)",
+    "lora": "LoRA adapter",
+    "full": "Full fine-tuning",
     "adamw": "AdamW",
     "adamw_8bit": "AdamW, 8-bit",
+    "adafactor": "Adafactor",
+    "muon": "Muon",
     "linear": "Linear",
     "cosine": "Cosine",
     "constant": "Constant",
@@ -434,8 +439,36 @@ class ObjectiveSpec:
 
 @dataclass(kw_only=True, slots=True)
 class AdapterSpec:
-    """What is trained: a LoRA adapter on the frozen model."""
+    """What is trained: a LoRA adapter on the frozen model, or the model itself."""
 
+    kind: str = declared(
+        LORA,
+        label="What is trained",
+        meaning=(
+            "LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model's "
+            "own weights, which can learn more and needs much more memory and disk space."
+        ),
+        choices=(LORA, FULL),
+    )
+    parts: str | list[str] = declared(
+        ALL,
+        label="Trained parts",
+        meaning=(
+            'Which weights are trained: "all", or a list of embeddings, norms, layers, numbers of layers such as '
+            "20-31, and module names such as up_proj."
+        ),
+        effect="Fewer parts need less memory and learn less.",
+    )
+    weights: str = declared(
+        "float32",
+        label="Trained weights",
+        meaning=(
+            "Number format in which trained weights are kept. float32 is exact. bfloat16 rounds each update up or "
+            "down at random, so that small updates still count on average."
+        ),
+        choices=("float32", "bfloat16"),
+        effect="bfloat16 needs half the memory for weights and gradients.",
+    )
     rank: int = declared(
         16,
         label="Rank",
@@ -496,6 +529,11 @@ class AdapterSpec:
         meaning="Which bias vectors are trained too. None suits most models.",
         choices=("none", "all", "lora_only"),
     )
+
+    @property
+    def keeps_base(self) -> bool:
+        """Whether the base model can still be asked while its training is under way."""
+        return self.kind != FULL and self.bias == "none"
 
 
 @dataclass(kw_only=True, slots=True)

@@ -34,8 +34,11 @@ class OptimizerSpec:
     name: str = declared(
         "adamw",
         label="Optimizer",
-        meaning="AdamW in 32 bits, or with 8-bit states by bitsandbytes.",
-        choices=("adamw", "adamw_8bit"),
+        meaning=(
+            "AdamW in 32 bits, or with 8-bit states. Full fine-tuning can also take Adafactor, whose states need next "
+            "to no memory, and Muon, which makes the update of each matrix even in all directions."
+        ),
+        choices=("adamw", "adamw_8bit", "adafactor", "muon"),
         effect="8-bit states need a quarter of the optimizer memory.",
     )
     learning_rate: float = declared(

@@ -196,8 +196,6 @@ def _newest_of(checkpoints: Checkpoints, host: Host) -> tuple[Snapshot, Manifest
 
 
 def _emit_setup(host: Host, loop: Loop) -> None:
-    from tunesmith_engine.model.targets import described
-
     parts = loop.parts
     host.event(
         "setup",
@@ -207,7 +205,7 @@ def _emit_setup(host: Host, loop: Loop) -> None:
         dtype=parts.compute.dtype_name,
         micro_batch_size=loop.ladder.micro_batch_size,
         gradient_accumulation_steps=parts.spec.schedule.gradient_accumulation_steps,
-        kernels=[*described(parts.model), *loop.path.report],
+        kernels=[*parts.method.described(parts.model, parts.spec), *loop.path.report],
         planned_bytes=loop.path.plan_bytes if loop.tried_bytes is not None else None,
         tried_bytes=loop.tried_bytes,
     )

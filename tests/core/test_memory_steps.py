@@ -27,6 +27,12 @@ SMALL = {
 }
 
 
+def large(step: str) -> RunSpec:
+    """Return a spec of which a step is left."""
+    is_of_full = step in ("eight-bit-states", "bfloat16-weights", "adapter")
+    return with_changes(RunSpec(), {**LARGE, "adapter.kind": "full" if is_of_full else "lora"})
+
+
 def test_each_step_changes_one_thing_least_harm_first() -> None:
     spec = with_changes(RunSpec(), LARGE)
     assert [(step.name, dict(step.changes(spec)), step.label(step.changes(spec))) for step in steps_left(spec)] == [
@@ -43,9 +49,25 @@ def test_each_step_changes_one_thing_least_harm_first() -> None:
     assert spec == with_changes(RunSpec(), LARGE)
 
 
+def test_full_fine_tuning_has_steps_of_its_own() -> None:
+    spec = with_changes(RunSpec(), {**SMALL, "adapter.kind": "full", "quantization.kind": "none"})
+    spec.optimizer.learning_rate = 2e-5
+    assert [(step.name, dict(step.changes(spec)), step.label(step.changes(spec))) for step in steps_left(spec)] == [
+        ("eight-bit-states", {"optimizer.name": "adamw_8bit"}, "AdamW with 8-bit states"),
+        ("bfloat16-weights", {"adapter.weights": "bfloat16"}, "trained weights in bfloat16"),
+        ("adapter", {"adapter.kind": "lora", "optimizer.learning_rate": 2e-4}, "LoRA instead of full fine-tuning"),
+    ]
+    spec.optimizer.name, spec.model.dtype = "muon", "float16"
+    (last,) = steps_left(spec)
+    assert last.changes(spec)["optimizer.name"] == "adamw"
+    smaller = last.take(spec)
+    assert smaller
+    assert {problem.path for problem in smaller.problems()} == {"model.path", "data.sources[0].path"}
+
+
 @pytest.mark.parametrize("step", MEMORY_STEPS, ids=lambda step: step.name)
 def test_a_step_can_be_taken_until_nothing_is_left(step: Any) -> None:
-    spec, num_taken = with_changes(RunSpec(), LARGE), 0
+    spec, num_taken = large(step.name), 0
     while (smaller := step.take(spec)) is not None:
         assert smaller != spec
         spec, num_taken = smaller, num_taken + 1
@@ -83,14 +105,15 @@ def test_four_bits_are_not_offered_on_the_cpu() -> None:
 
 
 def test_the_engine_takes_only_what_leaves_the_learning_as_it_is() -> None:
-    spec = with_changes(RunSpec(), LARGE)
     for step in MEMORY_STEPS:
+        spec = large(step.name)
         smaller = step.take(spec)
         assert smaller is not None
         same = (
             smaller.data == spec.data
             and smaller.adapter == spec.adapter
             and smaller.quantization == spec.quantization
+            and smaller.optimizer == spec.optimizer
             and smaller.schedule.micro_batch_size * smaller.schedule.gradient_accumulation_steps == 8
         )
         assert same == step.by_engine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 import sys
 import zipfile
@@ -257,6 +258,20 @@ def test_the_checkpoints_of_a_large_adapter_need_room(spec: RunSpec, monkeypatch
     needed = COPIES * 16 << 20
     monkeypatch.setattr(files, "free_bytes", lambda _path: needed - 1)
     refused(spec, "disk-full", f"{COPIES * 16 - 1} MiB are free. The checkpoints of this run need {COPIES * 16} MiB.")
+    monkeypatch.setattr(files, "free_bytes", lambda _path: needed)
+    preflight.check(spec)
+
+
+@pytest.mark.parametrize(("weights", "number_bytes"), [("float32", 4), ("bfloat16", 2)])
+def test_the_checkpoints_of_a_whole_model_need_room(
+    spec: RunSpec, weights: str, number_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec.adapter.kind, spec.adapter.weights = "full", weights
+    monkeypatch.setattr(preflight, "MIN_FREE_BYTES", 0)
+    num_weights = sum(math.prod(shape) for shape in open_model_folder(Path(spec.model.path)).shapes.values())
+    needed = 3 * num_weights * (number_bytes + 8)
+    monkeypatch.setattr(files, "free_bytes", lambda _path: needed - 1)
+    refused(spec, "disk-full", "The checkpoints of this run need")
     monkeypatch.setattr(files, "free_bytes", lambda _path: needed)
     preflight.check(spec)
 

@@ -13,7 +13,7 @@ from tunesmith_core.errors import UserError
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import SPEC_VERSION, RunSpec
 from tunesmith_core.spec_migrations import MIGRATIONS
-from tunesmith_core.spec_sections import ObjectiveSpec, SourceSpec
+from tunesmith_core.spec_sections import AdapterSpec, ObjectiveSpec, SourceSpec
 
 GOLDEN = sorted((Path(__file__).parents[1] / "data" / "specs").glob("*.json"))
 ADDED = {"system": "native", "kernels": True, "fp8_weights": False}
@@ -58,7 +58,9 @@ def test_a_spec_of_an_earlier_release_means_the_same(path: Path, tmp_path: Path)
     ]
     data = {name: value for name, value in new["data"].items() if name not in ("sources", "special_tokens")}
     assert {name: old["data"][name] for name in data} == data
-    assert new["adapter"] == {name: value for name, value in old["method"].items() if name != "kind"}
+    assert new["adapter"] == asdict(AdapterSpec()) | {
+        name: value for name, value in old["method"].items() if name != "kind"
+    }
     assert new["quantization"] == {"kind": "nf4"}
     assert new["objective"] == asdict(ObjectiveSpec())
     assert new["objective"]["kind"] == "sft"

@@ -43,7 +43,8 @@ def _oracle_log(spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]
 
     tokenizer = load_tokenizer(folder)
     examples = prepare(spec, tokenizer).train
-    model = attach_adapter(load_model(folder, choose_compute(spec), False), spec)
+    model = load_model(folder, choose_compute(spec), False)
+    model = attach_adapter(model, spec) if spec.adapter.kind == "lora" else model.requires_grad_(True)
     plan = StepPlan(spec.schedule, len(examples))
 
     def collator(rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
@@ -75,7 +76,7 @@ def _oracle_log(spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]
         remove_unused_columns=False,
         disable_tqdm=True,
         dataset_kwargs={"skip_prepare_dataset": True},
-        optim="adamw_torch",
+        optim={"adamw": "adamw_torch"}.get(spec.optimizer.name, spec.optimizer.name),
     )
     rows = Dataset.from_list([{"number": n, "input_ids": _ids(example)} for n, example in enumerate(examples)])
     trainer = Oracle(model=model, args=config, train_dataset=rows, data_collator=collator, processing_class=tokenizer)
@@ -88,15 +89,19 @@ def _ids(example: Example) -> list[int]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(("kind", "optimizer"), [("lora", "adamw"), ("full", "adamw"), ("full", "adafactor")])
 def test_losses_are_those_of_trl(
     tiny_spec: Callable[..., RunSpec],
     new_run: Callable[[RunSpec], Run],
     tiny_model: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    kind: str,
+    optimizer: str,
 ) -> None:
+    rate = {"lora": 2e-2, "full": 2e-3}[kind]
     spec = tiny_spec(
-        optimizer={"learning_rate": 2e-2, "weight_decay": 0.1, "max_grad_norm": 0.2, "beta2": 0.95},
+        optimizer={"learning_rate": rate, "weight_decay": 0.1, "max_grad_norm": 0.2, "beta2": 0.95},
         schedule={
             "max_steps": NUM_STEPS,
             "micro_batch_size": 2,
@@ -104,6 +109,7 @@ def test_losses_are_those_of_trl(
             "seed": 5,
         },
     )
+    spec.adapter.kind, spec.optimizer.name = kind, optimizer
     run = new_run(spec)
     assert train(run) == 0
     theirs = _oracle_log(spec, tiny_model, tmp_path / "oracle")

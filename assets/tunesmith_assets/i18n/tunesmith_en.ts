@@ -106,6 +106,13 @@
             <numerusform>%n trained adapters</numerusform>
         </translation>
     </message>
+    <message numerus="yes">
+        <source>%n trained model(s)</source>
+        <translation>
+            <numerusform>%n trained model</numerusform>
+            <numerusform>%n trained models</numerusform>
+        </translation>
+    </message>
 </context>
 <context>
     <name>FindBar</name>

@@ -21,7 +21,7 @@ from tunesmith_core.preferences import Preferences, are_whole, share
 from tunesmith_core.redact import redact
 from tunesmith_core.report.curves import curves
 from tunesmith_core.report.facts import Facts, read, verdict_on
-from tunesmith_core.runs import ADAPTER_FILES, Run, display_name
+from tunesmith_core.runs import ADAPTER_FILES, CONFIG_FILE, Run, display_name
 from tunesmith_core.spec import RunSpec, in_force, told_settings
 from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_core.verdict import Verdict
@@ -337,7 +337,8 @@ def _details(facts: Facts) -> str:
 def _files(run: Run, spec: RunSpec) -> list[tuple[str, object]]:
     """The adapter's files and those of the data with their SHA-256, as they are now."""
     data = [Path(source.path) for source in spec.all_sources()]
-    paths = [*(run.adapter_path / name for name in ADAPTER_FILES), *data]
+    made = [*(run.adapter_path / name for name in (*ADAPTER_FILES, CONFIG_FILE)), *run.model_path.glob("*.safetensors")]
+    paths = [*sorted(made), *data]
     return [(path.name, f"SHA-256 {files.sha256_file(path)}") for path in paths if path.is_file()] + _base_files(run)
 
 

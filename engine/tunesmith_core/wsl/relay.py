@@ -30,7 +30,7 @@ from tunesmith_core.spec import RunSpec
 
 POLL_S = 0.25
 GRACE_S = 10.0
-PRODUCTS = ("checkpoints", "adapter")
+PRODUCTS = ("checkpoints", "adapter", "model")
 """Folders that the engine makes and a person keeps."""
 
 
@@ -108,7 +108,7 @@ def bring_back(twin: Run, host: Run) -> None:
         staging = host.tmp_path / "adapter"
         shutil.rmtree(staging, ignore_errors=True)
         copy_folder(twin.adapter_path, staging)
-        switch_folder(staging, host.adapter_path)
+        switch_folder(staging, host.path / twin.adapter_path.name)
         shutil.rmtree(staging, ignore_errors=True)
 
 

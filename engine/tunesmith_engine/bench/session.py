@@ -21,6 +21,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.operations.kinds.engine import BenchSpec
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.bench import floor
 from tunesmith_engine.bench.workload import Workload
 from tunesmith_engine.data import IGNORED_LABEL, DataStats, Example, PreparedData
@@ -44,7 +45,9 @@ def run_spec(wanted: BenchSpec) -> RunSpec:
     """Return the settings of a run that takes such steps."""
     spec = RunSpec()
     spec.model.path, spec.hardware.devices = wanted.model, [wanted.device]
-    spec.quantization.kind = {"lora": "none", "qlora": "nf4"}[wanted.method]
+    spec.quantization.kind = "nf4" if wanted.method == "qlora" else "none"
+    if wanted.method == FULL:
+        spec.adapter.kind, spec.adapter.weights = FULL, "bfloat16"
     spec.adapter.rank, spec.adapter.alpha = wanted.rank, float(wanted.rank)
     spec.optimizer.name, spec.hardware.fp8_weights = wanted.optimizer, wanted.fp8
     spec.objective.kind = wanted.objective
@@ -72,7 +75,7 @@ class Memory:
 
 
 class Session:
-    """A base model with a new adapter."""
+    """A base model with a new adapter, or trained itself."""
 
     def __init__(self, wanted: BenchSpec) -> None:
         """Load the model."""
@@ -137,8 +140,9 @@ class Session:
 
     def _measure(self, workload: Workload) -> Row:
         row = self._train_and_measure(workload)
-        # What a pass of the reference costs at least is not measured.
-        return row if self.wanted.objective in PREFERENCES else row | self._share_of_floor(workload, row["step_ms"])
+        # What a pass of the reference costs at least is not measured, nor the gradients of whole weights.
+        is_plain_sft = self.wanted.objective not in PREFERENCES and self.spec.adapter.kind != FULL
+        return row | self._share_of_floor(workload, row["step_ms"]) if is_plain_sft else row
 
     def _train_and_measure(self, workload: Workload, believe_plan: bool = False) -> Row:
         steps, num_warmups, warnings = self.steps(workload), workload.num_warmup_steps, []

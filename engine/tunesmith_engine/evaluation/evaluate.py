@@ -227,10 +227,13 @@ class _Bench:
         path = PlainPath(self.model, self.compute, pad, 1, False, "", method_of("sft"))
         losses: dict[bool, list[float]] = {False: [], True: []}
         with untouched_training(self.model, self.compute.device):
-            for place, sequence in enumerate(sequences):
-                self.host.phase(evaluations.COMPARING, place, len(sequences), "rows")
-                for with_adapter, found in losses.items():
-                    found.append(float(path.losses([sequence], Totals(1, 1), with_adapter)))
+            for with_adapter, found in losses.items():
+                # Switched once: full fine-tuning has to exchange all weights for it.
+                with contextlib.nullcontext() if with_adapter else self.model.disable_adapter():
+                    for sequence in sequences:
+                        done = sum(map(len, losses.values()))
+                        self.host.phase(evaluations.COMPARING, done // 2, len(sequences), "rows")
+                        found.append(float(path.losses([sequence], Totals(1, 1), True)))
         before, after = (np.array(found) for found in losses.values())
         if len(sequences) == len(rows):
             return _loss_figures(rows, before, after), []

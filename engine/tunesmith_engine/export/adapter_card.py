@@ -10,6 +10,7 @@ from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.objectives import FROM_LABELS, HEADS, ORIGINS
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
+from tunesmith_core.trained_parts import FULL
 
 SCORE = """chat = [{"role": "user", "content": "How are you?"}, {"role": "assistant", "content": "Fine, thanks."}]
 text = tokenizer.apply_chat_template(chat, tokenize=False) if tokenizer.chat_template else "How are you? Fine, thanks."
@@ -53,20 +54,17 @@ def adapter_card(
 ) -> str:
     """Return the card as Markdown with the front matter that model sites read."""
     names = ", ".join(Path(source.path).name for source in spec.data.sources)
-    kind = "LoRA" if spec.quantization.kind == "none" else "QLoRA"
-    head = spec.objective.kind in HEADS
+    licence = base_model_license(model_folder)
     return f"""---
-base_model: {base_model_name(spec)}
-library_name: peft
-tags: [{kind.lower()}, tunesmith]{pipeline_line(spec)}
+{_front(spec, licence)}
 ---
 
-# {spec.name or "Adapter"}
+# {spec.name or ("Fine-tuned model" if spec.adapter.kind == FULL else "Adapter")}
 
-A {kind} adapter{" with a head that scores texts" if head else ""}, trained with Tunesmith for {step} steps.
+{_made(spec)}, trained with Tunesmith for {step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-- License of the base model: {base_model_license(model_folder)}; it holds for the adapter too
+- License of the base model: {licence}; it holds for {"this model" if spec.adapter.kind == FULL else "the adapter"} too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 {length_line(spec)}
 {method_line(spec)}{classes_line(spec)}
@@ -74,7 +72,7 @@ A {kind} adapter{" with a head that scores texts" if head else ""}, trained with
 {system_prompt_part(system_prompt)}## Use
 
 ```python
-{_use_head(spec) if head else _use(spec)}
+{_use(spec)}
 ```
 
 ## Settings
@@ -83,7 +81,20 @@ A {kind} adapter{" with a head that scores texts" if head else ""}, trained with
 """
 
 
+_USE_FULL = """from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
+model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER", dtype="auto")"""
+
+
 def _use(spec: RunSpec) -> str:
+    """Return how a card shows what can be done with what was made."""
+    if spec.objective.kind in HEADS:
+        return _use_head(spec)
+    return _USE_FULL if spec.adapter.kind == FULL else _use_adapter(spec)
+
+
+def _use_adapter(spec: RunSpec) -> str:
     return f"""from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -129,6 +140,24 @@ def length_line(spec: RunSpec) -> str:
     """Return the line of a card about how much of a row was read, and which tokens were learned."""
     learned = "" if spec.objective.kind in HEADS else f"; loss on: {spec.data.train_on}"
     return f"- Context length: {spec.data.context_length} tokens{learned}"
+def _lora_kind(spec: RunSpec) -> str:
+    return "LoRA" if spec.quantization.kind == "none" else "QLoRA"
+
+
+def _front(spec: RunSpec, licence: str) -> str:
+    """Return the front matter of a card, which model sites read."""
+    if spec.adapter.kind != FULL:
+        tags = f"tags: [{_lora_kind(spec).lower()}, tunesmith]"
+        return f"base_model: {base_model_name(spec)}\nlibrary_name: peft\n{tags}"
+    head = f"license: {licence}\n" if licence != UNKNOWN_LICENCE else ""
+    relation = "base_model_relation: finetune\nlibrary_name: transformers\ntags: [full-fine-tuning, tunesmith]"
+    return f"{head}base_model: {base_model_name(spec)}\n{relation}"
+
+
+def _made(spec: RunSpec) -> str:
+    if spec.adapter.kind != FULL:
+        return f"A {_lora_kind(spec)} adapter"
+    return "The base model with its own weights fine-tuned"
 
 
 def system_prompt_part(text: str) -> str:

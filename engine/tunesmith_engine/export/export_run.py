@@ -24,7 +24,7 @@ from tunesmith_core.runs import Run
 from tunesmith_engine.export.adapter import write_adapter
 from tunesmith_engine.export.adapter_card import adapter_card, base_model_license
 from tunesmith_engine.export.merged_card import merged_card, verdict
-from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel
+from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, write_chat_template
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.progress import Progress
 from tunesmith_engine.export.proof import EQUAL_NATS, compare
@@ -118,6 +118,12 @@ def _base_folder(host: Host, trained: Trained, spec: ExportSpec) -> Path | None:
 
 
 def _write(host: Host, spec: ExportSpec, trained: Trained, folder: Path, staging: Staging) -> None:
+    if trained.is_full and spec.format in ("adapter", "gguf-adapter"):
+        raise TunesmithError(
+            "export-unsupported",
+            "Full fine-tuning makes a whole model, which has no adapter.",
+            hint="Export the whole model, or a GGUF file.",
+        )
     match spec.format:
         case "merged":
             _write_merged(host, trained, folder, staging)
@@ -141,24 +147,12 @@ def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) 
     progress = Progress(host, "merging", merged.num_bytes)
     merged.write(staging, progress.advance)
     if trained.spec.model.chat_template != OWN:
-        _write_chat_template(trained.tokenizer(folder), staging.folder)
+        write_chat_template(trained.tokenizer(folder), staging.folder)
     rounding = Rounding(merged.rounded)
     kind = kind_of_model(head_of(trained.spec))
     way = Way("merged", lambda answers, _: compare(answers, _merged(staging.folder, kind)), EQUAL_NATS, rounding)
     proof = verify(host, trained, folder, staging, way)
     files.atomic_write_text(staging.folder / CARD_NAME, merged_card(trained, folder, proof))
-
-
-def _write_chat_template(tokenizer: Any, folder: Path) -> None:  # Any: a transformers tokenizer
-    """Let whoever loads the model write chats as they were trained, and end where they end."""
-    files.atomic_write_text(folder / "chat_template.jinja", tokenizer.chat_template)
-    path = folder / "generation_config.json"
-    values = read_object(path) if path.is_file() else {}
-    stops = values.get("eos_token_id")
-    known = stops if isinstance(stops, list) else [stops]
-    stop = tokenizer.eos_token_id
-    values["eos_token_id"] = [stop, *(each for each in known if each not in (None, stop))]
-    files.atomic_write_json(path, values)
 
 
 def _merged(folder: Path, kind: Any) -> Any:  # Any: a transformers model and its class
@@ -168,7 +162,7 @@ def _merged(folder: Path, kind: Any) -> Any:  # Any: a transformers model and it
 
 def _copy_adapter(host: Host, trained: Trained, staging: Staging) -> None:
     host.phase("saving")
-    staging.check_space(2 * trained.weights_path.stat().st_size)
+    staging.check_space(2 * trained.num_bytes)
     for path in sorted(trained.folder.iterdir()):
         if path.is_file():
             shutil.copyfile(path, staging.folder / path.name)
@@ -179,7 +173,7 @@ def _write_adapter(host: Host, trained: Trained, folder: Path, staging: Staging)
         _copy_adapter(host, trained, staging)
     else:
         host.phase("saving")
-        staging.check_space(2 * trained.weights_path.stat().st_size)
+        staging.check_space(2 * trained.num_bytes)
         write_adapter(trained.load(folder), trained.tokenizer(folder), _adapter_card(trained, folder), staging.folder)
     head = head_of(trained.spec)
     way = Way("adapter", lambda answers, _: compare(answers, _adapted(folder, staging.folder, head)), EQUAL_NATS)

@@ -101,6 +101,7 @@ def _card(trained: Trained, base: Path, library: str, use: str) -> str:
     is_last = trained.step == status.step
     verdict = verdict_on(read(trained.run)) if is_last else None
     told = " ".join(filter(None, (verdict.sentence, verdict.evidence))) + "\n" if verdict else ""
+    made = "its own weights fine-tuned" if trained.is_full else "an adapter merged into its weights"
     return f"""---
 {front}base_model: {base_model_name(spec)}
 base_model_relation: finetune
@@ -110,7 +111,7 @@ tags: [tunesmith]{pipeline_line(spec)}
 
 # {spec.name or "Merged model"}
 
-The base model with an adapter merged into its weights, trained with Tunesmith for {trained.step} steps.
+The base model with {made}, trained with Tunesmith for {trained.step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
 - License of the base model: {licence}; it holds for this model too

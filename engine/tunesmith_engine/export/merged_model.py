@@ -30,6 +30,18 @@ TORCH_TYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float3
 Config = dict[str, Any]  # Any: JSON values
 
 
+def write_chat_template(tokenizer: Any, folder: Path) -> None:  # Any: a transformers tokenizer
+    """Let whoever loads the model write chats as they were trained, and end where they end."""
+    files.atomic_write_text(folder / "chat_template.jinja", tokenizer.chat_template)
+    path = folder / "generation_config.json"
+    values = read_object(path) if path.is_file() else {}
+    stops = values.get("eos_token_id")
+    known = stops if isinstance(stops, list) else [stops]
+    stop = tokenizer.eos_token_id
+    values["eos_token_id"] = [stop, *(each for each in known if each not in (None, stop))]
+    files.atomic_write_json(path, values)
+
+
 @dataclass(frozen=True, slots=True)
 class Weight:
     """A weight that is written.
@@ -53,12 +65,19 @@ def is_licence(path: Path) -> bool:
 class MergedModel:
     """The files of a merged model, planned from headers alone."""
 
-    def __init__(self, base: Path, make_merging: Callable[[Mapping[str, tuple[int, ...]]], Merging]) -> None:
+    def __init__(
+        self,
+        base: Path,
+        make_merging: Callable[[Mapping[str, tuple[int, ...]]], Merging],
+        *,
+        keeps_formats: bool = False,
+    ) -> None:
         """Plan what is written.
 
         Args:
             base: folder of the base model, checked.
             make_merging: makes what the adapter does, of the shapes of all weights in the files.
+            keeps_formats: whether 32-bit weights stay in 32 bits.
 
         Raises:
             UserError: `export-unsupported`.
@@ -68,7 +87,7 @@ class MergedModel:
         shapes = {name: tensor.shape for shard in self._shards.values() for name, tensor in shard.items()}
         self._merging = make_merging(shapes)
         formats = {tensor.dtype for shard in self._shards.values() for tensor in shard.values()}
-        self._rounded = become_bfloat16(formats)
+        self._rounded = not keeps_formats and become_bfloat16(formats)
         self._untied = False
         self.files = {shard: self._plan(tensors) for shard, tensors in self._shards.items()}
         next(iter(self.files.values())).update(self._added(formats))

@@ -54,6 +54,7 @@ class Merging:
         self._known = {_own(name): value.shape for name, value in self._base.state_dict().items()}
         self._changes = _changes(model)
         self._row_changes = _row_changes(model)
+        self._change_tied()
         self.in_model = _names_in_model(self._base, in_files)
         self._pieces = Pieces(self._base, in_files)
         self._change_pieces(model)
@@ -71,6 +72,15 @@ class Merging:
                 "The adapter changes {name}, which the files of the base model hold in another form.",
                 name=missing[0],
             )
+
+    def _change_tied(self) -> None:
+        """Change what is one parameter with a weight that was trained itself."""
+        own = dict(self._base.named_parameters(remove_duplicate=False))
+        for head, embedding in getattr(self._base, "all_tied_weights_keys", {}).items():
+            weight = own.get(embedding)
+            if weight is not None and weight.requires_grad and weight is own.get(head):
+                for name in (head, embedding):
+                    self._changes[name], self._row_changes[name] = _replacing(weight), _replacing_rows(weight)
 
     def _change_pieces(self, model: PeftModel) -> None:
         """Change weights piece by piece that the files do not hold whole."""
@@ -200,7 +210,7 @@ def _row_changes(model: PeftModel) -> dict[str, RowChange]:
         if type(layer) in (lora.Linear, lora.Embedding) and not layer.lora_variant and not layer.fan_in_fan_out:
             changes[f"{_own(name)}.weight"] = _adding_rows(layer)
     for name, value in trainable(model).items():
-        if f".modules_to_save.{ADAPTER}." in name:
+        if ".lora_" not in name:
             changes[_own(name)] = _replacing_rows(value)
     return changes
 
@@ -218,7 +228,7 @@ def _adding_rows(layer: Any) -> RowChange:  # Any: a layer of PEFT
 
 
 def _replacing_rows(value: torch.Tensor) -> RowChange:
-    return lambda _, rows: value.detach()[rows].float()
+    return lambda _, rows: value.detach()[rows].cpu().float()
 
 
 def _added_to(model: PeftModel) -> set[str]:
@@ -235,7 +245,7 @@ def _role(layer: lora.LoraLayer) -> str:
 
 
 def _replacing(value: torch.Tensor) -> Change:
-    return lambda _: value.detach().float()
+    return lambda _: value.detach().cpu().float()
 
 
 def _adding(layer: Any, role: str) -> Change:  # Any: a layer of PEFT

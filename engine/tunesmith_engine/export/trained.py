@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,19 @@ from torch import nn
 
 from tunesmith_core import files
 from tunesmith_core.base_model import BaseModel, FileNote
-from tunesmith_core.checkpoint_manifest import damage, newest_noted
+from tunesmith_core.checkpoint_manifest import damage, newest_noted, weight_files
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.exports import CHECKPOINT_WEIGHTS, chosen_weights
+from tunesmith_core.exports import chosen_weights, made_weights
 from tunesmith_core.messages import Message
 from tunesmith_core.objectives import FROM_LABELS
 from tunesmith_core.protocol import read_journal
-from tunesmith_core.runs import ADAPTER_FILES, Run, RunStatus
+from tunesmith_core.runs import Run, RunStatus
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.device import Compute
+from tunesmith_engine.export.restoring import PREFIX
 from tunesmith_engine.model.folder import load_tokenizer
+from tunesmith_engine.model.full import FullModel, choose_parts
 from tunesmith_engine.model.heads import Head, head_of, kind_of_model
 from tunesmith_engine.model.load import load_config, load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
@@ -38,7 +42,7 @@ class Trained:
         spec: of the run.
         status: where the run stands.
         step: after which they were saved.
-        folder: of the adapter or the checkpoint.
+        folder: of the adapter or the whole model that the run made, or of the checkpoint.
     """
 
     run: Run
@@ -49,13 +53,44 @@ class Trained:
 
     @property
     def is_adapter(self) -> bool:
-        """Whether it is the adapter that plain PEFT loads."""
+        """Whether it is what the run made: the adapter that plain PEFT loads, or the whole model."""
         return self.folder == self.run.adapter_path
 
     @property
-    def weights_path(self) -> Path:
-        """The file that holds the weights."""
-        return self.folder / (ADAPTER_FILES[1] if self.is_adapter else CHECKPOINT_WEIGHTS)
+    def is_full(self) -> bool:
+        """Whether the weights of the model itself were trained."""
+        return self.spec.adapter.kind == FULL
+
+    @property
+    def weights_paths(self) -> list[Path]:
+        """The files that hold the weights."""
+        return made_weights(self.folder) if self.is_adapter else weight_files(self.folder)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of these files."""
+        return sum(path.stat().st_size for path in self.weights_paths)
+
+    def put_into(self, model: Any, put: Callable[[str, torch.Tensor], None]) -> None:  # Any: PEFT's model or FullModel
+        """Put the trained weights into a model that was made as the run's was.
+
+        Args:
+            model: on any device.
+            put: puts a weight in its place, by the name that it has in the model.
+        """
+        if self.is_adapter and not self.is_full:
+            set_peft_model_state_dict(model, load_peft_weights(str(self.folder), device="cpu"))
+            return
+        for name, weight in self._weights():
+            put(name, weight)
+
+    def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        if self.is_adapter:
+            for name, weight in load_base(self.folder).named_parameters():
+                yield PREFIX + name, weight.detach()
+            return
+        for path in self.weights_paths:
+            yield from load_file(path).items()
 
     def tokenizer(self, folder: Path) -> Any:  # Any: a transformers tokenizer
         """Return the tokenizer of the base model in a folder, with the chat template that was trained."""
@@ -81,7 +116,7 @@ class Trained:
             raise TunesmithError(error.code, error.message, hint=hint) from error
         return base
 
-    def load(self, folder: Path) -> PeftModel:
+    def load(self, folder: Path) -> Any:  # Any: PEFT's model or FullModel
         """Return the model with its trained weights in float32 on the CPU; those of the base model are on no device.
 
         Args:
@@ -99,31 +134,36 @@ class Trained:
             model = self._attached(base)
         return self._filled(model)
 
-    def load_whole(self, folder: Path) -> PeftModel:
+    def load_whole(self, folder: Path) -> Any:  # Any: PEFT's model or FullModel
         """Return the whole model in float32 on the CPU, its adapter beside its weights; see `load`."""
         return self._filled(self._attached(load_base(folder, head_of(self.spec))))
 
-    def _attached(self, base: Any) -> PeftModel:  # Any: a transformers model
+    def _attached(self, base: Any) -> Any:  # Any: a transformers model; PEFT's or FullModel
+        if self.is_full:
+            choose_parts(base, self.spec)
+            return FullModel(base, dict)
         return _with_adapter(base, self.folder) if self.is_adapter else attach_adapter(base, self.spec)
 
-    def _filled(self, model: PeftModel) -> PeftModel:
+    def _filled(self, model: Any) -> Any:  # Any: PEFT's model or FullModel
         """Put the trained weights into a model and return it."""
         names = trainable(model)
         for name, value in names.items():
             _set(model, name, torch.full_like(value, torch.nan, device="cpu", dtype=torch.float32))
-        if self.is_adapter:
-            set_peft_model_state_dict(model, load_peft_weights(str(self.folder), device="cpu"))
-        else:
-            weights = load_file(self.weights_path)
-            for name in names.keys() & weights.keys():
-                _set(model, name, weights[name].float())
+
+        def put(name: str, weight: torch.Tensor) -> None:
+            if name in names:
+                _set(model, name, weight.float())
+
+        self.put_into(model, put)
+        if self.is_full:
+            model.get_base_model().tie_weights()
         missing = [name for name, value in trainable(model).items() if not bool(value.isfinite().all())]
         if missing:
             raise TunesmithError(
                 "adapter-not-restored",
                 "{path} does not hold the trained weight {name}.",
                 hint="Choose another checkpoint of the run.",
-                path=self.weights_path,
+                path=self.folder,
                 name=missing[0],
             )
         return model.eval()
@@ -180,5 +220,6 @@ def _set(model: nn.Module, name: str, value: torch.Tensor) -> None:
 
 
 def digest(trained: Trained) -> str:
-    """Return the SHA-256 of the file with the weights as hex."""
-    return files.sha256_file(trained.weights_path)
+    """Return the SHA-256 of the file with the weights as hex; of several files that of theirs."""
+    sums = [files.sha256_file(path) for path in trained.weights_paths]
+    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()

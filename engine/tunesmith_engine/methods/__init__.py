@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import FULL
 
 if TYPE_CHECKING:
     import torch
@@ -48,13 +49,29 @@ class Method:
 
         return prepare(spec, tokenizer, rows, portions)
 
-    def load(self, folder: Path, spec: RunSpec, compute: Compute) -> PeftModel:
+    def load(self, folder: Path, spec: RunSpec, compute: Compute) -> Any:  # Any: PEFT's model or FullModel
         """Return the base model with what is trained of it."""
         from tunesmith_engine.model.heads import head_of
         from tunesmith_engine.model.load import load_model
         from tunesmith_engine.model.lora import attach_adapter
 
+        if spec.adapter.kind == FULL:
+            from tunesmith_engine.model.full import check_exportable, load_full
+
+            model = load_full(folder, spec, compute)
+            check_exportable(model, folder)
+            return model
         return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4", head_of(spec)), spec)
+
+    def described(self, model: Any, spec: RunSpec) -> list[str]:  # Any: PEFT's model or FullModel
+        """Return sentences about what is trained."""
+        if spec.adapter.kind == FULL:
+            from tunesmith_engine.model.full import described as described_full
+
+            return described_full(model, spec)
+        from tunesmith_engine.model.targets import described
+
+        return described(model)
 
     def objective(self, spec: RunSpec) -> Objective | None:
         """Return what is minimised, where that is a function of the log-probabilities of tokens.
@@ -152,7 +169,7 @@ class Method:
             "num_trainable_parameters": sum(each.numel() for each in trainable(parts.model).values()),
         }
 
-    def save(self, model: PeftModel, tokenizer: Any, card: str, target: Path, tmp: Path) -> dict[str, str]:
+    def save(self, model: Any, tokenizer: Any, card: str, target: Path, tmp: Path) -> dict[str, str]:
         """Write what the run has made into a folder; `export_adapter` describes arguments and result."""
         from tunesmith_engine.export.adapter import export_adapter
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import PeftModel, load_peft_weights, set_peft_model_state_dict
-from safetensors.torch import load_file
 
 from tunesmith_core.devices import answering_on
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import Compute, choose_compute
 from tunesmith_engine.methods import method_of
+from tunesmith_engine.model.full import load_full
 from tunesmith_engine.model.lora import trainable
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def inference_compute(spec: RunSpec, device: str = "auto") -> Compute:
     return choose_compute(answering_on(spec, device))
 
 
-def load_trained(trained: Trained, folder: Path, compute: Compute) -> PeftModel:
+def load_trained(trained: Trained, folder: Path, compute: Compute) -> Any:  # Any: PEFT's model or FullModel
     """Return the base model on its device, in the run's number format or 4 bits, with the trained adapter beside it.
 
     Args:
@@ -45,13 +44,17 @@ def load_trained(trained: Trained, folder: Path, compute: Compute) -> PeftModel:
         RunFailure: `adapter-not-restored` when the file does not hold every trained weight.
         TunesmithError: what loading a base model finds.
     """
-    model = method_of(trained.spec.objective.kind).load(folder, trained.spec, compute)
+    if trained.is_full:
+        # Answers need no 32-bit weights.
+        model: Any = load_full(folder, trained.spec, compute, compute.dtype)
+    else:
+        model = method_of(trained.spec.objective.kind).load(folder, trained.spec, compute)
     switch_to(model, trained)
     model.eval()
     return model
 
 
-def switch_to(model: PeftModel, trained: Trained) -> None:
+def switch_to(model: Any, trained: Trained) -> None:  # Any: PEFT's model or FullModel
     """Put other trained weights of the same run into a model, in place: nothing is allocated that would stay.
 
     Raises:
@@ -61,18 +64,18 @@ def switch_to(model: PeftModel, trained: Trained) -> None:
     with torch.no_grad():
         for value in names.values():
             value.fill_(torch.nan)
-        if trained.is_adapter:
-            set_peft_model_state_dict(model, load_peft_weights(str(trained.folder), device="cpu"))
-        else:
-            weights = load_file(trained.weights_path)
-            for name in names.keys() & weights.keys():
-                names[name].copy_(weights[name])
+
+        def put(name: str, weight: torch.Tensor) -> None:
+            if name in names:
+                names[name].copy_(weight)
+
+        trained.put_into(model, put)
         missing = [name for name, value in names.items() if not bool(value.isfinite().all())]
     if missing:
         raise TunesmithError(
             "adapter-not-restored",
             "{path} does not hold the trained weight {name}.",
             hint="Choose another checkpoint of the run.",
-            path=trained.weights_path,
+            path=trained.folder,
             name=missing[0],
         )

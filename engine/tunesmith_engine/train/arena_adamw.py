@@ -85,9 +85,8 @@ class ArenaAdamW:
         self._rates = self._rates_of_blocks()
         self._in_8_bits = in_8_bits = settings.name == "adamw_8bit"
         # Any: flat tensors, or their states in 8 bits
-        self._moments: dict[str, Any] = {
-            key: State.zeros(num_weights, _table(signed).to(device)) if in_8_bits else torch.zeros_like(arena.weights)
-            for key, signed in MOMENTS.items()
+        self._moments: dict[str, Any] = {key: torch.zeros_like(arena.weights) for key in MOMENTS if not in_8_bits} or {
+            key: State.zeros(num_weights, table_of_8_bits(signed).to(device)) for key, signed in MOMENTS.items()
         }
 
     def _decayed_blocks(self) -> torch.Tensor | None:
@@ -203,7 +202,7 @@ class ArenaAdamW:
         part.scales.copy_(scales)
 
 
-def _table(signed: bool) -> torch.Tensor:
+def table_of_8_bits(signed: bool) -> torch.Tensor:
     """Return bitsandbytes' table of 8-bit values."""
     try:
         from bitsandbytes.functional import create_dynamic_map

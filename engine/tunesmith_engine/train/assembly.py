@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import PeftModel
 
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import FULL, LORA
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method, method_of
@@ -25,6 +25,7 @@ from tunesmith_engine.train.loss_paths import LossPath, open_path, totals_of
 from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
+    from tunesmith_engine.train.full_optim import FullOptimizer
     from tunesmith_engine.train.fused_path import Timing
 
 TRIED_TOKENS = 8
@@ -41,7 +42,7 @@ class Parts:
     folder: Path
     tokenizer: Any  # a transformers tokenizer; None where rows are tokens already
     data: PreparedData
-    model: PeftModel
+    model: Any  # PEFT's model or FullModel
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -111,7 +112,7 @@ def make_parts(
         return None
     model = method.load(folder, spec, compute)
     check_row_lengths(data.stats.longest_tokens, model.get_base_model(), folder)
-    with model.disable_adapter():
+    with model.disable_adapter() if spec.adapter.kind == LORA else contextlib.nullcontext():
         check_predicts(model, compute, torch.from_numpy(data.train[0].input_ids[:TRIED_TOKENS]).long(), folder)
     return Parts(spec, compute, method, folder, tokenizer, data, model)
 
@@ -120,7 +121,7 @@ class Assembly:
     """A model that can take a step.
 
     Attributes:
-        model: with its adapter.
+        model: with its adapter, or trained itself.
         path: computes gradients.
         parameters: what is trained, by name.
         updater: applies gradients.
@@ -130,7 +131,8 @@ class Assembly:
         self.model, self.path = parts.model, path
         self.parameters = trainable(parts.model)
         device, dtype = parts.compute.device, parts.compute.dtype
-        self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena)
+        full = _full_optimizer(self.parameters, parts.spec)
+        self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena, full)
 
     def update(
         self,
@@ -156,3 +158,13 @@ class Assembly:
         grad_norm = self.updater.update(learning_rate)
         self.path.weights_changed()
         return reduce(torch.add, shares), grad_norm
+
+
+def _full_optimizer(parameters: dict[str, torch.nn.Parameter], spec: RunSpec) -> FullOptimizer | None:
+    """Return what updates whole weights by their gradients, None for those of an adapter."""
+    if spec.adapter.kind != FULL:
+        return None
+    # Not imported for an adapter.
+    from tunesmith_engine.train.full_optim import FullOptimizer
+
+    return FullOptimizer(parameters, spec.optimizer, spec.schedule.seed)

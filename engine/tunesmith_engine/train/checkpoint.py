@@ -19,13 +19,26 @@ from safetensors.torch import load_file, save_file
 
 from tunesmith_core import files
 from tunesmith_core.base_model import BaseModel
-from tunesmith_core.checkpoint_manifest import VERSION, Manifest, damage, read_manifest, sealed, step_of
+from tunesmith_core.checkpoint_manifest import (
+    SUFFIX,
+    TENSORS,
+    VERSION,
+    Manifest,
+    damage,
+    read_manifest,
+    sealed,
+    shard_name,
+    step_of,
+)
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.runs import CHECKPOINT_MANIFEST
 from tunesmith_core.spec import RunSpec
 
 SPACE_FACTOR = 1.2
+SHARD_BYTES = 2 << 30
+"""Of tensors that one file holds, and that are copied to the computer's memory at once; one tensor may have more."""
+
 STAGING_PREFIX, TRASH_PREFIX, QUARANTINE_PREFIX = ".staging-", ".trash-", "damaged-"
 
 
@@ -35,7 +48,7 @@ class Snapshot:
 
     Attributes:
         step: number of finished steps.
-        adapter: trained weights by parameter name.
+        adapter: trained weights by parameter name; of full fine-tuning those of the model itself.
         optimizer: optimizer tensors by "parameter:key".
         random: states of the random generators, uint8 tensors by device.
         state: the rest as JSON values.
@@ -48,12 +61,8 @@ class Snapshot:
     state: dict[str, Any]  # Any: JSON values
 
     def tensors(self) -> dict[str, dict[str, torch.Tensor]]:
-        """Return the tensors by file name."""
-        return {
-            "adapter.safetensors": self.adapter,
-            "optimizer.safetensors": self.optimizer,
-            "random.safetensors": self.random,
-        }
+        """Return the tensors by the name of their group."""
+        return dict(zip(TENSORS, (self.adapter, self.optimizer, self.random), strict=True))
 
 
 class Checkpoints:
@@ -133,11 +142,13 @@ class Checkpoints:
 
     def _write(self, staging: Path, snapshot: Snapshot, fingerprint: dict[str, Any]) -> None:  # Any: JSON values
         for name, tensors in snapshot.tensors().items():
-            # Copies, because the 8-bit optimizer's states share one table, which safetensors refuses.
-            copies = {key: value.to("cpu", copy=True).contiguous() for key, value in tensors.items()}
-            save_file(copies, staging / name)
-            files.fsync_file(staging / name)
-            files.crashpoint(f"ckpt.after-{name.partition('.')[0]}")
+            shards = _shards(tensors)
+            for number, shard in enumerate(shards, 1):
+                path = staging / shard_name(name, number, len(shards))
+                # Copies, because the 8-bit optimizer's states share one table, which safetensors refuses.
+                save_file({key: value.to("cpu", copy=True).contiguous() for key, value in shard.items()}, path)
+                files.fsync_file(path)
+            files.crashpoint(f"ckpt.after-{name}")
         files.atomic_write_json(staging / "state.json", snapshot.state)
         files.crashpoint("ckpt.after-state")
         manifest = {
@@ -203,10 +214,27 @@ class Checkpoints:
 def load(path: Path) -> tuple[Snapshot, Manifest]:
     """Return a verified checkpoint's snapshot, with tensors on the CPU, and its manifest."""
     manifest = read_manifest(path)
-    adapter, optimizer, random = (
-        load_file(path / f"{name}.safetensors") for name in ("adapter", "optimizer", "random")
-    )
+    adapter, optimizer, random = (_load_group(path, group, manifest) for group in TENSORS)
     return Snapshot(manifest.step, adapter, optimizer, random, files.read_json(path / "state.json")), manifest
+
+
+def _load_group(path: Path, group: str, manifest: Manifest) -> dict[str, torch.Tensor]:
+    names = [name for name in manifest.entries if name.startswith((f"{group}-", f"{group}{SUFFIX}"))]
+    return {key: value for name in names for key, value in load_file(path / name).items()}
+
+
+def _shards(tensors: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    """Divide tensors in their order into files of SHARD_BYTES at most; a single larger one has a file of its own."""
+    shards: list[dict[str, torch.Tensor]] = [{}]
+    size = 0
+    for key, value in tensors.items():
+        num_bytes = value.numel() * value.element_size()
+        if shards[-1] and size + num_bytes > SHARD_BYTES:
+            shards.append({})
+            size = 0
+        shards[-1][key] = value
+        size += num_bytes
+    return shards
 
 
 def random_states(device: torch.device) -> dict[str, torch.Tensor]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from peft import PeftModel
 
 from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_engine.data import IGNORED_LABEL, Example
@@ -24,8 +23,44 @@ NUM_RESAMPLES = 2000
 Floats = NDArray[np.float64]
 
 
+def _in_order(examples: Sequence[Example]) -> list[Example]:
+    """Return the rows that are compared, in any order but the file's: with little time, only the first are measured."""
+    places = np.random.default_rng(0).permutation(len(examples))[:MOST_ROWS]
+    return [examples[place] for place in places.tolist()]
+
+
+def _loss(path: LossPath, row: Example, with_adapter: bool, kl: torch.Tensor | None = None) -> float:
+    totals = Totals(1, 1)
+    if path.objective is not None or isinstance(path, RatingPath):
+        totals = replace(Totals.of([row]), kl=kl)
+    return float(path.losses([row], totals, with_adapter)[0])
+
+
+def losses_of(
+    model: Any, path: LossPath, examples: Sequence[Example], device: torch.device, is_over: Callable[[], bool]
+) -> list[float]:  # Any: PEFT's model or FullModel
+    """Return the losses of rows as the model is, in the order in which `compare` takes them.
+
+    Args:
+        model, path, examples, device: as in `compare`.
+        is_over: asked before each row; True makes do with the rows so far.
+    """
+    losses: list[float] = []
+    with untouched_training(model, device):
+        for row in _in_order(examples):
+            if is_over():
+                break
+            losses.append(_loss(path, row, with_adapter=True) if row.num_trained_tokens else 0.0)
+    return losses
+
+
 def compare(
-    model: PeftModel, path: LossPath, examples: Sequence[Example], device: torch.device, is_over: Callable[[], bool]
+    model: Any,  # Any: PEFT's model or FullModel
+    path: LossPath,
+    examples: Sequence[Example],
+    device: torch.device,
+    is_over: Callable[[], bool],
+    before: Sequence[float] | None = None,
 ) -> dict[str, Any] | None:  # Any: JSON values
     """Return 95 % intervals of differences of the loss per trained token, of pairs per pair, of labels per answer.
 
@@ -37,44 +72,36 @@ def compare(
         examples: the held-out rows.
         device: of the model.
         is_over: asked before each row; True makes do with the rows so far.
+        before: losses of the base model from `losses_of`, where it can't be asked any more; only their rows are taken.
 
     Returns:
         "improvement": how far the loss is below the base model's. "dependence": how far the loss of an answer is below
         that of the same answer under another row's prompt; None where rows have no prompts of their own.
     """
-    # In any order but the file's: with little time, only the first ones are measured.
-    places = np.random.default_rng(0).permutation(len(examples))[:MOST_ROWS]
-    rows = [examples[place] for place in places.tolist()]
+    rows = _in_order(examples)
     longest = max((len(row.input_ids) for row in rows), default=0)
     asked = [question_in(row, "asked") for row in rows]
     gains: list[tuple[float, int]] = []
     dependence: list[tuple[float, int]] = []
     rates = isinstance(path, RatingPath)
     of_rows = rates or path.objective is not None
-
+    num_known = len(rows) if before is None else len(before)
     with untouched_training(model, device):
-
         kl = totals_of(path, rows).kl
-
-        def loss(row: Example, with_adapter: bool = True) -> float:
-            totals = Totals(1, 1)
-            if of_rows:
-                totals = replace(Totals.of([row]), kl=kl if with_adapter else None)
-            return float(path.losses([row], totals, with_adapter)[0])
-
-        for place, row in enumerate(rows):
+        for place, row in enumerate(rows[:num_known]):
             if is_over():
                 break
             if not (rates or row.num_trained_tokens):
                 continue
-            after = loss(row)
-            gains.append((loss(row, False) - after, 1 if of_rows else row.num_trained_tokens))
+            after = _loss(path, row, True, kl)
+            base = _loss(path, row, with_adapter=False) if before is None else before[place]
+            gains.append((base - after, 1 if of_rows else row.num_trained_tokens))
             pair = None if of_rows else _swapped(asked, place, longest)
             if pair:
                 own, other = pair
                 has_one_answer = own.num_trained_tokens == row.num_trained_tokens
-                own_loss = after if has_one_answer else loss(own)
-                dependence.append((loss(other) - own_loss, own.num_trained_tokens))
+                own_loss = after if has_one_answer else _loss(path, own, with_adapter=True)
+                dependence.append((_loss(path, other, with_adapter=True) - own_loss, own.num_trained_tokens))
     improvement = interval(*_columns(gains))
     return improvement and {"improvement": improvement, "dependence": interval(*_columns(dependence))}
 

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -23,6 +23,7 @@ from tunesmith_core.messages import Message, joined
 from tunesmith_core.protocol import Command
 from tunesmith_core.runs import unsaved
 from tunesmith_core.spec_changes import OTHER_ROWS, OTHER_TOKENS, ROUNDING, change
+from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.failures import MAX_MESSAGE_CHARS
 from tunesmith_engine.host import Host
 from tunesmith_engine.patience import Unsaved, write_out
@@ -66,6 +67,8 @@ class Progress:
     best_eval_loss: float | None = None
     num_evals_without_gain: int = 0
     num_nonfinite_steps: int = 0
+    base_losses: list[float] = field(default_factory=list)
+    """Of held-out rows before the first step, where the base model can't be asked any more at the end."""
 
 
 class Trainee(Protocol):
@@ -82,8 +85,19 @@ class Trainee(Protocol):
     def held_out(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> HeldOut | None:
         """Return how well the held-out rows are predicted, or None when stopped on the way."""
 
-    def comparison(self, step: int, is_over: Callable[[], bool]) -> dict[str, Any] | None:  # Any: JSON values
-        """Return how much better than the base model each held-out row is predicted; None where that can't be told."""
+    def base_losses(self, is_over: Callable[[], bool]) -> list[float]:
+        """Return how each of the held-out rows that are compared at the end is predicted now."""
+
+    def comparison(
+        self, step: int, is_over: Callable[[], bool], before: list[float] | None
+    ) -> dict[str, Any] | None:  # Any: JSON values
+        """Return how much better than the base model each held-out row is predicted; None where that can't be told.
+
+        Args:
+            step: that was taken last.
+            is_over: asked before each row; True makes do with the rows so far.
+            before: losses from `base_losses`, where the base model can't be asked any more.
+        """
 
     def without_adapter(self) -> AbstractContextManager[None]:
         """Return the context in which the model is the base model."""
@@ -133,8 +147,10 @@ class Conductor:
             return
         for code, text in self._parts.data.notes.items():
             self._host.warning(code, text)
-        if self._spec.adapter.bias != "none":
+        if not self._spec.adapter.keeps_base:
             self._look_at_base_model()
+            if self._spec.adapter.kind == FULL and self._parts.data.eval:
+                self._remember_base_model()
 
     def wants_step(self) -> bool:
         """Carry out waiting commands and return whether there shall be another step."""
@@ -253,14 +269,14 @@ class Conductor:
             self._stopped_early = True
 
     def _look_at_base_model_after_first_step(self) -> None:
-        if not self.progress.base_model_seen and self._spec.adapter.bias == "none":
+        if not self.progress.base_model_seen and self._spec.adapter.keeps_base:
             self._look_at_base_model()
 
     def _look_at_base_model(self) -> None:
         """Measure and sample the model as it was before the first step.
 
         That comes after the first step, so that a person soon sees training work: with the adapter switched off, the
-        base model is still there. Only trained biases can't be switched off, so then it comes before.
+        base model is still there. Trained biases and full fine-tuning can't be switched off, so then it comes before.
         """
         with_adapter = self.progress.step == 0
         loss = self._measure(0, with_adapter)
@@ -308,18 +324,30 @@ class Conductor:
 
     def _compare(self) -> None:
         """Publish by how much the held-out rows are predicted better than by the base model, and how certain it is."""
-        if not self._parts.data.eval or self._spec.adapter.bias != "none" or self._host.stop_requested():
+        before = self.progress.base_losses or None
+        is_possible = self._spec.adapter.keeps_base or before
+        if not self._parts.data.eval or not is_possible or self._host.stop_requested():
             return
         started_s = time.monotonic()
         most_s = max(LEAST_COMPARISON_S, COMPARISON_SHARE * self.seconds())
         self._host.phase("evaluating", self.progress.step, self._total_steps, "steps")
         compared = self._trainee.comparison(
-            self.progress.step, lambda: self._interrupted() or time.monotonic() - started_s > most_s
+            self.progress.step, lambda: self._interrupted() or time.monotonic() - started_s > most_s, before
         )
         if compared and not self._host.stop_requested():
             seconds = round(time.monotonic() - started_s, 3)
             self._host.event("comparison", step=self.progress.step, seconds=seconds, **compared)
         self._host.phase("training", self.progress.step, self._total_steps, "steps")
+        self._back_to_training()
+
+    def _remember_base_model(self) -> None:
+        """Note how the model predicts held-out rows before the first step: full fine-tuning changes it for good."""
+        started_s = time.monotonic()
+        self._host.phase("evaluating", 0, self._total_steps, "steps")
+        self.progress.base_losses = self._trainee.base_losses(
+            lambda: self._interrupted() or time.monotonic() - started_s > LEAST_COMPARISON_S
+        )
+        self._host.phase("training", 0, self._total_steps, "steps")
         self._back_to_training()
 
     def _ask_questions(self, step: int) -> None:

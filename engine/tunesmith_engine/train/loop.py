@@ -21,11 +21,12 @@ import torch
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_changes import refusal
+from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.preparation import prompt_tokens
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
-from tunesmith_engine.train.comparison import compare, compare_rewards
+from tunesmith_engine.train.comparison import compare, compare_rewards, losses_of
 from tunesmith_engine.train.conductor import Conductor, Progress
 from tunesmith_engine.train.evaluate import HeldOut, Written, generate, held_out
 from tunesmith_engine.train.kept_reference import keep_reference
@@ -216,7 +217,19 @@ class Loop:
 
         return self._fit(measure, step)
 
-    def comparison(self, step: int, is_over: Callable[[], bool]) -> dict[str, Any] | None:  # Any: JSON values
+    def base_losses(self, is_over: Callable[[], bool]) -> list[float]:
+        """Return how well the model predicts held-out rows, see `comparison.losses_of`."""
+        model, rows, device = self.parts.model, self.parts.data.eval, self.parts.compute.device
+
+        def measure() -> list[float]:
+            with self._at_rest():
+                return losses_of(model, self.path, rows, device, is_over)
+
+        return self._fit(measure, 0)
+
+    def comparison(
+        self, step: int, is_over: Callable[[], bool], before: list[float] | None
+    ) -> dict[str, Any] | None:  # Any: JSON values
         """Compare the model with the base model row by row, see `comparison.compare`."""
         model, rows, device = self.parts.model, self.parts.data.eval, self.parts.compute.device
 
@@ -224,9 +237,9 @@ class Loop:
             with self._at_rest():
                 if self._rollouts:
                     after = self._held_out_rewards(self._rollouts, step, True, is_over)
-                    before = self._held_out_rewards(self._rollouts, 0, False, is_over)
-                    return None if before is None or after is None else compare_rewards(before, after)
-                return compare(model, self.path, rows, device, is_over)
+                    unmoved = self._held_out_rewards(self._rollouts, 0, False, is_over)
+                    return None if unmoved is None or after is None else compare_rewards(unmoved, after)
+                return compare(model, self.path, rows, device, is_over, before)
 
         return self._fit(measure, step)
 
@@ -313,6 +326,9 @@ class Loop:
                 old=saved.get(name),
                 new=trained.get(name),
             )
+        if self.parts.spec.adapter.kind == FULL:
+            # No early version saved such a checkpoint without its settings.
+            return
         optimizer = self.parts.spec.optimizer.name
         saved_by = optimizer_of(snapshot.optimizer)
         if saved_by not in (None, optimizer):

@@ -18,6 +18,7 @@ from peft import PeftModel
 from tunesmith_core.kernel_words import PLAIN
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import LORA
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.decode import MOST_ROWS, Decoder
 from tunesmith_engine.decode.plain import PlainDecoder
@@ -291,7 +292,8 @@ def open_path(
             return open_fused(model, spec, compute, data, micro_batch_size, warn, method, timing)
         except NotFusableError as error:
             reason = error.message
-            warn("not-fused", reason)
+            if spec.adapter.kind == LORA:
+                warn("not-fused", reason)
     check_looks_back_only(model, compute, data.train)
     equal_lengths = feels_padding(model, compute, data.train, pad_token_id)
     return PlainPath(

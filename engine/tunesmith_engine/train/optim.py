@@ -13,14 +13,15 @@ from tunesmith_engine.train.lora_plus import rate_factor
 if TYPE_CHECKING:
     from tunesmith_engine.fused.arena import AdapterArena
     from tunesmith_engine.train.arena_adamw import ArenaAdamW
+    from tunesmith_engine.train.full_optim import FullOptimizer
 
 
 class Updater:
     """Clips gradients and applies them.
 
     A gradient with NaN or infinity is skipped on the device itself: the fused AdamW takes a flag for that, so that the
-    host need not wait for the GPU. bitsandbytes' 8-bit optimizer has no such flag and waits. Parameters that lie in an
-    arena are updated all at once by our own kernels, which never wait.
+    host need not wait for the GPU. bitsandbytes' 8-bit optimizer and those of full fine-tuning have no such flag and
+    wait. Parameters that lie in an arena are updated all at once by our own kernels, which never wait.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Updater:
         device: torch.device,
         dtype: torch.dtype,
         arena: AdapterArena | None = None,
+        full: FullOptimizer | None = None,
     ) -> None:
         """Make the optimizer and, for float16 on a GPU, the scale of the loss.
 
@@ -39,6 +41,7 @@ class Updater:
             device: where they are.
             dtype: number format of the run.
             arena: where all of the parameters lie, or None when each is a tensor of its own.
+            full: the optimizer of full fine-tuning, None for that of an adapter.
         """
         self.parameters = parameters
         self._settings = settings
@@ -46,7 +49,8 @@ class Updater:
         self._arena = _in_arena(arena, settings, half) if arena is not None else None
         self.scaler = torch.amp.GradScaler(device.type) if half and self._arena is None else None
         # Any: an arena needs none, and only our code that has no arena asks for it.
-        self.optimizer: Any = self._build() if self._arena is None else None
+        self.optimizer: Any = full or (self._build() if self._arena is None else None)
+        self._full = full
 
     def _build(self) -> torch.optim.Optimizer:
         settings = self._settings
@@ -96,11 +100,14 @@ class Updater:
             self.scaler.unscale_(optimizer)
         # Clipping at infinity measures the norm and multiplies by one.
         longest = self._settings.max_grad_norm or float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), longest)
+        if self._full is not None:
+            norm = self._full.measure(longest)
+        else:
+            norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), longest)
         if self.scaler:
             self.scaler.step(optimizer)
             self.scaler.update()
-        elif self._settings.name == "adamw":
+        elif self._settings.name == "adamw" and self._full is None:
             optimizer.found_inf = (~torch.isfinite(norm)).float()
             optimizer.step()
         elif torch.isfinite(norm):

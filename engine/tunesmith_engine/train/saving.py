@@ -10,7 +10,8 @@ from tunesmith_core import files
 from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.report.facts import read
-from tunesmith_core.runs import FIRST_SAVED_STEP
+from tunesmith_core.runs import FIRST_SAVED_STEP, Run
+from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.export.adapter_card import adapter_card
 from tunesmith_engine.host import Host
 from tunesmith_engine.patience import outlast
@@ -78,10 +79,19 @@ class Saving:
             eval_loss_after=progress.eval_loss,
             preferences=Preferences.of(read(run).pairs) if pairs else None,
         )
-        notes = outlast(
-            self._host,
-            lambda: parts.method.save(parts.model, parts.tokenizer, card, run.adapter_path, run.tmp_path),
-        )
+        notes = outlast(self._host, lambda: _write(parts, card, run))
         for code, text in notes.items():
             self._host.warning(code, text)
         return {"adapter": run.adapter_path.name}
+
+
+def _write(parts: Parts, card: str, run: Run) -> dict[str, str]:
+    """Write what a run has made, and return what a person should know before they load it."""
+    if parts.spec.adapter.kind != FULL:
+        return parts.method.save(parts.model, parts.tokenizer, card, run.adapter_path, run.tmp_path)
+    # Not imported for an adapter.
+    from tunesmith_engine.export.full_model import save_full_model
+
+    return save_full_model(
+        parts.model, parts.spec, parts.folder, parts.tokenizer, card, run.model_path, run.tmp_path
+    )

@@ -163,8 +163,14 @@ def outcome_text(model: DashboardModel, verdict: Verdict, folder: Path) -> str:
     parts = [core_text(verdict.sentence), core_text(verdict.advice)]
     adapter = model.status.artifacts.get("adapter")
     if adapter:
-        parts.append(fill(translate("Dashboard", "Adapter: %1"), str(folder / adapter)))
+        words = translate("Dashboard", "Model: %1") if is_whole(model) else translate("Dashboard", "Adapter: %1")
+        parts.append(fill(words, str(folder / adapter)))
     return "\n".join(parts)
+
+
+def is_whole(model: DashboardModel) -> bool:
+    """Whether the run has made a whole model, not an adapter."""
+    return model.status.artifacts.get("adapter") == "model"
 
 
 def tells_verdict(model: DashboardModel) -> bool:
@@ -181,7 +187,7 @@ def next_actions(verdict: Verdict, ask: Ask) -> list[BannerAction]:
 
 def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) -> Banner:
     if model.adapter_problem is not None:
-        return _without_adapter(model.adapter_problem, ask, parent)
+        return _without_adapter(model, model.adapter_problem, ask, parent)
     verdict = model.verdict()
     actions = [
         *next_actions(verdict, ask)[:MOST_NEXT_STEPS],
@@ -192,6 +198,8 @@ def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) ->
         actions.append((translate("Dashboard", "Copy path"), lambda: ask("copy_path")))
     actions.append((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")))
     title = translate("Dashboard", "Finished: the adapter is ready")
+    if is_whole(model):
+        title = translate("Dashboard", "Finished: the model is ready")
     if model.lost_ends:
         actions.insert(0, (core_text(ACTIONS[RAISE_CONTEXT].label), partial(ask, f"fix:{RAISE_CONTEXT}")))
         title = translate("Dashboard", "Finished, but most answers were cut before their end")
@@ -206,8 +214,10 @@ def _data_notes(model: DashboardModel) -> list[str]:
     return list(dict.fromkeys(core_text(each.get("message") or "") for each in notes))
 
 
-def _without_adapter(problem: TunesmithError, ask: Ask, parent: QWidget) -> Banner:
+def _without_adapter(model: DashboardModel, problem: TunesmithError, ask: Ask, parent: QWidget) -> Banner:
     title = translate("Dashboard", "Finished, but the adapter is missing")
+    if is_whole(model):
+        title = translate("Dashboard", "Finished, but the model is missing")
     actions = (
         (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
         (translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),

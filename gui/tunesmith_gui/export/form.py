@@ -64,7 +64,8 @@ class ExportForm(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE * 2)
-        self.format = Segmented(self.tr("Format"), [(each, format_words(each)) for each in facts.formats], parent=self)
+        formats_there = [(each, format_words(each, is_full=facts.is_full)) for each in facts.formats]
+        self.format = Segmented(self.tr("Format"), formats_there, parent=self)
         self._format_help = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
         self.type = self._combo([(type_words(each, facts), each) for each in TYPES])
         self.type.setCurrentIndex(TYPES.index(self.draft.type))
@@ -173,7 +174,7 @@ class ExportForm(QWidget):
             self.public.isChecked(),
         )
         is_gguf = draft.format == "gguf"
-        self._format_help.setText(format_help(draft.format))
+        self._format_help.setText(format_help(draft.format, is_full=draft.facts.is_full))
         self._type_field.setVisible(is_gguf)
         facts = draft.facts
         self._programs.setVisible(is_gguf and (facts.has_ollama or facts.has_lm_studio))

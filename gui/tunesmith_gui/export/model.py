@@ -29,6 +29,7 @@ from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, Ggu
 from tunesmith_core.other_programs import find_lm_studio, find_ollama, ollama_name
 from tunesmith_core.runs import Run, display_name
 from tunesmith_core.safetensors_header import Tensor
+from tunesmith_core.trained_parts import FULL
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 
 TYPES: tuple[GgufType, ...] = tuple(sorted(get_args(GgufType), key=list(gguf_types.FILE_TYPES).index))
@@ -36,6 +37,10 @@ PROGRAMS = {"llama-cli": "llama.cpp", "ollama": "Ollama", "vllm": "vLLM"}
 """Whose commands an export brings with it, by their first word."""
 
 Answer = Mapping[str, Any]  # Any: JSON values
+
+
+OF_ADAPTER: tuple[ExportFormat, ...] = ("adapter", "gguf-adapter")
+"""Formats of an adapter, which a model that was trained as a whole doesn't have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Facts:
         has_ollama, has_lm_studio: whether these programs are on this computer.
         base_problem: why the base model can't be read, None when it can.
         formats: that the run can be exported in.
+        is_full: whether the whole model was trained, which has no adapter.
     """
 
     run: Run
@@ -60,6 +66,7 @@ class Facts:
     has_lm_studio: bool
     base_problem: TunesmithError | None = None
     formats: tuple[ExportFormat, ...] = FORMATS
+    is_full: bool = False
 
 
 def look(run: Run) -> Facts:
@@ -68,7 +75,8 @@ def look(run: Run) -> Facts:
     Raises:
         TunesmithError: what of the run can't be read.
     """
-    kind = run.load_spec().objective.kind
+    spec = run.load_spec()
+    is_full = spec.adapter.kind == FULL
     tensors, problem = dict[str, Tensor](), None
     try:
         tensors = base_tensors(run)
@@ -88,7 +96,8 @@ def look(run: Run) -> Facts:
         bool(find_ollama()),
         find_lm_studio() is not None,
         problem,
-        formats_of(kind),
+        tuple(each for each in formats_of(spec.objective.kind) if not (is_full and each in OF_ADAPTER)),
+        is_full,
     )
 
 
@@ -172,18 +181,20 @@ class Draft:
         return size_of(self.spec(), self.facts.sizes, self.saved.num_bytes)
 
 
-def format_words(name: ExportFormat) -> str:
-    """Return what a format is called."""
+def format_words(name: ExportFormat, *, is_full: bool = False) -> str:
+    """Return what a format is called; full fine-tuning has nothing to merge."""
     return {
         "gguf": translate("Export", "GGUF"),
-        "merged": translate("Export", "Merged model"),
+        "merged": translate("Export", "Whole model") if is_full else translate("Export", "Merged model"),
         "adapter": translate("Export", "Adapter"),
         "gguf-adapter": translate("Export", "GGUF adapter"),
     }[name]
 
 
-def format_help(name: ExportFormat) -> str:
+def format_help(name: ExportFormat, *, is_full: bool = False) -> str:
     """Return what a format is good for."""
+    if is_full and name == "merged":
+        return translate("Export", "A folder with the trained model, for vLLM and Transformers.")
     return {
         "gguf": translate("Export", "One file with everything, for llama.cpp, Ollama and LM Studio."),
         "merged": translate("Export", "A folder with the adapter in the weights, for vLLM and Transformers."),

@@ -72,6 +72,7 @@ class RunContents(NamedTuple):
     num_adapters: int
     size_bytes: int
     num_links: int = 0
+    num_models: int = 0
 
 
 def contents_of(rows: Sequence[RunRow]) -> RunContents:
@@ -80,4 +81,5 @@ def contents_of(rows: Sequence[RunRow]) -> RunContents:
     num_checkpoints = sum(1 for row in whole for _ in (row.path / "checkpoints").glob("step-*"))
     num_adapters = sum((row.path / "adapter").is_dir() for row in whole)
     size_bytes = sum(row.size_bytes for row in whole)
-    return RunContents(num_checkpoints, num_adapters, size_bytes, len(rows) - len(whole))
+    num_models = sum((row.path / "model").is_dir() for row in whole)
+    return RunContents(num_checkpoints, num_adapters, size_bytes, len(rows) - len(whole), num_models)

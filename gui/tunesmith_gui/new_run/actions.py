@@ -23,6 +23,7 @@ from tunesmith_gui.new_run.download_first import DownloadFirst
 from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
 from tunesmith_gui.new_run.form import (
     BY_CLASS,
+    BY_FULL,
     BY_LABEL,
     BY_PREFERENCE,
     BY_SCORE,
@@ -159,6 +160,9 @@ class NewRunActions(QObject):
 
     def choose_way(self, way: str) -> None:
         """Takes a way to teach; where the sample is shown, that of this way."""
+        if BY_FULL in (way, self._form.way) and self._form.value("model.path"):
+            # It takes other settings to fit.
+            self._facts.suggest_for_next_model()
         if self._form.value(DATA) in SAMPLE_FILES:
             self._fill_with_sample(way)
         else:
@@ -283,6 +287,8 @@ class NewRunActions(QObject):
         def done(spec: RunSpec) -> None:
             spec.model.path = self._form.value("model.path") or self._only_model()
             self._form.load_spec(spec)
+            if way == BY_FULL:
+                self._form.choose_way(way)
 
         self._page.run_in_background(work, done)
 

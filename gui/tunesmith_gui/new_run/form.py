@@ -21,9 +21,10 @@ from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
 from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.spec import RunSpec, Setting, iter_settings
+from tunesmith_core.spec import RunSpec, Setting, has_effect, iter_settings
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import SMOOTHED, SourceSpec
+from tunesmith_core.trained_parts import FULL, LORA, OPTIMIZERS_OF_FULL
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
 from tunesmith_gui.tr import core_text
 
@@ -58,9 +59,11 @@ GROUPS = "evaluation.group_column"
 """The column whose groups stay whole."""
 
 OBJECTIVE = "objective.kind"
+ADAPTER = "adapter.kind"
 BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_SCORE, BY_CLASS = "sft", "dpo", "kto", "reward", "classify"
-WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_SCORE, BY_CLASS)
-"""The ways to teach, each by the objective that it begins with."""
+BY_FULL = "full"
+WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_SCORE, BY_CLASS, BY_FULL)
+"""The ways to teach: each by the objective that it begins with, the last one trains the whole model by example."""
 
 SMOOTHING = "objective.label_smoothing"
 DRAFT_VERSION = 2
@@ -211,7 +214,10 @@ class NewRunForm(QObject):
     def set_value(self, path: str, value: object) -> None:
         """Takes a value of the setting's type."""
         if path == OBJECTIVE:
-            self._choose_objective(str(value))
+            self._choose(str(value), self.value(ADAPTER))
+            return
+        if path == ADAPTER:
+            self._choose(self.value(OBJECTIVE), str(value))
             return
         if path.endswith("].format") and value == AUTO:
             value = self._usual_format
@@ -301,7 +307,9 @@ class NewRunForm(QObject):
         kind = self.value(OBJECTIVE)
         if kind in objectives.PREFERENCES:
             return BY_PREFERENCE
-        return str(kind) if kind in WAYS else BY_EXAMPLE
+        if kind in WAYS and kind != BY_EXAMPLE:
+            return str(kind)
+        return BY_FULL if self.value(ADAPTER) == FULL else BY_EXAMPLE
 
     @property
     def lacks_pairs(self) -> bool:
@@ -316,7 +324,7 @@ class NewRunForm(QObject):
     @property
     def could_prefer(self) -> bool:
         """Whether the data has preference pairs of which only the better answers are learned."""
-        return self.way == BY_EXAMPLE and self.surroundings.is_pairs is True
+        return self.way != BY_PREFERENCE and self.surroundings.is_pairs is True
 
     def choose_way(self, way: str) -> None:
         """Takes a way to teach; an objective that belongs to it stays, and comes back with it."""
@@ -324,7 +332,8 @@ class NewRunForm(QObject):
             return
         if self.way == BY_PREFERENCE:
             self._preference = self.value(OBJECTIVE)
-        self._choose_objective(self._preference if way == BY_PREFERENCE else way)
+        objective = self._preference if way == BY_PREFERENCE else BY_EXAMPLE
+        self._choose(objective, FULL if way == BY_FULL else LORA)
 
     @property
     def _usual_format(self) -> str:
@@ -332,20 +341,25 @@ class NewRunForm(QObject):
         return LABELED if self.value(OBJECTIVE) in objectives.FROM_LABELS else AUTO
 
     def uses(self, path: str) -> bool:
-        """Whether a setting has an effect with the objective that is chosen."""
+        """Whether a setting has an effect with what else is chosen."""
         if path == SMOOTHING and self.value(OBJECTIVE) == "dpo" and self.value("objective.dpo_loss") not in SMOOTHED:
             # A value that has to be taken back is shown.
             return bool(self.value(path)) or path in self._state.wrong
-        return objectives.uses(self.value(OBJECTIVE), path)
+        return has_effect(self._state.spec, path)
 
-    def _choose_objective(self, kind: str) -> None:
-        """Takes an objective and the values that suit it, where the person has not chosen others."""
-        if kind == self.value(OBJECTIVE):
+    def _choose(self, objective: str, adapter: str) -> None:
+        """Takes an objective, what is trained, and the values that suit both where the person has not chosen others."""
+        if (objective, adapter) == (self.value(OBJECTIVE), self.value(ADAPTER)):
             return
         untouched = [path for path in PRESET_PATHS if not self.is_changed(path)]
-        before = self._usual_format
-        self._state.spec.objective.kind = kind
-        for source in self._state.spec.data.sources if before != self._usual_format else ():
+        before, spec = self._usual_format, self._state.spec
+        spec.objective.kind, spec.adapter.kind = objective, adapter
+        if adapter == FULL:
+            # Weights in 4 bits can't be trained, and the setting is not shown then.
+            spec.quantization.kind = "none"
+        elif spec.optimizer.name in OPTIMIZERS_OF_FULL:
+            spec.optimizer.name = RunSpec().optimizer.name
+        for source in spec.data.sources if before != self._usual_format else ():
             # Columns that were said belong to the rows of the other way.
             source.format, source.columns = self._usual_format, {}
         self._take_preset(self._base_preset, self._baseline)
@@ -369,12 +383,15 @@ class NewRunForm(QObject):
         self.changed.emit("")
 
     def _take_preset(self, name: str, baseline: RunSpec) -> None:
-        """Counts changes from a preset for the objective that is chosen, beside other values to go back to."""
+        """Counts changes from a preset for what is learned and trained, beside other values to go back to."""
         baseline = copy.deepcopy(baseline)
-        baseline.objective.kind = self.value(OBJECTIVE)
+        baseline.objective.kind, baseline.adapter.kind = self.value(OBJECTIVE), self.value(ADAPTER)
+        if baseline.adapter.kind == FULL:
+            baseline.quantization.kind = "none"
         self._base_preset, self._baseline = name, presets.apply(baseline, name)
         # The way to teach is no change of a preset, and Reset goes back to the objective that it begins with.
-        self._baseline.objective.kind = self.way
+        self._baseline.objective.kind = BY_EXAMPLE if self.way == BY_FULL else self.way
+        self._baseline.adapter.kind = FULL if self.way == BY_FULL else LORA
         self._baseline.data.sources[0].format = self._usual_format
 
     def suggest_memory_settings(self, changes: presets.Changes) -> None:
@@ -403,7 +420,7 @@ class NewRunForm(QObject):
     def reset_all(self) -> None:
         """Brings every listed setting back."""
         # First of all, because the other values that are gone back to depend on it.
-        self._choose_objective(self.way)
+        self._choose(self.baseline(OBJECTIVE), self.baseline(ADAPTER))
         for path in LISTED:
             if path not in MAPPING:
                 self._state.wrong.pop(path, None)
@@ -451,7 +468,7 @@ class NewRunForm(QObject):
             return
         before, sample = self._sample.before, self._sample.spec
         self._sample = None
-        spec, objective = self._state.spec, self.value(OBJECTIVE)
+        spec, objective, adapter = self._state.spec, self.value(OBJECTIVE), self.value(ADAPTER)
         for path, setting in SETTINGS.items():
             if path not in (*CHOSEN_ABOVE, *self._state.wrong) and setting.get(spec) == setting.get(sample):
                 setting.set(spec, copy.deepcopy(setting.get(before.spec)))
@@ -460,7 +477,7 @@ class NewRunForm(QObject):
         spec.name = before.spec.name if spec.name == sample.name else spec.name
         self._fill(self._state)
         # The way to teach was chosen, not brought by the sample.
-        self._choose_objective(objective)
+        self._choose(objective, adapter)
 
     def forget_data(self) -> None:
         """Empties what belongs to the data: its files, how they are read, held-out rows in a file, what was proposed.

@@ -31,6 +31,7 @@ def part_word(part: str) -> str:
     return {
         "weights": translate("PlanCard", "Base model"),
         "adapter": translate("PlanCard", "Adapter and optimizer"),
+        "training": translate("PlanCard", "Gradients and optimizer"),
         "activations": translate("PlanCard", "Intermediate results"),
         "logits": translate("PlanCard", "Predictions"),
         "answers": translate("PlanCard", "Answers"),
@@ -42,6 +43,7 @@ def part_note(part: str) -> str:
     """What a part of the plan holds, by the terms of the field; "" where the name says it."""
     return {
         "adapter": translate("PlanCard", "The weights that are trained, their gradients and the optimizer's state."),
+        "training": translate("PlanCard", "What trained weights need beside themselves: gradients and states."),
         "activations": translate("PlanCard", "Activations: what the layers keep until the gradients are computed."),
         "logits": translate("PlanCard", "Logits: a score for each token of the vocabulary."),
         "answers": translate("PlanCard", "Keys, values and logits of the answers that the model writes at once."),

@@ -9,6 +9,7 @@ from tunesmith_core.hardware import Hardware
 from tunesmith_core.planner import number_bytes
 from tunesmith_core.presets import PRESETS
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import FULL
 from tunesmith_gui.new_run.setting_text import number_text
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, translate
@@ -28,6 +29,10 @@ def preset_word(preset: str) -> str:
 
 def base_word(spec: RunSpec, hardware: Hardware | None) -> str:
     """What is trained in which precision; which one "auto" means depends on the device."""
+    if spec.adapter.kind == FULL:
+        if spec.adapter.weights == "bfloat16":
+            return translate("PresetBar", "Full fine-tuning in 16 bits")
+        return translate("PresetBar", "Full fine-tuning in 32 bits")
     if spec.quantization.kind == "nf4":
         return translate("PresetBar", "LoRA on a 4-bit base")
     if hardware is None:
@@ -45,12 +50,12 @@ def summary(spec: RunSpec, hardware: Hardware | None) -> str:
         length = fill(translate("PresetBar", "%1 epochs"), number_text(spec.schedule.epochs))
     parts = (
         base_word(spec, hardware),
-        fill(translate("PresetBar", "rank %1"), spec.adapter.rank),
+        "" if spec.adapter.kind == FULL else fill(translate("PresetBar", "rank %1"), spec.adapter.rank),
         fill(translate("PresetBar", "%1 tokens"), number(spec.data.context_length)),
         length,
         fill(translate("PresetBar", "learning rate %1"), number_text(spec.optimizer.learning_rate)),
     )
-    return "  ·  ".join(parts)
+    return "  ·  ".join(filter(None, parts))
 
 
 class PresetBar(Card):

@@ -11,7 +11,7 @@ from typing import Any
 
 from tunesmith_core.declared import Declaration, value_problem
 from tunesmith_core.spec import Setting
-from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS
+from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_gui.tr import core_text, fill, translate
 
 _LIST_SETTINGS = (list[str], str | list[str])
@@ -126,8 +126,8 @@ def _names(setting: Setting, text: str) -> str | list[str]:
             raise SettingProblem(core_text(problem))
         return names
     if not names:
-        raise SettingProblem(fill(translate("SettingText", "Name at least one module, or %1"), ALL_LINEAR))
-    return ALL_LINEAR if names == [ALL_LINEAR] else names
+        raise SettingProblem(fill(translate("SettingText", "Name at least one module, or %1"), setting.default))
+    return names[0] if names == [setting.default] else names
 
 
 def _pairs(text: str) -> dict[str, str]:

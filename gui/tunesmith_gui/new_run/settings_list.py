@@ -339,7 +339,7 @@ class SettingsList(Card):
         num_changed = len(self._form.changed_paths())
         self.summary.setText(self.tr("%n changed", "", num_changed) if num_changed else "")
         self.reset_all.setVisible(num_changed > 0)
-        if path in ("", "objective.dpo_loss", SMOOTHING):
+        if path in ("", "objective.dpo_loss", "optimizer.name", SMOOTHING):
             self._name_toggle()
             self._apply_filter(self.filter.text())
         problems = self._form.problems()

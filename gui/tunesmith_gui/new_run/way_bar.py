@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_gui.new_run.form import BY_CLASS, BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, BY_SCORE, WAYS
+from tunesmith_gui.new_run.form import BY_CLASS, BY_EXAMPLE, BY_FULL, BY_LABEL, BY_PREFERENCE, BY_SCORE, WAYS
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -20,6 +20,7 @@ def way_word(way: str) -> str:
         BY_LABEL: translate("WayBar", "Good and bad answers"),
         BY_SCORE: translate("WayBar", "Score answers"),
         BY_CLASS: translate("WayBar", "Sort texts into classes"),
+        BY_FULL: translate("WayBar", "Full fine-tune"),
     }[way]
 
 
@@ -46,6 +47,11 @@ def way_words(way: str) -> str:
         BY_CLASS: translate(
             "WayBar",
             "The model learns which label a text has, or which number, and writes none. Each text needs a label.",
+        ),
+        BY_FULL: translate(
+            "WayBar",
+            "The whole model learns to answer like the examples, not only a small adapter. This needs several times "
+            "the memory and disk space.",
         ),
     }[way]
 

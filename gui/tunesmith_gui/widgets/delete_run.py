@@ -92,6 +92,8 @@ class DeleteRunDialog(QDialog):
         parts = [self.tr("%n checkpoint(s)", "", contents.num_checkpoints)] if contents.num_checkpoints else []
         if contents.num_adapters:
             parts.append(self.tr("%n trained adapter(s)", "", contents.num_adapters))
+        if contents.num_models:
+            parts.append(self.tr("%n trained model(s)", "", contents.num_models))
         parts.append(self.tr("settings, curves and logs"))
         size = tr.fill(self.tr("%1 in all"), tr.size(contents.size_bytes))
         return tr.fill(self.tr("Deleted: %1 (%2)"), ", ".join(parts), size)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QLayout, QPushButton, QSizePolicy, QWidget
 from superqt import QFlowLayout
 
 from tunesmith_gui.widgets.buttons import button
+
+GAP = 2
+"""Between the buttons and around them, in pixels."""
 
 
 class Segmented(QFrame):
@@ -28,6 +31,8 @@ class Segmented(QFrame):
     """
 
     changed = Signal(str)
+    _wraps = False
+    """Asked by events that come while Qt makes the frame, too."""
 
     def __init__(
         self, name: str, options: Sequence[tuple[str, str]], *, wraps: bool = False, parent: QWidget | None = None
@@ -37,13 +42,16 @@ class Segmented(QFrame):
             raise ValueError("a segmented control needs an accessible name")
         self.setAccessibleName(name)
         self.setProperty("segmented", True)
-        if not wraps:
+        self._wraps = wraps
+        if wraps:
+            self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+        else:
             self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self._buttons: dict[str, QPushButton] = {}
         self._group = QButtonGroup(self)
-        row = QFlowLayout(self) if wraps else QHBoxLayout(self)
-        row.setContentsMargins(2, 2, 2, 2)
-        row.setSpacing(2)
+        row: QLayout = self._flow() if wraps else QHBoxLayout(self)
+        row.setContentsMargins(GAP, GAP, GAP, GAP)
+        row.setSpacing(GAP)
         for value, words in options:
             each = button(words, kind="segment", parent=self)
             each.setCheckable(True)
@@ -56,6 +64,28 @@ class Segmented(QFrame):
         self._buttons[self._value].setChecked(True)
         self._update_focus()
         self._group.buttonToggled.connect(self._on_toggled)
+
+    def _flow(self) -> QLayout:
+        flow = QFlowLayout(self)
+        flow.setHorizontalSpacing(GAP)
+        flow.setVerticalSpacing(GAP)
+        return flow
+
+    def event(self, event: QEvent) -> bool:
+        """Asks for another width where words get another size."""
+        if self._wraps and event.type() == QEvent.Type.LayoutRequest:
+            self.updateGeometry()
+        return super().event(event)
+
+    def sizeHint(self) -> QSize:
+        """One line."""
+        if not self._wraps:
+            return super().sizeHint()
+        hints = [each.sizeHint() for each in self._buttons.values()]
+        border = self.rect().width() - self.contentsRect().width()
+        # The layout breaks a line that ends at its very last pixel.
+        width = sum(hint.width() + GAP for hint in hints) + GAP + 1
+        return QSize(width + border, max(hint.height() for hint in hints) + 2 * GAP + border)
 
     @property
     def value(self) -> str:

@@ -18,10 +18,12 @@ from tunesmith_core import objectives, presets
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.trained_parts import FULL, OF_FULL, OF_LORA
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.form import (
     BY_CLASS,
     BY_EXAMPLE,
+    BY_FULL,
     BY_PREFERENCE,
     BY_SCORE,
     LISTED,
@@ -140,6 +142,92 @@ class TestForm:
         assert (form.value(OBJECTIVE), form.value(RATE), form.changed_paths()) == ("dpo", 5e-5, [])
 
 
+class TestFullFineTuning:
+    def test_the_way_brings_its_learning_rate_and_what_it_trains(self, form: NewRunForm) -> None:
+        form.set_value("quantization.kind", "nf4")
+        form.choose_way(BY_FULL)
+        assert (form.way, form.value("adapter.kind"), form.value(OBJECTIVE)) == (BY_FULL, FULL, "sft")
+        assert (form.value(RATE), form.value("quantization.kind"), form.changed_paths()) == (2e-5, "none", [])
+        assert not {"model.path", "data.sources[0].path"} ^ {each.path for each in form.spec.problems()}
+        form.choose_preset("best-quality")
+        assert (form.value(RATE), form.changed_paths()) == (1e-5, [])
+        form.choose_way(BY_PREFERENCE)
+        assert (form.value("adapter.kind"), form.value(OBJECTIVE), form.value(RATE)) == ("lora", "dpo", 2.5e-5)
+        form.choose_way(BY_FULL)
+        form.choose_way(BY_EXAMPLE)
+        assert (form.value("adapter.kind"), form.value(RATE), form.changed_paths()) == ("lora", 1e-4, [])
+
+    def test_an_optimizer_for_whole_weights_goes_with_the_way(self, form: NewRunForm) -> None:
+        form.choose_way(BY_FULL)
+        form.set_value("optimizer.name", "muon")
+        assert "optimizer.name" in form.changed_paths()
+        form.choose_way(BY_EXAMPLE)
+        assert (form.value("optimizer.name"), form.problems()) == ("adamw", {})
+
+    def test_what_is_trained_is_a_setting_of_preferences_too(self, form: NewRunForm) -> None:
+        form.choose_way(BY_PREFERENCE)
+        form.set_value(OBJECTIVE, "orpo")
+        form.set_value("adapter.kind", FULL)
+        assert (form.way, form.value(RATE)) == (BY_PREFERENCE, 5e-6)
+        assert form.changed_paths() == [OBJECTIVE, "adapter.kind"]
+        form.set_value(OBJECTIVE, "dpo")
+        assert "adapter.kind" in form.problems()
+        form.reset("adapter.kind")
+        assert (form.value("adapter.kind"), form.value(RATE), form.problems()) == ("lora", 5e-5, {})
+
+    def test_parts_are_typed_as_a_list(self, form: NewRunForm) -> None:
+        form.choose_way(BY_FULL)
+        form.set_text("adapter.parts", "norms, 20-31")
+        assert form.value("adapter.parts") == ["norms", "20-31"]
+        form.set_text("adapter.parts", "all")
+        assert form.value("adapter.parts") == "all"
+        form.set_text("adapter.parts", " ")
+        assert form.problem("adapter.parts") == "Name at least one module, or all"
+
+    def test_a_draft_and_reset_keep_the_way(self, form: NewRunForm) -> None:
+        form.choose_way(BY_FULL)
+        again = NewRunForm()
+        assert again.load_draft(json.loads(json.dumps(form.to_draft())))
+        assert (again.way, again.value(RATE), again.changed_paths()) == (BY_FULL, 2e-5, [])
+        again.set_value("adapter.weights", "bfloat16")
+        again.reset_all()
+        assert (again.way, again.value("adapter.weights"), again.changed_paths()) == (BY_FULL, "float32", [])
+        again.load_spec(RunSpec.from_dict(samples.example_spec("en", "/models/a")))
+        again.choose_way(BY_FULL)
+        again.leave_sample()
+        assert (again.way, again.changed_paths()) == (BY_FULL, [])
+
+    def test_the_ways_stand_in_one_line_where_there_is_room(self, qtbot: QtBot, page: NewRunPage) -> None:
+        segments = page.way_bar.segments
+
+        def lines() -> set[int]:
+            return {each.geometry().top() for each in segments.findChildren(QPushButton)}
+
+        page.resize(1180, 900)
+        qtbot.waitUntil(lambda: len(lines()) == 1)
+        inside = segments.contentsRect()
+        assert all(inside.contains(each.geometry()) for each in segments.findChildren(QPushButton))
+        page.resize(440, 900)
+        qtbot.waitUntil(lambda: len(lines()) == 2)
+        inside = segments.contentsRect()
+        assert all(inside.contains(each.geometry()) for each in segments.findChildren(QPushButton))
+
+    def test_only_settings_that_matter_are_shown(self, qtbot: QtBot, page: NewRunPage) -> None:
+        choose(qtbot, page, "Full fine-tune")
+        assert "several times the memory" in page.way_bar.words.text()
+        with qtbot.waitSignal(page.settings_list.opened):
+            page.settings_list.set_open(True)
+        shown = {path for path, row in page.settings_list.rows.items() if not row.isHidden()}
+        assert {path for path in shown if path.startswith("adapter.")} == {"adapter.kind", *OF_FULL}
+        assert not shown & OF_LORA
+        words = page.preset_bar.summary.text()
+        assert words.startswith("Full fine-tuning in 32 bits")
+        assert "rank" not in words
+        assert "optimizer.beta1" in shown
+        page.form.set_value("optimizer.name", "adafactor")
+        assert page.settings_list.rows["optimizer.beta1"].isHidden()
+
+
 class TestSettings:
     def test_a_setting_is_shown_for_the_objectives_that_use_it(self, qtbot: QtBot, page: NewRunPage) -> None:
         listed = page.settings_list
@@ -148,7 +236,7 @@ class TestSettings:
             return {path for path, row in listed.rows.items() if not row.isHidden()}
 
         def used(kind: str) -> set[str]:
-            return {path for path in LISTED if objectives.uses(kind, path)}
+            return {path for path in LISTED if objectives.uses(kind, path)} - OF_FULL
 
         assert listed.toggle.text() == f"Show all {len(used('sft'))}"
         choose(qtbot, page, "Prefer this over that")

@@ -107,8 +107,8 @@ class BenchSpec:
     Attributes:
         model: a folder; a tokenizer is not needed.
         workloads: NAME:BATCH:SEQ[:varied][:packed][:vram-gib=X][:policy=P][:warmup=N][:steps=N], separated by spaces.
-        method: "lora" or "qlora".
-        optimizer: "adamw" or "adamw_8bit".
+        method: "lora", "qlora" or "full", whose weights are bfloat16.
+        optimizer: as in a run's spec.
         device: "auto", "cuda" or "cpu".
         fp8: whether it multiplies with frozen weights in 8 bits.
         longest: whether the longest row that trains is searched, from the length of each workload on.

@@ -13,6 +13,7 @@ from tunesmith_engine.fused.recognise.layer import check_layer_words, read_layer
 from tunesmith_engine.fused.recognise.model import find_decoder, read_embedding, read_logits
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables
+from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.shapes import AnyModel, LayerShape, ModelShape, NotFusableError, Unfused
 
 
@@ -36,6 +37,8 @@ def recognise(model: AnyModel) -> ModelShape:
 
 def _read(model: AnyModel) -> ModelShape:
     """Do what `recognise` says; a part that is missing shows as an AttributeError."""
+    if isinstance(model, FullModel):
+        raise NotFusableError("Full fine-tuning has no fused kernels.")
     whole = base_model(model)
     name, decoder = find_decoder(whole)
     layers = tuple(_layers(name, decoder))
