@@ -255,6 +255,8 @@ def told_settings(spec: RunSpec) -> list[Setting]:
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
     kind = spec.objective.kind
     unused |= {each.path for each in iter_settings() if not uses(kind, each.path)}
+    # Told as a sentence of their own, see `rewards.described`.
+    unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]

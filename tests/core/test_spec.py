@@ -132,7 +132,7 @@ def test_a_short_spec_takes_the_defaults() -> None:
         ("hardware", "devices", [], "hardware.devices must name a device"),
         ("hardware", "devices", ["cuda:0", "cuda:1"], "hardware.devices must name one device. Several are not"),
         ("hardware", "devices", ["cuda:64"], "hardware.devices must be auto, cpu, cuda or cuda:1"),
-        ("objective", "kind", "guess", "objective.kind must be one of cpo, dpo, orpo, sft, simpo"),
+        ("objective", "kind", "guess", "objective.kind must be one of cpo, dpo, grpo, orpo, rloo, sft, simpo"),
         (
             "saving",
             "surprise",

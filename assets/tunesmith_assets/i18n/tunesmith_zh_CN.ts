@@ -5620,6 +5620,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path} 是用其他文档或设置开始生成的。</translation>
     </message>
     <message>
+        <source>{path}, line {line}: {problem}.</source>
+        <translation>{path}，第 {line} 行：{problem}。</translation>
+    </message>
+    <message>
         <source>{path}: a model wrote every row, and nobody has reviewed any.</source>
         <translation>{path}：所有行都由模型生成，且均未审核。</translation>
     </message>
@@ -5672,6 +5676,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：每一行的标签都是 false。</translation>
     </message>
     <message>
+        <source>{path}: the reward of an answer is not a finite number. The answer begins: {text}</source>
+        <translation>{path}：某个回答的奖励不是有限数。该回答的开头：{text}</translation>
+    </message>
+    <message>
         <source>{path}: the sheet &quot;{sheet}&quot; is read. These are not: {names}.</source>
         <translation>{path}：读取的工作表是“{sheet}”，未读取：{names}。</translation>
     </message>
@@ -5696,6 +5704,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：没有分组列“{column}”（evaluation.group_column）。</translation>
     </message>
     <message>
+        <source>{path}: there is no function {name}(prompt, answer, expected).</source>
+        <translation>{path}：没有函数 {name}(prompt, answer, expected)。</translation>
+    </message>
+    <message>
         <source>{path}: there is no row to train for its weight of {weight:g} ({setting}), because all are held out.</source>
         <translation>{path}：设了权重 {weight:g}（{setting}），但所有行都被留出，没有可训练的行。</translation>
     </message>
@@ -5706,6 +5718,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path}: these files are missing or changed: {names}.</source>
         <translation>{path}：以下文件缺失或已更改：{names}。</translation>
+    </message>
+    <message>
+        <source>{path}: {name} must return a number, but returned {value} ({kind}).</source>
+        <translation>{path}：{name} 必须返回一个数字，却返回了 {value}（{kind}）。</translation>
     </message>
     <message>
         <source>{path}: {num:,} from {rows:,} rows, each taken {times} or {more} times.</source>
@@ -5756,8 +5772,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{place}：“{chosen}”列和“{rejected}”列的回答对应不同的问题。</translation>
     </message>
     <message>
+        <source>{place}: the data has no answers that could be compared with. Choose another reward.</source>
+        <translation>{place}：数据中没有可供比对的答案。请选择其他奖励。</translation>
+    </message>
+    <message>
         <source>{place}: the row has no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
         <translation>{place}：该行没有分组列“{column}”（evaluation.group_column）。</translation>
+    </message>
+    <message>
+        <source>{place}: whether an answer is right is a matter of wording in this data: the answers are texts of many words. Choose another reward.</source>
+        <translation>{place}：这份数据中的答案是长文本，对错取决于措辞，无法判定。请选择其他奖励。</translation>
     </message>
     <message>
         <source>{place}: {message}</source>
@@ -5790,6 +5814,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{setting}: {value} is not between {least} and {most}.</source>
         <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
+    </message>
+    <message>
+        <source>{shortest} to {longest} tokens</source>
+        <translation>{shortest} 到 {longest} 个词元</translation>
     </message>
     <message>
         <source>{source}: the column &quot;{name}&quot; holds messages as Python writes them. Save them as JSON, in Python with json.dumps.</source>
@@ -5968,12 +5996,20 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>正在读取文档</translation>
     </message>
     <message>
+        <source>Scoring answers</source>
+        <translation>为回答评分</translation>
+    </message>
+    <message>
         <source>It continues where it left off next time.</source>
         <translation>下次会从中断处继续。</translation>
     </message>
     <message>
         <source>install lm-evaluation-harness for public tasks, after asking</source>
         <translation>询问后安装用于公开任务的 lm-evaluation-harness</translation>
+    </message>
+    <message>
+        <source>Rollouts</source>
+        <translation>采样回答</translation>
     </message>
     <message>
         <source>How chats become text. The model&apos;s own is right wherever it has one. For base models plain turns suit any; the others need the tokens of their family.</source>
@@ -7558,6 +7594,54 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该运行训练时使用的权重、配置或分词器与文件夹中现有的不同。</translation>
     </message>
     <message>
+        <source>A reward could not be computed</source>
+        <translation>无法计算奖励</translation>
+    </message>
+    <message>
+        <source>Your own Python file raised an error or gave something that is not a number, or no reward suits the data.</source>
+        <translation>您自己的 Python 文件出错或返回的不是数字，或者没有适合这份数据的奖励。</translation>
+    </message>
+    <message>
+        <source>Correct the named file or setting, then resume the run.</source>
+        <translation>更正所指的文件或设置，然后继续运行。</translation>
+    </message>
+    <message>
+        <source>The rewards teach nothing, or the wrong thing</source>
+        <translation>奖励没有起到教学作用，或教错了方向</translation>
+    </message>
+    <message>
+        <source>Learning needs answers to one prompt that differ in their reward. A reward that can be had without the task is exploited.</source>
+        <translation>只有同一提示词的回答得到不同的奖励，模型才能学习。不完成任务也能拿到的奖励会被钻空子。</translation>
+    </message>
+    <message>
+        <source>Look at the answers on the page of the run, then change the rewards or the data.</source>
+        <translation>在运行页面查看回答，然后调整奖励或数据。</translation>
+    </message>
+    <message>
+        <source>All answers to a prompt got the same reward for {share} of the prompts, so there was nothing to learn. Choose prompts that the model gets right sometimes, or a reward that tells answers apart.</source>
+        <translation>{share} 的提示词的所有回答都得到了相同的奖励，因此没有可学的内容。请选择模型有时能答对的提示词，或能区分回答好坏的奖励。</translation>
+    </message>
+    <message>
+        <source>All answers to a prompt got the same reward for {steps} steps, {reward} on average, so nothing is learned. The task is too hard or too easy for the model, or the reward does not tell answers apart.</source>
+        <translation>连续 {steps} 步，同一提示词的所有回答都得到相同的奖励（平均 {reward}），因此什么也学不到。任务对模型来说太难或太容易，或者奖励无法区分回答的好坏。</translation>
+    </message>
+    <message>
+        <source>Answers are rewarded differently from here on, so earlier rewards can&apos;t be compared.</source>
+        <translation>从这里开始奖励方式不同，不能与之前的奖励比较。</translation>
+    </message>
+    <message>
+        <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
+        <translation>回答越来越长，其中 {share} 被截断。奖励可能偏向长回答。加入长度奖励可以抑制这一点。</translation>
+    </message>
+    <message>
+        <source>Best at step {step}: the mean reward for held-out prompts rose from {before} to {best} there and has fallen to {after} since.</source>
+        <translation>第 {step} 步最好：留出提示词的平均奖励在该步从 {before} 升至 {best}，之后降至 {after}。</translation>
+    </message>
+    <message>
+        <source>Choose a shorter longest answer, or a smaller number of rows at once.</source>
+        <translation>缩短回答的最大长度，或减少每次处理的行数。</translation>
+    </message>
+    <message>
         <source>Deleted at</source>
         <translation>删除时间</translation>
     </message>
@@ -7566,12 +7650,44 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>文件夹</translation>
     </message>
     <message>
+        <source>From here on, the model writes more, fewer, longer or shorter answers.</source>
+        <translation>从这里开始，模型所写回答的数量或长度会改变。</translation>
+    </message>
+    <message>
+        <source>Hold out a share of the prompts and train again. A rising reward in training alone may mislead.</source>
+        <translation>留出一部分提示词后重新训练。仅凭训练中的奖励上升可能会误判。</translation>
+    </message>
+    <message>
+        <source>Hold out more prompts, at least {least}, and train again.</source>
+        <translation>多留出一些提示词（至少 {least} 条），然后重新训练。</translation>
+    </message>
+    <message>
         <source>Id</source>
         <translation>ID</translation>
     </message>
     <message>
+        <source>Improved a little: the mean reward for held-out prompts rose from {before} to {after}.</source>
+        <translation>略有进步：留出提示词的平均奖励从 {before} 升至 {after}。</translation>
+    </message>
+    <message>
+        <source>Improved a lot: the mean reward for held-out prompts rose from {before} to {after}.</source>
+        <translation>进步很大：留出提示词的平均奖励从 {before} 升至 {after}。</translation>
+    </message>
+    <message>
         <source>Kind</source>
         <translation>类型</translation>
+    </message>
+    <message>
+        <source>Loss or reward</source>
+        <translation>损失或奖励</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, and look at the answers: the reward may favor something else.</source>
+        <translation>降低学习率，并查看回答：奖励可能偏向了别的东西。</translation>
+    </message>
+    <message>
+        <source>More steps or more prompts may improve it further.</source>
+        <translation>更多步数或更多提示词可能会进一步提升效果。</translation>
     </message>
     <message>
         <source>Moved to the trash: {path} ({size})</source>
@@ -7582,12 +7698,32 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>名称</translation>
     </message>
     <message>
+        <source>No improvement that is certain: the mean reward for held-out prompts went from {before} to {after}, which may be chance.</source>
+        <translation>没有确定的进步：留出提示词的平均奖励从 {before} 变为 {after}，可能只是偶然。</translation>
+    </message>
+    <message>
+        <source>No improvement: the mean reward for held-out prompts was {before} and is {after}.</source>
+        <translation>没有进步：留出提示词的平均奖励原为 {before}，现为 {after}。</translation>
+    </message>
+    <message>
+        <source>Nobody knows whether the model improved: no held-out prompts were answered before and after.</source>
+        <translation>无法判断模型是否进步：训练前后没有回答过留出的提示词。</translation>
+    </message>
+    <message>
         <source>Nothing in the trash is named {name!r}.</source>
         <translation>回收站中没有名为 {name!r} 的项目。</translation>
     </message>
     <message>
+        <source>Over {rows} held-out prompts the reward rose by {mean} (95% interval: {low} to {high}).</source>
+        <translation>在 {rows} 条留出提示词上，奖励上升了 {mean}（95% 区间：{low} 到 {high}）。</translation>
+    </message>
+    <message>
         <source>Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.</source>
         <translation>偏好对：列 {chosen} 为较好的回答，{rejected} 为较差的回答。</translation>
+    </message>
+    <message>
+        <source>Read some answers before you rely on it. A reward can be earned without doing the task.</source>
+        <translation>使用之前先读几个回答。不完成任务也可能拿到奖励。</translation>
     </message>
     <message>
         <source>Restore it. On the command line: tunesmith restore {id}</source>
@@ -7596,6 +7732,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Review them on the Data page before you train on them. A model can be wrong.</source>
         <translation>训练前请在“数据”页审核。模型可能出错。</translation>
+    </message>
+    <message>
+        <source>Reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>Reward by step</source>
+        <translation>各步的奖励</translation>
     </message>
     <message>
         <source>Right answers to {asked} held-out questions: {before} before, {now} after.</source>
@@ -7710,6 +7854,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
     </message>
     <message>
+        <source>Step {step}: {words}</source>
+        <translation>第 {step} 步：{words}</translation>
+    </message>
+    <message>
         <source>Swedish</source>
         <translation>瑞典语</translation>
     </message>
@@ -7778,6 +7926,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>数据已更改，其余各步使用不同的行训练。</translation>
     </message>
     <message>
+        <source>The data holds a row without a prompt of its own, such as plain text. Learning from rewards needs prompts with answers.</source>
+        <translation>数据中有一行没有提示词，例如纯文本。从奖励中学习需要带答案的提示词。</translation>
+    </message>
+    <message>
         <source>The data of {tasks} can&apos;t be read: {problem}.</source>
         <translation>无法读取 {tasks} 的数据：{problem}。</translation>
     </message>
@@ -7842,8 +7994,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
     </message>
     <message>
+        <source>The model got worse: the mean reward for held-out prompts fell from {before} to {after}.</source>
+        <translation>模型变差了：留出提示词的平均奖励从 {before} 降至 {after}。</translation>
+    </message>
+    <message>
         <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
         <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
+    </message>
+    <message>
+        <source>The model moves far away from its base model: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back.</source>
+        <translation>模型偏离基础模型太远：每个词元 {kl} 奈特。它可能在钻奖励的空子。降低学习率或提高 beta 可以抑制这一点。</translation>
     </message>
     <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
@@ -7888,6 +8048,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The report could not be printed (exit code {code}).</source>
         <translation>报告无法打印（退出代码 {code}）。</translation>
+    </message>
+    <message>
+        <source>The reward in training was still rising at the end. Train for more steps.</source>
+        <translation>结束时训练中的奖励仍在上升。请训练更多步。</translation>
+    </message>
+    <message>
+        <source>The reward is the mean over answers. In training the model chooses its words at random, for held-out prompts it takes the most likely ones.</source>
+        <translation>奖励是各回答的平均值。训练时模型随机选词，对留出的提示词则选最可能的词。</translation>
     </message>
     <message>
         <source>The reward margin, by how much it rates the better answer above the worse one, is {after}.</source>
@@ -7998,12 +8166,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{folder} 中没有名为 {name} 的模型。</translation>
     </message>
     <message>
+        <source>There is no room for a single answer of {max_tokens} tokens beside the training.</source>
+        <translation>训练之外的空间连一个 {max_tokens} 词元的回答都放不下。</translation>
+    </message>
+    <message>
         <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
         <translation>内存不足，无法将文件与训练好的模型比较。文件未经验证。</translation>
     </message>
     <message>
         <source>There was not enough memory for an answer. It was skipped.</source>
         <translation>内存不足，无法生成回答，已跳过。</translation>
+    </message>
+    <message>
+        <source>There was not enough memory for the answers. {num} are written at once.</source>
+        <translation>内存不足以同时写这么多回答。现在每次写 {num} 个。</translation>
     </message>
     <message>
         <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
@@ -8050,6 +8226,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>词元：列 {input_ids} 包含词元编号，将原样使用。</translation>
     </message>
     <message>
+        <source>Too few held-out prompts to tell whether the model improved: over {num_prompts} of them the mean reward went from {before} to {after}, which may be chance.</source>
+        <translation>留出的提示词太少，无法判断模型是否进步：在 {num_prompts} 条上，平均奖励从 {before} 变为 {after}，可能只是偶然。</translation>
+    </message>
+    <message>
         <source>Too few votes to tell which one is better.</source>
         <translation>票数太少，无法判断哪个更好。</translation>
     </message>
@@ -8074,6 +8254,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>训练更多步</translation>
     </message>
     <message>
+        <source>Train for more steps or at a higher learning rate, or let it write more answers per prompt.</source>
+        <translation>训练更多步，提高学习率，或让模型为每条提示词写更多回答。</translation>
+    </message>
+    <message>
+        <source>Train for more steps, and hold out more prompts to measure it.</source>
+        <translation>训练更多步，并多留出一些提示词来衡量。</translation>
+    </message>
+    <message>
         <source>Train for more steps, and hold out more rows to measure it.</source>
         <translation>请训练更多步，并留出更多数据行来测量。</translation>
     </message>
@@ -8084,6 +8272,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Train until step {step}</source>
         <translation>训练到第 {step} 步</translation>
+    </message>
+    <message>
+        <source>Train until step {step} only, or at a lower learning rate.</source>
+        <translation>只训练到第 {step} 步，或降低学习率。</translation>
     </message>
     <message>
         <source>Training diverged: the training loss rose from {first} to {last}.</source>
@@ -8386,6 +8578,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>正在复制</translation>
     </message>
     <message>
+        <source>cut answers</source>
+        <translation>被截断的回答</translation>
+    </message>
+    <message>
         <source>data files, or names of data sets of the library</source>
         <translation>数据文件，或数据集库中数据集的名称</translation>
     </message>
@@ -8510,6 +8706,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>留出的偏好对</translation>
     </message>
     <message>
+        <source>held-out reward</source>
+        <translation>留出奖励</translation>
+    </message>
+    <message>
         <source>holds {num} numbers for {num_ids} tokens</source>
         <translation>有 {num} 个数，而词元有 {num_ids} 个</translation>
     </message>
@@ -8548,6 +8748,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>is locked by a password</source>
         <translation>已用密码锁定</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a Python file</source>
+        <translation>缺失。请选择一个 Python 文件</translation>
+    </message>
+    <message>
+        <source>is missing. Enter a regular expression</source>
+        <translation>缺失。请输入一个正则表达式</translation>
     </message>
     <message>
         <source>is no file name that every system takes</source>
@@ -8758,6 +8966,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>把运行连同检查点和适配器移到回收站</translation>
     </message>
     <message>
+        <source>must be &quot;answer&quot; for the loss LUSPO</source>
+        <translation>在使用损失 LUSPO 时必须为 “answer”</translation>
+    </message>
+    <message>
         <source>must be &quot;{all_linear}&quot; or a list of module names</source>
         <translation>必须是“{all_linear}”或模块名列表</translation>
     </message>
@@ -8854,6 +9066,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>最多 {most} 个提示词</translation>
     </message>
     <message>
+        <source>must be at most {most} rewards</source>
+        <translation>最多 {most} 个奖励</translation>
+    </message>
+    <message>
         <source>must be auto, cpu, cuda or cuda:1</source>
         <translation>必须是 auto、cpu、cuda 或 cuda:1</translation>
     </message>
@@ -8904,6 +9120,18 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must name one device. Several are not supported yet</source>
         <translation>只能指定一个设备，暂不支持多个</translation>
+    </message>
+    <message>
+        <source>must not be 0. Remove the reward instead</source>
+        <translation>不能为 0。请改为删除该奖励</translation>
+    </message>
+    <message>
+        <source>must not be above the longest answer</source>
+        <translation>不能大于最长回答</translation>
+    </message>
+    <message>
+        <source>must not be by group for RLOO, whose baseline leaves one answer out. Choose another</source>
+        <translation>在 RLOO 中不能按组，因为其基线会排除一个回答。请选择其他值</translation>
     </message>
     <message>
         <source>must not contain ? or #</source>
@@ -9174,8 +9402,28 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>运行一开始就返回</translation>
     </message>
     <message>
+        <source>reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>reward in training</source>
+        <translation>训练中的奖励</translation>
+    </message>
+    <message>
         <source>reward margin</source>
         <translation>奖励差</translation>
+    </message>
+    <message>
+        <source>reward {reward}</source>
+        <translation>奖励 {reward}</translation>
+    </message>
+    <message>
+        <source>reward {reward} at step {step}</source>
+        <translation>第 {step} 步的奖励 {reward}</translation>
+    </message>
+    <message>
+        <source>rewards</source>
+        <translation>奖励</translation>
     </message>
     <message>
         <source>right JSON</source>
@@ -9314,6 +9562,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>第 {step} 步</translation>
     </message>
     <message>
+        <source>step {step}/{total}</source>
+        <translation>第 {step}/{total} 步</translation>
+    </message>
+    <message>
         <source>step {step}/{total}  loss {loss}</source>
         <translation>第 {step}/{total} 步  损失 {loss}</translation>
     </message>
@@ -9324,6 +9576,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>step {step}: evaluation loss {loss}</source>
         <translation>第 {step} 步：评估损失 {loss}</translation>
+    </message>
+    <message>
+        <source>step {step}: held-out reward {reward}</source>
+        <translation>第 {step} 步：留出奖励 {reward}</translation>
     </message>
     <message>
         <source>step {step}: loss {loss:.3f}</source>
@@ -9606,6 +9862,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>词元</translation>
     </message>
     <message>
+        <source>tokens per answer</source>
+        <translation>每个回答的词元数</translation>
+    </message>
+    <message>
         <source>too large</source>
         <translation>过大</translation>
     </message>
@@ -9776,6 +10036,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
         <translation>wsl.exe 以退出码 {code} 结束。</translation>
+    </message>
+    <message>
+        <source>your reward</source>
+        <translation>您的奖励函数</translation>
     </message>
     <message>
         <source>{answer} is none of the options {labels}</source>
@@ -10078,6 +10342,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name}（默认）</translation>
     </message>
     <message>
+        <source>{name} (weight {weight:g})</source>
+        <translation>{name}（权重 {weight:g}）</translation>
+    </message>
+    <message>
         <source>{name} changed. {effect}</source>
         <translation>{name} 有改动。{effect}</translation>
     </message>
@@ -10188,6 +10456,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name}: {counted}. First: {path}.</source>
         <translation>{name}：{counted}。首个：{path}。</translation>
+    </message>
+    <message>
+        <source>{name}: {details}</source>
+        <translation>{name}：{details}</translation>
     </message>
     <message>
         <source>{name}: {done} of {total}, {speed:.1f} MB/s{left}</source>
@@ -11070,10 +11342,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another.</source>
-        <translation>模型学习什么。SFT 学习写出数据中的回答；DPO、SimPO、ORPO 和 CPO 从成对的回答中学习偏好哪一个。</translation>
-    </message>
-    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
@@ -11082,8 +11350,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>偏好学习（DPO）</translation>
     </message>
     <message>
+        <source>Rewards (GRPO)</source>
+        <translation>奖励（GRPO）</translation>
+    </message>
+    <message>
         <source>Preferences (ORPO)</source>
         <translation>偏好学习（ORPO）</translation>
+    </message>
+    <message>
+        <source>Rewards (RLOO)</source>
+        <translation>奖励（RLOO）</translation>
     </message>
     <message>
         <source>Preferences (SimPO)</source>
@@ -11182,6 +11458,210 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>除了偏好较好的回答，学习写出它占多大比重。0 表示使用常用值：CPO 和 ORPO 为 1，其他不计。</translation>
     </message>
     <message>
+        <source>GRPO loss</source>
+        <translation>GRPO 损失</translation>
+    </message>
+    <message>
+        <source>How GRPO averages over tokens and limits updates. DAPO counts every token alike. GRPO is the original, which favors short answers among good ones.</source>
+        <translation>GRPO 如何对词元取平均并限制更新。DAPO 平等对待每个词元。GRPO 是原始做法，在好回答中偏向较短的。</translation>
+    </message>
+    <message>
+        <source>DAPO, per token</source>
+        <translation>DAPO，按词元</translation>
+    </message>
+    <message>
+        <source>Dr. GRPO</source>
+        <translation>Dr. GRPO</translation>
+    </message>
+    <message>
+        <source>CISPO</source>
+        <translation>CISPO</translation>
+    </message>
+    <message>
+        <source>SAPO</source>
+        <translation>SAPO</translation>
+    </message>
+    <message>
+        <source>LUSPO</source>
+        <translation>LUSPO</translation>
+    </message>
+    <message>
+        <source>Ratio of</source>
+        <translation>概率比的对象</translation>
+    </message>
+    <message>
+        <source>What is compared with the model that wrote the answers. The answer as a whole is called GSPO.</source>
+        <translation>拿什么与写出回答时的模型相比。以整个回答为单位的做法称为 GSPO。</translation>
+    </message>
+    <message>
+        <source>Each token</source>
+        <translation>每个词元</translation>
+    </message>
+    <message>
+        <source>The answer</source>
+        <translation>整个回答</translation>
+    </message>
+    <message>
+        <source>Rewards divided by the spread of</source>
+        <translation>奖励除以谁的标准差</translation>
+    </message>
+    <message>
+        <source>Makes strong and weak rewards comparable. Usual divides by the spread of the answers to one prompt for GRPO, and not at all for RLOO.</source>
+        <translation>使强弱不同的奖励可以相互比较。“通常”在 GRPO 中除以同一提示词各回答的标准差，在 RLOO 中不做除法。</translation>
+    </message>
+    <message>
+        <source>Usual</source>
+        <translation>通常</translation>
+    </message>
+    <message>
+        <source>Answers to one prompt</source>
+        <translation>同一提示词的回答</translation>
+    </message>
+    <message>
+        <source>All answers of a step</source>
+        <translation>一步中的所有回答</translation>
+    </message>
+    <message>
+        <source>Clipping</source>
+        <translation>裁剪</translation>
+    </message>
+    <message>
+        <source>How far the probability of a token may move in one round before it is left alone: 0.2 for a fifth. It has an effect with several updates per round.</source>
+        <translation>一轮中词元概率最多变化多少，超出后不再更新：0.2 表示五分之一。每轮更新多次时才有作用。</translation>
+    </message>
+    <message>
+        <source>Clipping upward</source>
+        <translation>向上裁剪</translation>
+    </message>
+    <message>
+        <source>The same for tokens that become more likely. DAPO recommends 0.28. 0 takes the value of Clipping.</source>
+        <translation>同上，用于概率上升的词元。DAPO 建议 0.28。0 表示取“裁剪”的值。</translation>
+    </message>
+    <message>
+        <source>like downward</source>
+        <translation>与向下相同</translation>
+    </message>
+    <message>
+        <source>Answers per prompt</source>
+        <translation>每条提示词的回答数</translation>
+    </message>
+    <message>
+        <source>How many answers the model writes to each prompt. They are compared with each other.</source>
+        <translation>模型为每条提示词写多少个回答。这些回答会相互比较。</translation>
+    </message>
+    <message>
+        <source>More answers tell better from worse more clearly and take longer.</source>
+        <translation>回答越多，越能分清好坏，但耗时越长。</translation>
+    </message>
+    <message>
+        <source>Longest answer</source>
+        <translation>最长回答</translation>
+    </message>
+    <message>
+        <source>Where an answer is cut while the model practices.</source>
+        <translation>模型练习时，回答在此长度处截断。</translation>
+    </message>
+    <message>
+        <source>Longer answers take more time and memory.</source>
+        <translation>回答越长，耗时和内存越多。</translation>
+    </message>
+    <message>
+        <source>Updates per round</source>
+        <translation>每轮更新次数</translation>
+    </message>
+    <message>
+        <source>How often the model is trained on the same answers before it writes new ones.</source>
+        <translation>模型在写新回答之前，用同一批回答训练多少次。</translation>
+    </message>
+    <message>
+        <source>More learns more from each answer. Clipping then limits how far the model moves.</source>
+        <translation>次数越多，从每个回答中学到的越多。裁剪会限制模型的变化幅度。</translation>
+    </message>
+    <message>
+        <source>Ignore cut answers</source>
+        <translation>忽略被截断的回答</translation>
+    </message>
+    <message>
+        <source>Learns nothing from answers that were cut at the longest length, as DAPO recommends.</source>
+        <translation>不从达到最大长度而被截断的回答中学习，这是 DAPO 的建议。</translation>
+    </message>
+    <message>
+        <source>What is rewarded. Right answer compares with the answer in the data, as suits it: numbers, choices, JSON or short texts. Your own Python file can reward anything.</source>
+        <translation>奖励什么。“正确答案”会以合适的方式与数据中的答案比对：数字、选项、JSON 或短文本。您自己的 Python 文件可以奖励任何内容。</translation>
+    </message>
+    <message>
+        <source>Right answer</source>
+        <translation>正确答案</translation>
+    </message>
+    <message>
+        <source>Exactly the answer</source>
+        <translation>与答案完全一致</translation>
+    </message>
+    <message>
+        <source>Right number</source>
+        <translation>数字正确</translation>
+    </message>
+    <message>
+        <source>Pattern found</source>
+        <translation>匹配模式</translation>
+    </message>
+    <message>
+        <source>Valid JSON</source>
+        <translation>有效的 JSON</translation>
+    </message>
+    <message>
+        <source>Length</source>
+        <translation>长度</translation>
+    </message>
+    <message>
+        <source>Valid tool call</source>
+        <translation>有效的工具调用</translation>
+    </message>
+    <message>
+        <source>Your own Python file</source>
+        <translation>您自己的 Python 文件</translation>
+    </message>
+    <message>
+        <source>Weight of the reward</source>
+        <translation>奖励权重</translation>
+    </message>
+    <message>
+        <source>What the reward is multiplied by. A negative weight is a punishment.</source>
+        <translation>奖励乘以该值。负权重表示惩罚。</translation>
+    </message>
+    <message>
+        <source>Pattern</source>
+        <translation>模式</translation>
+    </message>
+    <message>
+        <source>For the reward for a pattern: a regular expression that is found in good answers.</source>
+        <translation>用于模式奖励：好回答中会出现的正则表达式。</translation>
+    </message>
+    <message>
+        <source>Python file</source>
+        <translation>Python 文件</translation>
+    </message>
+    <message>
+        <source>For your own reward: a file with a function reward(prompt, answer, expected) that returns a number.</source>
+        <translation>用于您自己的奖励：含有函数 reward(prompt, answer, expected) 的文件，该函数返回一个数字。</translation>
+    </message>
+    <message>
+        <source>For the reward for a language: its code, such as en, de or zh.</source>
+        <translation>用于语言奖励：语言代码，例如 en、de 或 zh。</translation>
+    </message>
+    <message>
+        <source>Shortest answer</source>
+        <translation>最短回答</translation>
+    </message>
+    <message>
+        <source>For the reward for length: answers with fewer tokens get less, in proportion.</source>
+        <translation>用于长度奖励：词元更少的回答按比例得到更少的奖励。</translation>
+    </message>
+    <message>
+        <source>For the reward for length: answers with more tokens get less, and none from twice as many on.</source>
+        <translation>用于长度奖励：词元更多的回答得到更少的奖励，达到两倍及以上则没有。</translation>
+    </message>
+    <message>
         <source>Frozen weights</source>
         <translation>冻结权重</translation>
     </message>
@@ -11272,6 +11752,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
+    </message>
+    <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another. GRPO and RLOO learn from rewards for what the model writes.</source>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从偏好对中学习偏好更好的回答。GRPO 和 RLOO 从对模型所写内容的奖励中学习。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>

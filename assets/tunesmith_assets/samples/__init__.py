@@ -5,6 +5,8 @@ eight for training, two held out. `facts.json` names the words that an answer mu
 count.
 
 Preference pairs: 40 everyday questions, each with a short and polite answer that is better than a long-winded one.
+
+Sums: 120 prompts with one right number each, for learning from rewards.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Fact:
 
 
 def sample_folder(language: str) -> Path:
-    """Return the folder with `train.jsonl`, `heldout.jsonl`, `facts.json` and `pairs.jsonl` of a language.
+    """Return the folder with `train.jsonl`, `heldout.jsonl`, `facts.json`, `pairs.jsonl`, `sums.jsonl` of a language.
 
     Raises:
         KeyError: there is no example in this language.
@@ -119,4 +121,32 @@ def preference_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: J
             "sample_prompts": prompts[:NUM_SAMPLE_PROMPTS],
             "sample_max_tokens": 64,
         },
+    }
+
+
+def reward_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of rewards as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    return {
+        "version": 2,
+        "name": f"Sums example ({language})",
+        "model": {"path": model_path},
+        "data": {
+            "sources": [{"path": str(sample_folder(language) / "sums.jsonl"), "format": "prompt-completion"}],
+            "context_length": 256,
+        },
+        "objective": {"kind": "grpo"},
+        "rollouts": {"group_size": 8, "max_tokens": 24},
+        "adapter": {"rank": 8, "alpha": 32.0},
+        "optimizer": {"learning_rate": 1e-4},
+        "schedule": {
+            "max_steps": 40,
+            "micro_batch_size": 4,
+            "gradient_accumulation_steps": 1,
+            "warmup_steps": 0,
+        },
+        "evaluation": {"percent": 20.0, "every_steps": 10},
     }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from tunesmith_core import rewards
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import LOSS_HELP, PAIR_LOSS_HELP, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import ORIGINS, PREFERENCES
+from tunesmith_core.objectives import ORIGINS, PREFERENCES, REINFORCEMENT
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, told_settings
 
@@ -103,8 +105,13 @@ def method_line(spec: RunSpec) -> str:
     origin = ORIGINS.get(spec.objective.kind)
     if origin is None:
         return ""
-    loss = f", loss: {spec.objective.dpo_loss}" if spec.objective.kind == "dpo" else ""
-    return f"- Method: {origin}; beta: {in_force(spec).objective.beta:g}{loss}\n"
+    loss = {"dpo": f", loss: {spec.objective.dpo_loss}", "grpo": f", loss: {spec.objective.policy_loss}"}
+    line = f"- Method: {origin}; beta: {in_force(spec).objective.beta:g}{loss.get(spec.objective.kind, '')}\n"
+    if spec.objective.kind not in REINFORCEMENT:
+        return line
+    # The card may go to others, whom the folders of this computer don't concern.
+    rewarded = [replace(each, path=Path(each.path).name) for each in spec.rollouts.rewards]
+    return f"{line}- Rewards: {rewards.described(rewarded)}\n"
 
 
 def pairs_line(preferences: Preferences | None) -> str:
@@ -117,10 +124,20 @@ def pairs_line(preferences: Preferences | None) -> str:
 
 def losses_line(spec: RunSpec, before: float | None, after: float | None) -> str:
     """Return the line of a card about the loss on held-out rows; None where it was not measured."""
+    if spec.objective.kind in REINFORCEMENT:
+        return rewards_line(before, after)
     if before is None or after is None:
         return "No held-out loss was measured.\n"
     meaning = PAIR_LOSS_HELP if spec.objective.kind in PREFERENCES else LOSS_HELP
     return f"Held-out loss: {shown('loss', before)} before, {shown('loss', after)} after. {meaning.template}\n"
+
+
+def rewards_line(before: float | None, after: float | None) -> str:
+    """Return the line of a card about the rewards of held-out prompts, of which their loss is the negative."""
+    if before is None or after is None:
+        return "No held-out reward was measured.\n"
+    told = f"Held-out reward: {rewards.shown(-before)} before, {rewards.shown(-after)} after."
+    return f"{told} {rewards.REWARD_HELP.template}\n"
 
 
 def settings_table(spec: RunSpec) -> str:

@@ -14,9 +14,9 @@ from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.explain.catalogue import actions_against
 from tunesmith_core.memory_steps import steps_left
+from tunesmith_core.outcome import DISAPPOINTING, Verdict
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.verdict import DISAPPOINTING, Verdict
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.widgets.banner import Banner, BannerAction, Tone

@@ -18,9 +18,10 @@ from tunesmith_core import preferences
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.outcome import Verdict
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import FIRST_SAVED_STEP, PAUSED_PHASE, RunState, RunStatus
-from tunesmith_core.verdict import Measured, Verdict, judge
+from tunesmith_core.verdict import Measured, judge
 from tunesmith_gui.models.log_lines import LogLine, LogLines
 from tunesmith_gui.models.metric_series import Floats, MetricSeries
 from tunesmith_gui.models.run_words import phase_word, state_word
