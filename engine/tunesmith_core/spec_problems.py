@@ -85,6 +85,8 @@ def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
 def _reward_problems(spec: RunSpec) -> list[FieldProblem]:
     """Return what is missing in rewards, and settings that don't go together."""
     problems = []
+    if not spec.rollouts.rewards:
+        problems.append(FieldProblem("rollouts.rewards", "must name at least one reward"))
     if len(spec.rollouts.rewards) > MOST_REWARDS:
         words = Message("must be at most {most} rewards", most=MOST_REWARDS)
         problems.append(FieldProblem("rollouts.rewards", words))
@@ -108,6 +110,8 @@ def _reward_problem(reward: RewardSpec) -> tuple[str, Message] | None:
         return "pattern", Message("is missing. Enter a regular expression")
     if reward.kind == PYTHON and not reward.path:
         return "path", Message("is missing. Choose a Python file")
+    if reward.kind == LANGUAGE and not reward.language:
+        return "language", Message("is missing. Choose a language")
     if reward.kind == LANGUAGE and reward.language not in LANGUAGES:
         return "language", Message("must be one of {choices}", choices=", ".join(LANGUAGES))
     if reward.kind == LENGTH and reward.shortest > reward.longest:

@@ -148,6 +148,7 @@ class TestProblems:
             (RewardSpec(weight=0.0), "rewards[0].weight", "must not be 0"),
             (RewardSpec(kind="pattern"), "rewards[0].pattern", "is missing"),
             (RewardSpec(kind="python"), "rewards[0].path", "is missing"),
+            (RewardSpec(kind="language"), "rewards[0].language", "is missing"),
             (RewardSpec(kind="language", language="qq"), "rewards[0].language", "must be one of"),
             (RewardSpec(kind="length", shortest=9, longest=3), "rewards[0].shortest", "must not be above"),
         ],
@@ -181,6 +182,9 @@ class TestProblems:
         spec.objective.ratio_of = "answer"
         spec.rollouts.rewards = [RewardSpec() for _ in range(MOST_REWARDS + 1)]
         assert [each.path for each in spec.problems()] == ["rollouts.rewards"]
+        spec.rollouts.rewards = []
+        (problem,) = spec.problems()
+        assert (problem.path, problem.problem) == ("rollouts.rewards", "must name at least one reward")
 
     def test_settings_of_rewards_are_told_of_their_runs_alone(self, make_spec: Make) -> None:
         spec = make_spec("r")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tunesmith_core import preferences
+from tunesmith_core import preferences, rewards
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.errors import TunesmithError
@@ -34,8 +34,9 @@ preferences.METRICS are kept, by which the verdict judges."""
 STEP_COLUMNS = (
     *("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes"),
     *REWARD_COLUMNS,
+    *rewards.METRICS,
 )
-EVAL_COLUMNS = ("step", "t", "tokens", "loss", *preferences.METRICS)
+EVAL_COLUMNS = ("step", "t", "tokens", "loss", *preferences.METRICS, "reward")
 MEMORY_COLUMNS = (
     "t",
     "device_bytes",
@@ -175,6 +176,7 @@ class DashboardModel:
     setup: dict[str, Any] = field(default_factory=dict)  # Any: fields of the setup event
     reading: dict[str, Any] = field(default_factory=dict)  # Any: fields of the newest gpu event
     result: dict[str, Any] = field(default_factory=dict)  # Any: fields of the result event
+    group: dict[str, Any] = field(default_factory=dict)  # Any: fields of the newest rollouts event
     sample_request: SampleRequest | None = None
     unreadable: TunesmithError | None = None
     adapter_problem: TunesmithError | None = None
@@ -222,6 +224,7 @@ class DashboardModel:
         self.samples = [sample for sample in self.samples if sample.step <= resumed]
         self.answers, self.comparison = forget_answers(self.answers, resumed), {}
         self.checkpoints = [checkpoint for checkpoint in self.checkpoints if checkpoint.step <= resumed]
+        self.group = self.group if (self.group.get("step") or 0) <= resumed else {}
         self._session_row, self.result = len(self.steps), {}
 
     def _on_phase(self, event: Event) -> None:
@@ -246,13 +249,20 @@ class DashboardModel:
     def _on_eval(self, event: Event) -> None:
         step, loss = event.data.get("step"), event.data.get("loss")
         tokens = self.steps.last("tokens") if len(self.steps) else 0.0
-        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in preferences.METRICS))
+        row = (step, event.t, tokens, loss, *(event.data.get(name) for name in EVAL_COLUMNS[4:]))
         self.evals.extend(np.array([row], dtype=np.float64))
+        if isinstance(reward := event.data.get("reward"), float | int):
+            words = fill(translate("RunLog", "held-out reward %1 at step %2"), number(reward, 3), step)
+            self._say(event.t, "info", words)
+            return
         shown = translate("RunLog", "not a number") if loss is None else number(loss, 3)
         self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
 
     def _on_answers(self, event: Event) -> None:
         take_answers(self.answers, event)
+
+    def _on_rollouts(self, event: Event) -> None:
+        self.group = event.data
 
     def _on_comparison(self, event: Event) -> None:
         self.comparison = event.data
@@ -419,7 +429,32 @@ class DashboardModel:
             for series, names in ((self.evals, ("step", "loss")), (self.steps, ("step", "loss")))
         )
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
-        return judge(Measured(finite, training, self.setup, self.comparison, self.answers, self._pairs()))
+        told = (finite, training, self.setup, self.comparison, self.answers, self._pairs(), self._rewards())
+        return judge(Measured(*told))
+
+    def _rewards(self) -> dict[int, dict[str, float]]:
+        """What the answers of each step were worth; nothing for other runs."""
+        if not self.has_rewards:
+            return {}
+        rows = zip(*(self.steps.column(name).tolist() for name in ("step", *rewards.METRICS)), strict=True)
+        return {int(step): dict(zip(rewards.METRICS, values, strict=True)) for step, *values in rows}
+
+    @property
+    def has_rewards(self) -> bool:
+        """Whether the run learns from rewards, as far as its journal tells."""
+        known = [series.column("reward") for series in (self.steps, self.evals)]
+        return any(len(values) and np.isfinite(values[0]) for values in known)
+
+    @property
+    def best_reward(self) -> float | None:
+        """The highest held-out reward, None where none was measured."""
+        found = self.evals.column("reward")
+        return float(np.nanmax(found)) if np.isfinite(found).any() else None
+
+    def reward_change(self) -> tuple[float, float] | None:
+        """First and newest reward in training, None before there are any."""
+        found = self.steps.column("reward")
+        return (float(found[0]), float(found[-1])) if len(found) else None
 
     def _pairs(self) -> dict[int, dict[str, float]]:
         """How well held-out pairs were told apart, by step; nothing for other runs."""
@@ -459,6 +494,7 @@ _HANDLERS: dict[str, Callable[[DashboardModel, Event], None]] = {
     "eval": DashboardModel._on_eval,
     "sample": DashboardModel._on_sample,
     "answers": DashboardModel._on_answers,
+    "rollouts": DashboardModel._on_rollouts,
     "comparison": DashboardModel._on_comparison,
     "ack": DashboardModel._on_ack,
     "checkpoint": DashboardModel._on_checkpoint,

@@ -20,7 +20,16 @@ from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.doubts_first import DoubtsFirst
 from tunesmith_gui.new_run.download_first import DownloadFirst
 from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
-from tunesmith_gui.new_run.form import BY_PREFERENCE, MAPPING, READING, SAMPLE_FILES, SETTINGS, Missing, NewRunForm
+from tunesmith_gui.new_run.form import (
+    BY_PREFERENCE,
+    BY_REWARD,
+    MAPPING,
+    READING,
+    SAMPLE_FILES,
+    SETTINGS,
+    Missing,
+    NewRunForm,
+)
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
@@ -254,7 +263,7 @@ class NewRunActions(QObject):
         """Fills the form with the example of a way to teach in the window's language; a chosen model stays."""
         language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
         model = self._form.value("model.path")
-        make = samples.preference_spec if way == BY_PREFERENCE else samples.example_spec
+        make = {BY_PREFERENCE: samples.preference_spec, BY_REWARD: samples.reward_spec}.get(way, samples.example_spec)
 
         def work() -> RunSpec:
             # The example has no model of its own, and a spec without one is not valid.

@@ -25,7 +25,7 @@ from tunesmith_core.model_folder import local_folder
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run.form import BY_PREFERENCE, SOURCES, NewRunForm
+from tunesmith_gui.new_run.form import BY_PREFERENCE, BY_REWARD, SOURCES, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
 from tunesmith_gui.new_run.lengths_look import LengthsLook
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
@@ -259,7 +259,10 @@ class NewRunFacts(QObject):
         sniffed = [self.data.sniffed, *(other.sniffed for other in self.data.others)]
         longest = [each.max_tokens(prompt) if each else None for each in sniffed]
         known = [num for num in longest if num is not None]
-        return max(known) if len(known) == len(longest) else None
+        if len(known) != len(longest):
+            return None
+        # What is trained of a prompt are the answers that the model writes.
+        return max(known) + (self._form.spec.rollouts.max_tokens if self._form.way == BY_REWARD else 0)
 
     def _timer(self, ask: Callable[[], None]) -> QTimer:
         timer = QTimer(self)

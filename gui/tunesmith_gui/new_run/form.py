@@ -22,6 +22,7 @@ from tunesmith_core import objectives, presets
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec, Setting, iter_settings
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.spec_rollouts import RewardSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
 from tunesmith_gui.tr import core_text
@@ -33,8 +34,11 @@ CHOSEN_ABOVE = ("model.path", "data.sources[0].path")
 WEIGHT, MOST_ROWS = "weight", "most_rows"
 """What is set for each of several data files, on a card of its own."""
 
+OF_REWARDS = tuple(path for path in SETTINGS if path.startswith("rollouts.rewards["))
+"""What is set for each of several rewards, on a card of its own."""
+
 OF_FILES = tuple(f"data.sources[0].{name}" for name in (WEIGHT, MOST_ROWS))
-LISTED = tuple(path for path in SETTINGS if path not in (*CHOSEN_ABOVE, *OF_FILES))
+LISTED = tuple(path for path in SETTINGS if path not in (*CHOSEN_ABOVE, *OF_FILES, *OF_REWARDS))
 PRESET_PATHS = frozenset(path for changes in presets.PRESETS.values() for path in changes)
 MAPPING = ("data.sources[0].format", "data.sources[0].columns", "data.sources[0].sheet")
 """Set beside the data file, so not counted as changed settings."""
@@ -47,8 +51,11 @@ FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 SAMPLE_FILES = frozenset(
     str(samples.sample_folder(language) / name)
     for language in samples.LANGUAGES
-    for name in ("train.jsonl", "pairs.jsonl")
+    for name in ("train.jsonl", "pairs.jsonl", "sums.jsonl")
 )
+REWARDS = "rollouts.rewards"
+"""The path of the rewards as a whole."""
+
 SOURCES = "data.sources"
 """The path of the data files as a whole."""
 
@@ -56,8 +63,8 @@ GROUPS = "evaluation.group_column"
 """The column whose groups stay whole."""
 
 OBJECTIVE = "objective.kind"
-BY_EXAMPLE, BY_PREFERENCE = "sft", "dpo"
-"""The two ways to teach, each by the objective that it begins with."""
+BY_EXAMPLE, BY_PREFERENCE, BY_REWARD = WAYS = "sft", "dpo", "grpo"
+"""The ways to teach, each by the objective that it begins with."""
 
 DRAFT_VERSION = 2
 EARLY_STOPPING_EVALUATIONS = 3
@@ -67,6 +74,11 @@ EVALUATION_PERCENT = 5.0
 def source_path(number: int, name: str = "path") -> str:
     """The dotted path of a setting of a data file."""
     return f"data.sources[{number}].{name}"
+
+
+def reward_path(number: int, name: str) -> str:
+    """The dotted path of a setting of a reward."""
+    return f"{REWARDS}[{number}].{name}"
 
 
 def setting_of(path: str) -> Setting:
@@ -170,7 +182,7 @@ class NewRunForm(QObject):
         self.is_weighing = False
         """Whether a person is giving weights to data files: until the second is there, the first has no effect."""
         self._state = _State()
-        self._preference = BY_PREFERENCE
+        self._objectives: dict[str, str] = {}
         self._take_preset(presets.DEFAULT, RunSpec())
         self._sample: _Sample | None = None
 
@@ -226,6 +238,19 @@ class NewRunForm(QObject):
         if len(sources) == 1:
             sources[0].weight, sources[0].most_rows = 0.0, None
         self.changed.emit(SOURCES)
+
+    def add_reward(self) -> None:
+        """Takes one more reward."""
+        self._state.spec.rollouts.rewards.append(RewardSpec())
+        self.changed.emit(REWARDS)
+
+    def remove_reward(self, number: int) -> None:
+        """Lets go of a reward."""
+        del self._state.spec.rollouts.rewards[number]
+        # Refused texts belong to numbers that are others now.
+        for path in [path for path in self._state.wrong if path.startswith(f"{REWARDS}[")]:
+            del self._state.wrong[path]
+        self.changed.emit(REWARDS)
 
     @property
     def name(self) -> str:
@@ -285,8 +310,11 @@ class NewRunForm(QObject):
 
     @property
     def way(self) -> str:
-        """How the model is taught: BY_EXAMPLE or BY_PREFERENCE."""
-        return BY_PREFERENCE if self.value(OBJECTIVE) in objectives.PREFERENCES else BY_EXAMPLE
+        """How the model is taught, one of WAYS."""
+        kind = self.value(OBJECTIVE)
+        if kind in objectives.REINFORCEMENT:
+            return BY_REWARD
+        return BY_PREFERENCE if kind in objectives.PREFERENCES else BY_EXAMPLE
 
     @property
     def lacks_pairs(self) -> bool:
@@ -302,9 +330,8 @@ class NewRunForm(QObject):
         """Takes a way to teach; an objective that belongs to it stays, and comes back with it."""
         if way == self.way:
             return
-        if way == BY_EXAMPLE:
-            self._preference = self.value(OBJECTIVE)
-        self._choose_objective(self._preference if way == BY_PREFERENCE else way)
+        self._objectives[self.way] = self.value(OBJECTIVE)
+        self._choose_objective(self._objectives.get(way, way))
 
     def uses(self, path: str) -> bool:
         """Whether a setting has an effect with the objective that is chosen."""
@@ -443,6 +470,7 @@ class NewRunForm(QObject):
 
     def _fill(self, state: _State) -> None:
         self._state = state
+        state.spec.rollouts.rewards = state.spec.rollouts.rewards or [RewardSpec()]
         self.is_weighing = False
         self.surroundings.encoding = ""
         self._take_preset(presets.matching(state.spec) or presets.DEFAULT, RunSpec())

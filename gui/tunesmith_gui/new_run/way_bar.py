@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, BY_REWARD, WAYS
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -17,6 +17,7 @@ def way_word(way: str) -> str:
     return {
         BY_EXAMPLE: translate("WayBar", "Teach by example"),
         BY_PREFERENCE: translate("WayBar", "Prefer this over that"),
+        BY_REWARD: translate("WayBar", "Reward what is right"),
     }[way]
 
 
@@ -31,6 +32,11 @@ def way_words(way: str) -> str:
             "WayBar",
             "The model learns which of two answers is better. Each prompt needs a better and a worse answer.",
         ),
+        BY_REWARD: translate(
+            "WayBar",
+            "The model tries several answers to each prompt and learns from the best. The data needs prompts with "
+            "right answers.",
+        ),
     }[way]
 
 
@@ -38,7 +44,7 @@ class WayBar(Card):
     """Segments and the line.
 
     Signals:
-        chosen: (way) BY_EXAMPLE or BY_PREFERENCE.
+        chosen: (way) one of WAYS.
     """
 
     chosen = Signal(str)
@@ -46,7 +52,7 @@ class WayBar(Card):
     def __init__(self, *, parent: QWidget | None = None) -> None:
         title = translate("WayBar", "How to teach")
         super().__init__(title, parent=parent)
-        options = [(way, way_word(way)) for way in (BY_EXAMPLE, BY_PREFERENCE)]
+        options = [(way, way_word(way)) for way in WAYS]
         self.segments = Segmented(title, options, parent=self)
         self.segments.changed.connect(self.chosen)
         self.add_action(self.segments)
