@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.messages import LISTED, Message, joined
 from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import CHOICE_WORDS
+
+if TYPE_CHECKING:
+    from tunesmith_core.spec import RunSpec
 
 OF_ROUNDS = ("reward", "reward_spread", "equal_groups", "answer_tokens", "cut_answers")
 """Told of each step, of the answers that were written in it: the mean reward; the mean standard deviation of the
@@ -49,6 +52,17 @@ def in_brief(numbers: Mapping[str, Any]) -> Message | None:  # Any: JSON values
 def described(rewards: Sequence[RewardSpec]) -> Message:
     """Return what is rewarded, and with which weight where that is not 1."""
     return joined([_described(each) for each in rewards], LISTED)
+
+
+def round_words(spec: RunSpec) -> Message:
+    """Return what a run does in each step."""
+    schedule, rollouts = spec.schedule, spec.rollouts
+    return Message(
+        "Each step: {prompts} prompts, {answers} answers to each, of at most {tokens:,} tokens.",
+        prompts=schedule.micro_batch_size * schedule.gradient_accumulation_steps,
+        answers=rollouts.group_size,
+        tokens=rollouts.max_tokens,
+    )
 
 
 def _described(reward: RewardSpec) -> Message:

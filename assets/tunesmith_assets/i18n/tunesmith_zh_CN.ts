@@ -615,6 +615,18 @@ Click a symbol in the legend to hide its line.</source>
         <translation>损失</translation>
     </message>
     <message>
+        <source>Reward, smoothed, with held-out reward as dots</source>
+        <translation>奖励（平滑），圆点为留出奖励</translation>
+    </message>
+    <message>
+        <source>Reward of the compared runs</source>
+        <translation>所比较运行的奖励</translation>
+    </message>
+    <message>
+        <source>Reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
         <source>Settings that differ</source>
         <translation>不同的设置</translation>
     </message>
@@ -7646,6 +7658,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>删除时间</translation>
     </message>
     <message>
+        <source>Each step: {prompts} prompts, {answers} answers to each, of at most {tokens:,} tokens.</source>
+        <translation>每一步：{prompts} 条提示词，每条写 {answers} 个回答，每个最多 {tokens:,} 个词元。</translation>
+    </message>
+    <message>
         <source>Folder</source>
         <translation>文件夹</translation>
     </message>
@@ -7740,6 +7756,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Reward by step</source>
         <translation>各步的奖励</translation>
+    </message>
+    <message>
+        <source>Rewards: {rewards}</source>
+        <translation>奖励：{rewards}</translation>
     </message>
     <message>
         <source>Right answers to {asked} held-out questions: {before} before, {now} after.</source>
@@ -7992,6 +8012,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The loss was NaN or infinite in every step. Nothing was learned.</source>
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
+    </message>
+    <message>
+        <source>The model answers each prompt itself. What stands between [[ and ]] is what its answers should be.</source>
+        <translation>模型自己回答每条提示词。[[ 与 ]] 之间是它的回答应有的内容。</translation>
     </message>
     <message>
         <source>The model got worse: the mean reward for held-out prompts fell from {before} to {after}.</source>
@@ -8754,6 +8778,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>缺失。请选择一个 Python 文件</translation>
     </message>
     <message>
+        <source>is missing. Choose a language</source>
+        <translation>缺失。请选择一种语言</translation>
+    </message>
+    <message>
         <source>is missing. Enter a regular expression</source>
         <translation>缺失。请输入一个正则表达式</translation>
     </message>
@@ -9116,6 +9144,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must name at least one module</source>
         <translation>至少要指定一个模块</translation>
+    </message>
+    <message>
+        <source>must name at least one reward</source>
+        <translation>至少要有一个奖励</translation>
     </message>
     <message>
         <source>must name one device. Several are not supported yet</source>
@@ -12913,6 +12945,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>打开文件夹</translation>
     </message>
     <message>
+        <source>Show the answers</source>
+        <translation>查看回答</translation>
+    </message>
+    <message>
         <source>Delete…</source>
         <translation>删除…</translation>
     </message>
@@ -13130,6 +13166,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>词元/秒</translation>
     </message>
     <message>
+        <source>Reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>Held-out reward</source>
+        <translation>留出奖励</translation>
+    </message>
+    <message>
         <source>from %1</source>
         <translation>起始 %1</translation>
     </message>
@@ -13195,6 +13239,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Charts</source>
         <translation>图表</translation>
+    </message>
+    <message>
+        <source>Answers</source>
+        <translation>回答</translation>
     </message>
     <message>
         <source>Evaluation</source>
@@ -13563,6 +13611,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The model learns to prefer the better underlined text. The rest is context.</source>
         <translation>模型学习偏好带下划线的较好回答，其余只作为上下文。</translation>
+    </message>
+    <message>
+        <source>The model answers each prompt itself. The underlined text is what its answers should be.</source>
+        <translation>模型自己回答每条提示词。下划线文字是它的回答应有的内容。</translation>
     </message>
     <message>
         <source>Reading the data with the model&apos;s own tokenizer…</source>
@@ -14566,6 +14618,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Checkpoint of step %1</source>
         <translation>第 %1 步的检查点</translation>
+    </message>
+    <message>
+        <source>%1 · held-out reward %2</source>
+        <translation>%1 · 留出奖励 %2</translation>
     </message>
     <message>
         <source>%1 · evaluation loss %2</source>
@@ -16988,6 +17044,164 @@ Save a copy to train with your changes.</source>
         <source>Preference accuracy</source>
         <translation>偏好准确率</translation>
     </message>
+    <message>
+        <source>Mean reward of the answers. In training the model chooses words at random, held out it takes the likeliest.</source>
+        <translation>回答的平均奖励。训练时模型随机选词，留出评估时选最可能的词。</translation>
+    </message>
+    <message>
+        <source>Reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>Answer length</source>
+        <translation>回答长度</translation>
+    </message>
+    <message>
+        <source>Tokens</source>
+        <translation>词元</translation>
+    </message>
+    <message>
+        <source>Mean length of the answers. Growing without more reward is a warning sign.</source>
+        <translation>回答的平均长度。变长而奖励没有增加是一个警示信号。</translation>
+    </message>
+    <message>
+        <source>Cut answers</source>
+        <translation>被截断的回答</translation>
+    </message>
+    <message>
+        <source>Share of answers that reached the longest length and were cut there.</source>
+        <translation>达到最大长度而被截断的回答所占比例。</translation>
+    </message>
+    <message>
+        <source>Prompts that teach nothing</source>
+        <translation>没有教学作用的提示词</translation>
+    </message>
+    <message>
+        <source>Share of prompts whose answers all got the same reward. Nothing is learned from them.</source>
+        <translation>所有回答奖励都相同的提示词所占比例。从中学不到任何东西。</translation>
+    </message>
+    <message>
+        <source>Entropy</source>
+        <translation>熵</translation>
+    </message>
+    <message>
+        <source>How undecided the model is about its next word. Near 0 it always writes the same and tries no more.</source>
+        <translation>模型对下一个词有多犹豫。接近 0 时它总是写同样的内容，不再尝试。</translation>
+    </message>
+    <message>
+        <source>Distance from the base model</source>
+        <translation>与基础模型的距离</translation>
+    </message>
+    <message>
+        <source>KL divergence per token. A sudden rise means that the model exploits the reward.</source>
+        <translation>每个词元的 KL 散度。突然上升说明模型在钻奖励的空子。</translation>
+    </message>
+    <message>
+        <source>Clipped tokens</source>
+        <translation>被裁剪的词元</translation>
+    </message>
+    <message>
+        <source>Share of tokens whose update was left out because it went too far.</source>
+        <translation>因变化过大而未更新的词元所占比例。</translation>
+    </message>
+</context>
+<context>
+    <name>RewardsCard</name>
+    <message>
+        <source>Remove %1</source>
+        <translation>移除 %1</translation>
+    </message>
+    <message>
+        <source>Choose…</source>
+        <translation>选择…</translation>
+    </message>
+    <message>
+        <source>Choose a Python file</source>
+        <translation>选择 Python 文件</translation>
+    </message>
+    <message>
+        <source>Reward %1: %2</source>
+        <translation>奖励 %1：%2</translation>
+    </message>
+    <message>
+        <source>Python (*.py)</source>
+        <translation>Python (*.py)</translation>
+    </message>
+    <message>
+        <source>Reward %1, %2: %3</source>
+        <translation>奖励 %1，%2：%3</translation>
+    </message>
+    <message>
+        <source>Rewards</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>Add a reward</source>
+        <translation>添加奖励</translation>
+    </message>
+    <message>
+        <source>Every answer gets these rewards, times their weight. Their sum is what the model raises.</source>
+        <translation>每个回答得到以下各项奖励乘以权重之和，模型会努力提高它。</translation>
+    </message>
+    <message>
+        <source>Reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>Weight</source>
+        <translation>权重</translation>
+    </message>
+    <message>
+        <source>compared with the answer in the data, as suits it</source>
+        <translation>以合适的方式与数据中的答案比对</translation>
+    </message>
+    <message>
+        <source>the same text as the answer in the data</source>
+        <translation>与数据中的答案文字相同</translation>
+    </message>
+    <message>
+        <source>the same number as in the answer in the data</source>
+        <translation>与数据中答案的数字相同</translation>
+    </message>
+    <message>
+        <source>the answer can be read as JSON</source>
+        <translation>回答可以解析为 JSON</translation>
+    </message>
+    <message>
+        <source>every call has a name and arguments</source>
+        <translation>每个调用都有名称和参数</translation>
+    </message>
+</context>
+<context>
+    <name>RolloutsPane</name>
+    <message>
+        <source>What the model wrote to the first prompt of the newest step, best first. Answers with more reward than the others become more likely. Check that what is rewarded is what you want.</source>
+        <translation>模型在最新一步对第一条提示词写出的回答，最好的在前。奖励高于其他的回答会变得更可能。请确认所奖励的正是您想要的。</translation>
+    </message>
+    <message>
+        <source>No answers yet.</source>
+        <translation>还没有回答。</translation>
+    </message>
+    <message>
+        <source>Step %1</source>
+        <translation>第 %1 步</translation>
+    </message>
+    <message>
+        <source>Expected: %1</source>
+        <translation>期望：%1</translation>
+    </message>
+    <message>
+        <source>All answers got the same reward, so this prompt teaches nothing.</source>
+        <translation>所有回答的奖励相同，因此这条提示词没有教学作用。</translation>
+    </message>
+    <message>
+        <source>reward %1</source>
+        <translation>奖励 %1</translation>
+    </message>
+    <message>
+        <source>cut</source>
+        <translation>已截断</translation>
+    </message>
 </context>
 <context>
     <name>RowPane</name>
@@ -17164,6 +17378,14 @@ Save a copy to train with your changes.</source>
         <translation>导出…</translation>
     </message>
     <message>
+        <source>Held-out reward</source>
+        <translation>留出奖励</translation>
+    </message>
+    <message>
+        <source>Reward curve</source>
+        <translation>奖励曲线</translation>
+    </message>
+    <message>
         <source>%1 (best)</source>
         <translation>%1（最佳）</translation>
     </message>
@@ -17177,6 +17399,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>memory: %1 planned, %2 taken by the largest micro-batch</source>
         <translation>显存：计划 %1，最大的微批次占用 %2</translation>
+    </message>
+    <message>
+        <source>held-out reward %1 at step %2</source>
+        <translation>第 %2 步的留出奖励 %1</translation>
     </message>
     <message>
         <source>not a number</source>
@@ -17302,6 +17528,13 @@ Save a copy to train with your changes.</source>
     </message>
 </context>
 <context>
+    <name>RunTable</name>
+    <message>
+        <source>reward %1</source>
+        <translation>奖励 %1</translation>
+    </message>
+</context>
+<context>
     <name>RunTableModel</name>
     <message>
         <source>Name</source>
@@ -17340,8 +17573,8 @@ Save a copy to train with your changes.</source>
         <translation>大小</translation>
     </message>
     <message>
-        <source>The best evaluation loss of the run</source>
-        <translation>本次运行的最佳评估损失</translation>
+        <source>The best evaluation loss of the run, or its best held-out reward</source>
+        <translation>该运行的最佳评估损失，或最佳留出奖励</translation>
     </message>
 </context>
 <context>
@@ -17775,6 +18008,10 @@ Save a copy to train with your changes.</source>
         <translation>训练目标</translation>
     </message>
     <message>
+        <source>Rollouts</source>
+        <translation>采样回答</translation>
+    </message>
+    <message>
         <source>Adapter</source>
         <translation>适配器</translation>
     </message>
@@ -17976,6 +18213,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Default</source>
         <translation>默认值</translation>
+    </message>
+    <message>
+        <source>Rewards</source>
+        <translation>奖励</translation>
     </message>
     <message>
         <source>changed, default is %1</source>
@@ -19076,12 +19317,20 @@ Save a copy to train with your changes.</source>
         <translation>偏好学习</translation>
     </message>
     <message>
+        <source>Reward what is right</source>
+        <translation>奖励正确回答</translation>
+    </message>
+    <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
         <translation>模型学习像示例那样回答。数据可以是对话、提示词和回答，或纯文本。</translation>
     </message>
     <message>
         <source>The model learns which of two answers is better. Each prompt needs a better and a worse answer.</source>
         <translation>模型学习两个回答中哪个更好。每个提示词都需要一个较好和一个较差的回答。</translation>
+    </message>
+    <message>
+        <source>The model tries several answers to each prompt and learns from the best. The data needs prompts with right answers.</source>
+        <translation>模型为每条提示词尝试多个回答，并从最好的回答中学习。数据需要包含提示词和正确答案。</translation>
     </message>
     <message>
         <source>How to teach</source>

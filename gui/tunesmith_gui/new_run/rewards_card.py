@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QFileDialog, QGridLayout, QHBoxLayout, QLineEdit, QWidget
 
 from tunesmith_core.language_names import LANGUAGES
+from tunesmith_core.rewards import round_words
 from tunesmith_core.spec_rollouts import MOST_REWARDS, OF_KINDS, REWARDS
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm, reward_path, setting_of
 from tunesmith_gui.new_run.form import REWARDS as OF_ALL
@@ -157,6 +158,8 @@ class RewardsCard(Card):
         self.body.addLayout(self._grid)
         for column, text in ((0, self.tr("Reward")), (2, self.tr("Weight"))):
             self._grid.addWidget(SafeLabel(text, role="caption", tone="muted", parent=self), 0, column)
+        self.round = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.round)
         self.problems = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
         self.body.addWidget(self.problems)
         self.hide()
@@ -170,6 +173,7 @@ class RewardsCard(Card):
         kinds = [reward.kind for reward in self._form.spec.rollouts.rewards]
         if kinds != self._kinds:
             self._build(kinds)
+        self.round.setText(core_text(round_words(self._form.spec)))
         self.add.setVisible(len(kinds) < MOST_REWARDS)
         words = [problem for row in self.rows for problem in row.refresh()]
         self.problems.setText("\n".join(words))

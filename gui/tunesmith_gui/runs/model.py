@@ -38,11 +38,12 @@ def runs_csv(rows: Sequence[RunRow]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
         ["id", "name", "state", "model", "data", "step", "best_eval_loss", "duration_s", "created", "size_bytes"]
+        + ["best_reward"]
     )
     for row in rows:
         created = datetime.datetime.fromtimestamp(row.created_at, datetime.UTC).isoformat(timespec="seconds")
         values = [row.id, row.name, row.state.value, row.model, row.data, row.step, row.best_eval_loss]
-        writer.writerow([_inert(value) for value in [*values, row.duration_s, created, row.size_bytes]])
+        writer.writerow([_inert(value) for value in [*values, row.duration_s, created, row.size_bytes, row.best_reward]])
     return out.getvalue()
 
 
