@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tunesmith_assets.samples import LANGUAGES, Fact, example_spec, facts, preference_spec, sample_folder
+from tunesmith_assets.samples import LANGUAGES, Fact, example_spec, facts, preference_spec, reward_spec, sample_folder
 from tunesmith_core import held_out
 from tunesmith_core.spec import RunSpec
 
 pytestmark = pytest.mark.parametrize("language", LANGUAGES)
 
-SPECS = (example_spec, preference_spec)
+SPECS = (example_spec, preference_spec, reward_spec)
 NUM_FACTS = 20
 NUM_TRAIN_WORDINGS = 8
 NUM_HELDOUT_WORDINGS = 2
@@ -120,6 +121,23 @@ def test_the_spec_of_the_pairs_is_accepted_and_holds_enough_of_them_out(language
     assert (spec.objective.kind, spec.optimizer.learning_rate) == ("dpo", 5e-5)
     assert spec.data.sources[0].path == str(sample_folder(language) / "pairs.jsonl")
     assert held_out.note(spec, 40) is None
+
+
+def test_sums_are_right_and_asked_once(language: str) -> None:
+    rows = read_rows(language, "sums.jsonl")
+    assert len({row["prompt"] for row in rows}) == len(rows) == 120
+    for row in rows:
+        assert list(row) == ["prompt", "completion"]
+        one, sign, other = re.findall(r"\d+|[+-]", row["prompt"])[:3]
+        assert int(row["completion"]) == (int(one) + int(other) if sign == "+" else int(one) - int(other)) >= 0
+
+
+def test_the_spec_of_the_sums_is_accepted_and_holds_enough_of_them_out(language: str) -> None:
+    spec = RunSpec.from_dict(reward_spec(language, "/models/smol"))
+    assert spec.problems() == []
+    assert [reward.kind for reward in spec.rollouts.rewards] == ["right"]
+    assert spec.data.sources[0].path == str(sample_folder(language) / "sums.jsonl")
+    assert held_out.note(spec, 120) is None
 
 
 def test_an_unknown_language_is_refused(language: str) -> None:

@@ -13542,6 +13542,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>数据中没有偏好对</translation>
     </message>
     <message>
+        <source>Say which columns hold the prompt and the right answer, or teach by example.</source>
+        <translation>指定哪些列是提示词和正确答案，或改为用示例教学。</translation>
+    </message>
+    <message>
+        <source>No prompts in this data</source>
+        <translation>这份数据中没有提示词</translation>
+    </message>
+    <message>
         <source>Skip such rows, or repair them on the Data page.</source>
         <translation>请跳过这些行，或在“数据”页修复它们。</translation>
     </message>
@@ -17112,10 +17120,6 @@ Save a copy to train with your changes.</source>
         <translation>移除 %1</translation>
     </message>
     <message>
-        <source>Choose…</source>
-        <translation>选择…</translation>
-    </message>
-    <message>
         <source>Choose a Python file</source>
         <translation>选择 Python 文件</translation>
     </message>
@@ -18752,6 +18756,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>The data has no pairs</source>
         <translation>数据中没有偏好对</translation>
+    </message>
+    <message>
+        <source>The data has no prompts</source>
+        <translation>数据中没有提示词</translation>
     </message>
     <message>
         <source>The data can&apos;t be used</source>

@@ -316,8 +316,10 @@ class DashboardCharts(QWidget):
         self._grid.setColumnStretch(1, 3)
         self._grid.setRowStretch(0, 3)
         self._grid.setRowStretch(1, 2)
+        # Two pairs rather than three and one.
+        length = 2 if len(self._more) == 4 else _MOST_IN_ROW
         rows: list[tuple[ChartCard, ...]] = [
-            self._more[start : start + _MOST_IN_ROW] for start in range(0, len(self._more), _MOST_IN_ROW)
+            self._more[start : start + length] for start in range(0, len(self._more), length)
         ]
         rows.append((self.rate, self.norm, self.memory))
         cards = [(row, place, card) for row, shown in enumerate(rows) for place, card in enumerate(shown)]

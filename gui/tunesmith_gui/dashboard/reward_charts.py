@@ -136,7 +136,9 @@ def round_cards(parent: QWidget) -> tuple[RewardCard, ...]:
             "",
             "kl",
             1.0,
-            translate("RewardCharts", "KL divergence per token. A sudden rise means that the model exploits the reward."),
+            translate(
+                "RewardCharts", "KL divergence per token. A sudden rise means that the model exploits the reward."
+            ),
             parent,
         ),
         RewardCard(

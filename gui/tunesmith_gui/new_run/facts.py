@@ -31,6 +31,9 @@ from tunesmith_gui.new_run.lengths_look import LengthsLook
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
 Result = TypeVar("Result")
+TEXT = "text"
+"""The format of data without prompts."""
+
 UNMEASURED, UNTIMED = Measured(), Time()
 
 AUTO = "auto"
@@ -280,7 +283,7 @@ class NewRunFacts(QObject):
         if path in ("", "model.path", "model.revision"):
             self._ask_model()
         if self.data is None or self.data.path != self._form.value(DATA):
-            self._form.surroundings.is_pairs = None
+            self._form.surroundings.is_pairs = self._form.surroundings.is_text = None
         if path == "" or section == "data":
             if path in ("", DATA, "data.sources[0].columns", ENCODING, SHEET, SOURCES):
                 self.longest_tokens = None
@@ -369,20 +372,21 @@ class NewRunFacts(QObject):
         is_broken = error is not None or any(other.error for other in (data.others if data else ()))
         self._form.surroundings.data_broken = is_broken
         self._form.surroundings.columns = self._known_columns
-        self._form.surroundings.is_pairs = self._is_pairs(data)
+        self._form.surroundings.is_pairs = self._are_all(data, PREFERENCE)
+        self._form.surroundings.is_text = self._are_all(data, TEXT)
         self._form.surroundings.columns_unknown = error is not None and error.code == "dataset-column-missing"
         self.data_changed.emit()
         self._plan_timer.start()
 
-    def _is_pairs(self, data: DataFacts | None) -> bool | None:
-        """Whether all data files hold preference pairs; None where that is not known."""
+    def _are_all(self, data: DataFacts | None, wanted: str) -> bool | None:
+        """Whether all data files are of a format; None where that is not known."""
         if data is None or data.error is not None:
             return None
         sniffed = (data.sniffed, *(other.sniffed for other in data.others))
         found = [each.format if each else AUTO for each in sniffed]
         said = [source.format for source in self._form.spec.data.sources]
         formats = {own if own != AUTO else format_name for own, format_name in zip(said, found, strict=False)}
-        if formats <= {PREFERENCE, AUTO}:
+        if formats <= {wanted, AUTO}:
             return None if AUTO in formats else True
         return False
 

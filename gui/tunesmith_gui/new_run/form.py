@@ -104,6 +104,7 @@ class Missing(StrEnum):
     DATA = "data"
     COLUMNS = "columns"
     PAIRS = "pairs"
+    PROMPTS = "prompts"
     DATA_BROKEN = "data_broken"
     SETTING = "setting"
     MEMORY = "memory"
@@ -122,7 +123,7 @@ class Surroundings:
         encoding: of the first data file, as it was recognized; "" while there is none, or a person has said it.
         columns: that all data files have, None where they are not known.
         columns_unknown: of the data, which column holds what.
-        is_pairs: whether every data file holds preference pairs, None where that is not known.
+        is_pairs, is_text: whether every data file holds preference pairs, or plain text; None where that is not known.
         does_not_fit: the plan says that memory will not suffice.
         no_room: the chosen model of a hub doesn't fit on the drive.
         downloading: a run waits for its model.
@@ -136,6 +137,7 @@ class Surroundings:
     columns: tuple[str, ...] | None = None
     columns_unknown: bool = False
     is_pairs: bool | None = None
+    is_text: bool | None = None
     does_not_fit: bool = False
     no_room: bool = False
     downloading: bool = False
@@ -299,6 +301,7 @@ class NewRunForm(QObject):
             (not self.value("data.sources[0].path").strip(), Missing.DATA),
             (around.columns_unknown, Missing.COLUMNS),
             (self.lacks_pairs, Missing.PAIRS),
+            (self.lacks_prompts, Missing.PROMPTS),
             (around.data_broken, Missing.DATA_BROKEN),
             (bool(self.problems()), Missing.SETTING),
             (around.no_room, Missing.ROOM),
@@ -320,6 +323,11 @@ class NewRunForm(QObject):
     def lacks_pairs(self) -> bool:
         """Whether the objective learns from preference pairs, and data has none."""
         return self.way == BY_PREFERENCE and self.surroundings.is_pairs is False
+
+    @property
+    def lacks_prompts(self) -> bool:
+        """Whether the model is to answer prompts, and the data is plain text."""
+        return self.way == BY_REWARD and self.surroundings.is_text is True
 
     @property
     def could_prefer(self) -> bool:

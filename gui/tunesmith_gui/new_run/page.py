@@ -20,7 +20,7 @@ from tunesmith_gui.new_run.actions import NewRunActions
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DATA, ENCODING, SHEET, NewRunFacts, Survey
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, LISTED, Missing, NewRunForm
+from tunesmith_gui.new_run.form import BY_EXAMPLE, LISTED, Missing, NewRunForm
 from tunesmith_gui.new_run.goal_card import GoalCard
 from tunesmith_gui.new_run.model_picker import ModelPicker
 from tunesmith_gui.new_run.plan_card import PlanCard
@@ -460,6 +460,7 @@ class NewRunPage(Page):
             has_chat_template=has_template,
             could_prefer=self.form.could_prefer,
             lacks_pairs=self.form.lacks_pairs,
+            lacks_prompts=self.form.lacks_prompts,
         )
         self.goal_card.show_columns(self.facts.columns)
         self.goal_card.show_num_rows(self.facts.num_rows)
@@ -493,7 +494,7 @@ class NewRunPage(Page):
             actions.insert(0, (self.tr("Open in Models"), self._open_library))
         if error.code == "dataset-column-missing":
             actions.insert(0, (core_text(ACTIONS["map-columns"].label), self._open_mapping))
-            if self.form.way == BY_PREFERENCE:
+            if self.form.way != BY_EXAMPLE:
                 actions.insert(0, (way_word(BY_EXAMPLE), lambda: self.actions_.choose_way(BY_EXAMPLE)))
         self._put_banner("error", error_banner(error, actions=tuple(actions), parent=self))
         self._show_start()

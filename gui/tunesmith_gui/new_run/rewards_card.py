@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QFileDialog, QGridLayout, QHBoxLayout, QLineEdit, QWidget
+from PySide6.QtWidgets import QComboBox, QFileDialog, QGridLayout, QHBoxLayout, QLineEdit, QSizePolicy, QWidget
 
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.rewards import round_words
@@ -20,6 +20,7 @@ from tunesmith_gui.tr import core_text, fill, translate
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import guard_wheel
+from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
 KIND, WEIGHT = "kind", "weight"
@@ -34,14 +35,20 @@ class _RewardRow:
         self._typing = ""
         self.inputs: dict[str, QWidget] = {KIND: self._choice(KIND, [(choice_text(each), each) for each in REWARDS])}
         self.details = QWidget(card)
-        self._row = QHBoxLayout(self.details)
-        self._row.setContentsMargins(0, 0, 0, 0)
-        self._row.setSpacing(SPACE)
+        row = QHBoxLayout(self.details)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(SPACE)
         kind = form.value(reward_path(place, KIND))
-        for name in (name for name, of_kind in OF_KINDS.items() if of_kind == kind):
-            self._add_detail(name)
-        if self._row.count() == 0:
-            self._row.addWidget(SafeLabel(_needs(kind), role="caption", tone="muted", wrap=True, parent=self.details))
+        names = [name for name, of_kind in OF_KINDS.items() if of_kind == kind]
+        details = [widget for name in names for widget in self._details(name)]
+        if len(names) > 1:
+            row.addWidget(FlowRow(details, self.details))
+        elif names:
+            row.addWidget(details[0], 1)
+            for widget in details[1:]:
+                row.addWidget(widget)
+        else:
+            row.addWidget(SafeLabel(_needs(kind), role="caption", tone="muted", wrap=True, parent=self.details))
         self.inputs[WEIGHT] = self._number(WEIGHT)
         self.remove: IconButton | None = None
         if num_rewards > 1:
@@ -56,24 +63,23 @@ class _RewardRow:
     def _path(self, name: str) -> str:
         return reward_path(self._place, name)
 
-    def _add_detail(self, name: str) -> None:
+    def _details(self, name: str) -> list[QWidget]:
+        """The widgets of a setting that is for this kind of reward."""
         setting = setting_of(self._path(name))
         if setting.type is int:
             caption = SafeLabel(core_text(setting.declaration.label), role="caption", tone="muted", parent=self.details)
-            self._row.addWidget(caption)
             self.inputs[name] = self._number(name)
-            self._row.addWidget(self.inputs[name])
-            return
+            return [caption, self.inputs[name]]
         if name == "language":
             choices = sorted((core_text(words), code) for code, words in LANGUAGES.items())
             self.inputs[name] = self._choice(name, choices)
         else:
             self.inputs[name] = self._text(name)
-        self._row.addWidget(self.inputs[name], 1)
-        if name == "path":
-            browse = button(translate("RewardsCard", "Choose…"), self._browse, parent=self.details)
-            browse.setAccessibleName(translate("RewardsCard", "Choose a Python file"))
-            self._row.addWidget(browse)
+        if name != "path":
+            return [self.inputs[name]]
+        words = translate("RewardsCard", "Choose a Python file")
+        browse = IconButton("folder", words, self._browse, parent=self.details)
+        return [self.inputs[name], browse]
 
     def _named(self, widget: QWidget, name: str) -> None:
         setting = setting_of(self._path(name))
@@ -85,7 +91,9 @@ class _RewardRow:
 
     def _choice(self, name: str, choices: list[tuple[str, str]]) -> QComboBox:
         combo = QComboBox(self._card)
-        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        combo.setMinimumContentsLength(BOX_LETTERS)
+        combo.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         for words, value in choices:
             add_choice(combo, words, value)
         combo.setPlaceholderText(core_text(setting_of(self._path(name)).declaration.label))
@@ -154,7 +162,8 @@ class RewardsCard(Card):
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(SPACE + SPACE // 2)
         self._grid.setVerticalSpacing(SPACE)
-        self._grid.setColumnStretch(1, 1)
+        self._grid.setColumnStretch(0, 2)
+        self._grid.setColumnStretch(1, 4)
         self.body.addLayout(self._grid)
         for column, text in ((0, self.tr("Reward")), (2, self.tr("Weight"))):
             self._grid.addWidget(SafeLabel(text, role="caption", tone="muted", parent=self), 0, column)
@@ -192,9 +201,9 @@ class RewardsCard(Card):
         self._kinds = kinds
         self.rows = [_RewardRow(self, self._form, place, len(kinds)) for place in range(len(kinds))]
         for place, row in enumerate(self.rows):
-            for column, widget in enumerate(row.widgets):
-                if widget is not None:
-                    self._grid.addWidget(widget, 1 + place, column)
+            for column, each in enumerate(row.widgets):
+                if each is not None:
+                    self._grid.addWidget(each, 1 + place, column)
         if had_focus:
             row = self.rows[changed[-1] if changed else len(kinds) - 1]
             row.inputs[KIND].setFocus(Qt.FocusReason.OtherFocusReason)

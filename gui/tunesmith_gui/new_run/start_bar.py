@@ -30,6 +30,7 @@ def missing_word(missing: Missing) -> str:
         Missing.DATA: translate("StartBar", "Choose data"),
         Missing.COLUMNS: translate("StartBar", "Choose the columns"),
         Missing.PAIRS: translate("StartBar", "The data has no pairs"),
+        Missing.PROMPTS: translate("StartBar", "The data has no prompts"),
         Missing.DATA_BROKEN: translate("StartBar", "The data can't be used"),
         Missing.SETTING: translate("StartBar", "Correct a setting"),
         Missing.MEMORY: translate("StartBar", "Does not fit: see plan"),

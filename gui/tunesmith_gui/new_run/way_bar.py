@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, BY_REWARD, WAYS
@@ -53,9 +53,9 @@ class WayBar(Card):
         title = translate("WayBar", "How to teach")
         super().__init__(title, parent=parent)
         options = [(way, way_word(way)) for way in WAYS]
-        self.segments = Segmented(title, options, parent=self)
+        self.segments = Segmented(title, options, wraps=True, parent=self)
         self.segments.changed.connect(self.chosen)
-        self.add_action(self.segments)
+        self.body.addWidget(self.segments, 0, Qt.AlignmentFlag.AlignLeft)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.words)
         self.show_way(BY_EXAMPLE)

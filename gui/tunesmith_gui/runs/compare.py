@@ -47,15 +47,8 @@ def load_compared(runs: list[tuple[str, Run]]) -> list[ComparedRun]:
         model.apply(pack(read_journal(run.journal_path)))
         steps, evals = model.steps, model.evals
         measured = "reward" if model.has_rewards else "loss"
-        loaded.append(
-            ComparedRun(
-                name,
-                run.load_spec(),
-                *(steps.column(column).copy() for column in ("step", measured)),
-                *(evals.column(column).copy() for column in ("step", measured)),
-                model.has_rewards,
-            )
-        )
+        curves = [series.column(column).copy() for series in (steps, evals) for column in ("step", measured)]
+        loaded.append(ComparedRun(name, run.load_spec(), *curves, is_rewarded=model.has_rewards))
     return loaded
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QLayout, QPushButton, QSizePolicy, QWidget
+from superqt import QFlowLayout
 
 from tunesmith_gui.widgets.buttons import button
+
+_GAP = 2
 
 
 class Segmented(QFrame):
@@ -17,6 +20,7 @@ class Segmented(QFrame):
     Args:
         name: accessible name of the whole choice.
         options: (value, words) in order; the first is chosen at the start.
+        wraps: whether options go on in the next line where the width ends.
 
     Signals:
         changed: the person or `set_value` chose another value.
@@ -27,18 +31,22 @@ class Segmented(QFrame):
 
     changed = Signal(str)
 
-    def __init__(self, name: str, options: Sequence[tuple[str, str]], *, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, name: str, options: Sequence[tuple[str, str]], *, wraps: bool = False, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
         if not name.strip():
             raise ValueError("a segmented control needs an accessible name")
         self.setAccessibleName(name)
         self.setProperty("segmented", True)
-        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        policy = QSizePolicy.Policy.Preferred if wraps else QSizePolicy.Policy.Fixed
+        self.setSizePolicy(policy, policy)
+        self._wraps = wraps
         self._buttons: dict[str, QPushButton] = {}
         self._group = QButtonGroup(self)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(2, 2, 2, 2)
-        row.setSpacing(2)
+        row: QLayout = QFlowLayout(self) if wraps else QHBoxLayout(self)
+        row.setContentsMargins(_GAP, _GAP, _GAP, _GAP)
+        row.setSpacing(_GAP)
         for value, words in options:
             each = button(words, kind="segment", parent=self)
             each.setCheckable(True)
@@ -51,6 +59,14 @@ class Segmented(QFrame):
         self._buttons[self._value].setChecked(True)
         self._update_focus()
         self._group.buttonToggled.connect(self._on_toggled)
+
+    def sizeHint(self) -> QSize:
+        """One line."""
+        if not self._wraps:
+            return super().sizeHint()
+        hints = [each.sizeHint() for each in self._buttons.values()]
+        # The layout breaks a line that ends at its very last pixel.
+        return QSize(sum(hint.width() + _GAP for hint in hints) + 2 * _GAP, max(hint.height() for hint in hints) + 6)
 
     @property
     def value(self) -> str:

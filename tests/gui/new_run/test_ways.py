@@ -14,7 +14,7 @@ from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.new_run.driving import ANSWER, fill_in, scripted_tasks, shown_words
 from tunesmith_assets import samples
-from tunesmith_core import presets
+from tunesmith_core import objectives, presets
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
@@ -117,21 +117,24 @@ class TestSettings:
         def shown() -> set[str]:
             return {path for path, row in listed.rows.items() if not row.isHidden()}
 
-        own = {path for path in LISTED if path.startswith("objective.")}
-        assert listed.toggle.text() == f"Show all {len(LISTED) - len(own) + 1}"
+        def used(kind: str) -> set[str]:
+            return {path for path in LISTED if objectives.uses(kind, path)}
+
+        assert listed.toggle.text() == f"Show all {len(used('sft'))}"
         choose(qtbot, page, "Prefer this over that")
-        assert listed.toggle.text() == f"Show all {len(LISTED) - 1}"
+        assert listed.toggle.text() == f"Show all {len(used('dpo'))}"
         with qtbot.waitSignal(listed.opened):
             listed.set_open(True)
-        assert shown() == set(LISTED) - {"objective.margin"}
+        assert shown() == used("dpo")
+        assert not {"objective.margin", "objective.clip", "rollouts.group_size"} & shown()
         page.form.set_value(OBJECTIVE, "simpo")
-        assert shown() == set(LISTED) - {"objective.dpo_loss"}
+        assert shown() == used("simpo")
         listed.filter.setText("margin")
         assert shown() == {"objective.margin"}
         choose(qtbot, page, "Teach by example")
         assert shown() == set()
         listed.filter.clear()
-        assert shown() == set(LISTED) - own | {OBJECTIVE}
+        assert shown() == used("sft")
 
 
 class TestData:
