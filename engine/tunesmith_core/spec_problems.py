@@ -85,8 +85,6 @@ def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
 def _reward_problems(spec: RunSpec) -> list[FieldProblem]:
     """Return what is missing in rewards, and settings that don't go together."""
     problems = []
-    if not spec.rollouts.rewards:
-        problems.append(FieldProblem("rollouts.rewards", "must name at least one reward"))
     if len(spec.rollouts.rewards) > MOST_REWARDS:
         words = Message("must be at most {most} rewards", most=MOST_REWARDS)
         problems.append(FieldProblem("rollouts.rewards", words))

@@ -1894,7 +1894,6 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "must end with the port, as in http://proxy.example:8080"),
     QT_TRANSLATE_NOOP("Core", "must name a device"),
     QT_TRANSLATE_NOOP("Core", "must name at least one module"),
-    QT_TRANSLATE_NOOP("Core", "must name at least one reward"),
     QT_TRANSLATE_NOOP("Core", "must name one device. Several are not supported yet"),
     QT_TRANSLATE_NOOP("Core", "must not be 0. Remove the reward instead"),
     QT_TRANSLATE_NOOP("Core", "must not be above the longest answer"),

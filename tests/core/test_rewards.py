@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core import cli, cli_runs, files
+from tests.core.test_cli_specs import PLAN
+from tunesmith_core import cli, cli_runs, cli_specs, files
 from tunesmith_core.answered import Answered
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.event_fields import CHECKS
@@ -183,8 +184,7 @@ class TestProblems:
         spec.rollouts.rewards = [RewardSpec() for _ in range(MOST_REWARDS + 1)]
         assert [each.path for each in spec.problems()] == ["rollouts.rewards"]
         spec.rollouts.rewards = []
-        (problem,) = spec.problems()
-        assert (problem.path, problem.problem) == ("rollouts.rewards", "must name at least one reward")
+        assert [each.path for each in spec.problems()] == ["rollouts.rewards"]
 
     def test_settings_of_rewards_are_told_of_their_runs_alone(self, make_spec: Make) -> None:
         spec = make_spec("r")
@@ -283,6 +283,21 @@ class TestToldByTheCommandLine:
         assert capsys.readouterr().out == "reward 0.500 at step 3\n"
 
 
+def test_plan_and_preview_say_what_is_done(
+    make_spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, path = make_spec("r"), tmp_path / "spec.json"
+    spec.objective.kind, spec.rollouts.group_size = "grpo", 4
+    files.atomic_write_json(path, spec.to_dict())
+    monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **__: PLAN)
+    assert cli.main(["plan", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "prompts, 4 answers to each, of at most 256 tokens.\nRewards: Right answer\n" in out
+    monkeypatch.setattr(cli_specs, "conduct", lambda *_: SimpleNamespace(get=dict))
+    assert cli.main(["preview", str(path)]) == 0
+    assert "The model answers each prompt itself." in capsys.readouterr().err
+
+
 @pytest.fixture
 def run(make_spec: Make) -> Run:
     """A finished run that learned from rewards."""
@@ -296,7 +311,7 @@ def run(make_spec: Make) -> Run:
             journal.write("step", step=step, loss=0.0, **numbers)
         journal.write("eval", step=4, loss=-0.6, reward=0.6)
         journal.write("comparison", step=4, **gain(0.3, 0.4, 0.5), dependence=None)
-        journal.write("result", status="finished", step=4)
+        journal.write("result", status="finished", step=4, artifacts={"adapter": "adapter"})
     return run
 
 

@@ -9146,10 +9146,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>至少要指定一个模块</translation>
     </message>
     <message>
-        <source>must name at least one reward</source>
-        <translation>至少要有一个奖励</translation>
-    </message>
-    <message>
         <source>must name one device. Several are not supported yet</source>
         <translation>只能指定一个设备，暂不支持多个</translation>
     </message>

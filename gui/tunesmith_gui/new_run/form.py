@@ -478,7 +478,6 @@ class NewRunForm(QObject):
 
     def _fill(self, state: _State) -> None:
         self._state = state
-        state.spec.rollouts.rewards = state.spec.rollouts.rewards or [RewardSpec()]
         self.is_weighing = False
         self.surroundings.encoding = ""
         self._take_preset(presets.matching(state.spec) or presets.DEFAULT, RunSpec())

@@ -47,8 +47,10 @@ def load_compared(runs: list[tuple[str, Run]]) -> list[ComparedRun]:
         model.apply(pack(read_journal(run.journal_path)))
         steps, evals = model.steps, model.evals
         measured = "reward" if model.has_rewards else "loss"
-        curves = [series.column(column).copy() for series in (steps, evals) for column in ("step", measured)]
-        loaded.append(ComparedRun(name, run.load_spec(), *curves, is_rewarded=model.has_rewards))
+        (at, values), (eval_at, eval_values) = (
+            (series.column("step").copy(), series.column(measured).copy()) for series in (steps, evals)
+        )
+        loaded.append(ComparedRun(name, run.load_spec(), at, values, eval_at, eval_values, model.has_rewards))
     return loaded
 
 
