@@ -83,7 +83,7 @@ CHOICE_WORDS = {
     "length": "Length",
     "language": "Language",
     "tool-call": "Valid tool call",
-    "python": "Your own Python file",
+    "python": "Your Python file",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
     "hinge": "Hinge",

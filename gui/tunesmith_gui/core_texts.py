@@ -2872,7 +2872,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Length"),
     QT_TRANSLATE_NOOP("Core", "Language"),
     QT_TRANSLATE_NOOP("Core", "Valid tool call"),
-    QT_TRANSLATE_NOOP("Core", "Your own Python file"),
+    QT_TRANSLATE_NOOP("Core", "Your Python file"),
     QT_TRANSLATE_NOOP("Core", "Weight of the reward"),
     QT_TRANSLATE_NOOP("Core", "What the reward is multiplied by. A negative weight is a punishment."),
     QT_TRANSLATE_NOOP("Core", "Pattern"),

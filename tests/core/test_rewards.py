@@ -118,7 +118,7 @@ def test_rewards_are_described_with_their_details_and_weights() -> None:
         RewardSpec(kind="language", language="de"), RewardSpec(kind="length", shortest=2, longest=9, weight=-1.0),
     ]  # fmt: skip
     assert described(rewards) == (
-        "Right answer, Pattern found: ^A (weight 0.5), Your own Python file: /a/own.py, Language: de, "
+        "Right answer, Pattern found: ^A (weight 0.5), Your Python file: /a/own.py, Language: de, "
         "Length: 2 to 9 tokens (weight -1)"
     )
 

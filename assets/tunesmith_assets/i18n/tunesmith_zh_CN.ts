@@ -11646,10 +11646,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>有效的工具调用</translation>
     </message>
     <message>
-        <source>Your own Python file</source>
-        <translation>您自己的 Python 文件</translation>
-    </message>
-    <message>
         <source>Weight of the reward</source>
         <translation>奖励权重</translation>
     </message>
@@ -11784,6 +11780,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another. GRPO and RLOO learn from rewards for what the model writes.</source>
         <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从偏好对中学习偏好更好的回答。GRPO 和 RLOO 从对模型所写内容的奖励中学习。</translation>
+    </message>
+    <message>
+        <source>Your Python file</source>
+        <translation>您的 Python 文件</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>

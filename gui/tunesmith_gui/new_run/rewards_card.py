@@ -5,7 +5,16 @@ from __future__ import annotations
 import functools
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QFileDialog, QGridLayout, QHBoxLayout, QLineEdit, QSizePolicy, QWidget
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFileDialog,
+    QGridLayout,
+    QHBoxLayout,
+    QLineEdit,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.rewards import round_words
@@ -67,9 +76,15 @@ class _RewardRow:
         """The widgets of a setting that is for this kind of reward."""
         setting = setting_of(self._path(name))
         if setting.type is int:
-            caption = SafeLabel(core_text(setting.declaration.label), role="caption", tone="muted", parent=self.details)
+            holder = QWidget(self.details)
+            column = QVBoxLayout(holder)
+            column.setContentsMargins(0, 0, 0, 0)
+            column.setSpacing(SPACE // 2)
+            words = core_text(setting.declaration.label)
+            column.addWidget(SafeLabel(words, role="caption", tone="muted", parent=holder))
             self.inputs[name] = self._number(name)
-            return [caption, self.inputs[name]]
+            column.addWidget(self.inputs[name])
+            return [holder]
         if name == "language":
             choices = sorted((core_text(words), code) for code, words in LANGUAGES.items())
             self.inputs[name] = self._choice(name, choices)
@@ -77,8 +92,8 @@ class _RewardRow:
             self.inputs[name] = self._text(name)
         if name != "path":
             return [self.inputs[name]]
-        words = translate("RewardsCard", "Choose a Python file")
-        browse = IconButton("folder", words, self._browse, parent=self.details)
+        title = translate("RewardsCard", "Choose a Python file")
+        browse = IconButton("folder", title, self._browse, parent=self.details)
         return [self.inputs[name], browse]
 
     def _named(self, widget: QWidget, name: str) -> None:
