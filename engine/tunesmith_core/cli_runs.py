@@ -23,7 +23,9 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_core.store import Library
 
 ANSWER_POLL_S = 0.1
-RUNS_HEADER = (Message("Run"), Message("State"), Message("Step"), Message("Loss"), Message("Model"), Message("Data"))
+RUNS_HEADER = (
+    *(Message("Run"), Message("State"), Message("Step"), Message("Loss or reward"), Message("Model"), Message("Data")),
+)
 
 TRASH_HEADER = (
     Message("Id"),
@@ -193,12 +195,14 @@ def checkpoint(arguments: Namespace) -> int:
 def evaluate(run: Run) -> int:
     """Ask a run in progress for an evaluation now."""
     answer = _ask(run, "evaluate", lambda event: event.type == "eval")
-    terminal.say(
-        Message(
-            "loss {loss} at step {step}", loss=terminal.number(answer.data.get("loss")), step=answer.data.get("step")
+    data = answer.data
+    if "reward" in data:
+        terminal.say(
+            Message("reward {reward} at step {step}", reward=terminal.number(data["reward"]), step=data.get("step"))
         )
-    )
-    if preferred := in_brief(answer.data):
+        return EXIT_DONE
+    terminal.say(Message("loss {loss} at step {step}", loss=terminal.number(data.get("loss")), step=data.get("step")))
+    if preferred := in_brief(data):
         terminal.say(preferred)
     return EXIT_DONE
 
@@ -253,7 +257,7 @@ def runs(arguments: Namespace) -> int:
                 entry.run.id,
                 said(_state(entry.status)),
                 str(entry.status.step),
-                terminal.number(entry.status.loss),
+                _measured(entry.status),
                 Path(entry.model).name,
                 Path(entry.data).name,
             )
@@ -271,6 +275,12 @@ def _state(status: RunStatus) -> str:
         return Message(status.state.value)
     full = status.obstacle == "disk-full"
     return Message("paused: the disk is full") if full else Message("paused: the disk can't be written")
+
+
+def _measured(status: RunStatus) -> str:
+    if status.reward is None:
+        return terminal.number(status.loss)
+    return said(Message("reward {reward}", reward=terminal.number(status.reward)))
 
 
 def _skipped_rows(status: RunStatus) -> Message:
@@ -301,9 +311,7 @@ def show(arguments: Namespace) -> int:
         (Message("state"), said(_state(status))),
         (Message("step"), steps),
         *([(Message("skipped rows"), said(_skipped_rows(status)))] if status.num_skipped_rows else []),
-        (Message("loss"), terminal.number(status.loss)),
-        (Message("evaluation loss"), terminal.number(status.eval_loss)),
-        *_preferred(status.preferences),
+        *_measurements(status),
         (Message("last checkpoint"), said(Message("step {step}", step=saved) if saved else Message("none"))),
         (Message("folder"), str(run.path)),
         *(
@@ -324,6 +332,21 @@ def show(arguments: Namespace) -> int:
     if status.state in (RunState.FAILED, RunState.INTERRUPTED):
         terminal.show_error(end_error(run, status))
     return EXIT_DONE
+
+
+def _measurements(status: RunStatus) -> list[tuple[Message, str]]:
+    """Return what a run has measured: of one that learns from rewards these, since its loss says nothing."""
+    if status.reward is not None or status.eval_reward is not None:
+        return [
+            (Message("reward"), terminal.number(status.reward)),
+            (Message("held-out reward"), terminal.number(status.eval_reward)),
+        ]
+    preferred = in_brief(status.preferences)
+    return [
+        (Message("loss"), terminal.number(status.loss)),
+        (Message("evaluation loss"), terminal.number(status.eval_loss)),
+        *([(Message("held-out pairs"), said(preferred))] if preferred else []),
+    ]
 
 
 def _artifact(path: Path, adapter_problem: TunesmithError | None) -> str:

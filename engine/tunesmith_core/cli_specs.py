@@ -10,12 +10,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import cli_sources, datafmt, devices, held_out, measured, planner, preflight, presets, terminal
+from tunesmith_core import (
+    cli_sources,
+    datafmt,
+    devices,
+    held_out,
+    measured,
+    planner,
+    preflight,
+    presets,
+    rewards,
+    terminal,
+)
 from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
-from tunesmith_core.objectives import LEARNING_RATE_DIVISORS
+from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec
@@ -38,6 +49,10 @@ PARTS = {
     "runtime": Message("libraries"),
 }
 """Words for the parts of the memory that a plan counts."""
+
+ANSWERED_ITSELF = Message(
+    "The model answers each prompt itself. What stands between [[ and ]] is what its answers should be."
+)
 
 TRAINED_ROW = Message("--- {place}: {num_trained_tokens} of {num_tokens} tokens are trained on")
 SKIPPED_ROW = Message("--- {place}: skipped, {num_lost_tokens} tokens more than the context length")
@@ -84,6 +99,9 @@ def plan(arguments: Namespace) -> int:
     for note in notes:
         terminal.note(note)
     _say_plan(estimate, time)
+    if spec.objective.kind in REINFORCEMENT:
+        terminal.say(rewards.round_words(spec))
+        terminal.say(Message("Rewards: {rewards}", rewards=rewards.described(spec.rollouts.rewards)))
     return EXIT_DONE
 
 
@@ -214,6 +232,8 @@ def check(arguments: Namespace) -> int:
 def preview(arguments: Namespace) -> int:
     """Show how rows of the data are rendered; what counts for the loss stands between [[ and ]]."""
     spec = PreviewSpec(cli_sources.read_spec(arguments.spec), arguments.rows, arguments.tokens)
+    if spec.run.objective.kind in REINFORCEMENT and not arguments.json:
+        terminal.note(ANSWERED_ITSELF)
     return show_preview(conduct(PREVIEW, spec).get(), as_json=arguments.json)
 
 

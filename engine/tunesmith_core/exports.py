@@ -46,6 +46,7 @@ class Saved:
         checkpoint: what `ExportSpec.checkpoint` calls them: 0 for the finished adapter, else the step.
         step: after which they were saved.
         eval_loss: at that step, None where it was not measured.
+        eval_reward: the same of a run that learns from rewards, whose loss is minus the mean reward.
         is_best: whether no other weights that the run kept have a lower one.
         num_bytes: of the file with the weights.
     """
@@ -55,6 +56,7 @@ class Saved:
     eval_loss: float | None
     is_best: bool
     num_bytes: int
+    eval_reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +115,18 @@ def chosen_weights(run: Run, checkpoint: int) -> tuple[int, Path]:
 def saved_weights(run: Run) -> list[Saved]:
     """Return what of a run can be exported: the finished adapter first, then checkpoints, the newest first."""
     status = run.status()
-    evaluations = (event.data for event in read_journal(run.journal_path) if event.type == "eval")
+    evaluations = [event.data for event in read_journal(run.journal_path) if event.type == "eval"]
     losses: dict[Any, float | None] = {data.get("step"): data.get("loss") for data in evaluations}
+    rewards: dict[Any, float | None] = {data.get("step"): data.get("reward") for data in evaluations}
     weights = [(step, step, checkpoint_weights(path)) for step, path in reversed(saved_steps(run).items())]
     if has_finished_adapter(run, status):
         weights.insert(0, (0, status.step, made_weights(run.adapter_path)))
     known = [loss for _, step, _ in weights if (loss := losses.get(step)) is not None]
     best = min(known, default=None) if len(set(known)) > 1 else None
     return [
-        Saved(checkpoint, step, losses.get(step), best is not None and losses.get(step) == best, _bytes_of(paths))
+        Saved(checkpoint, step, loss, best is not None and loss == best, _bytes_of(paths), rewards.get(step))
         for checkpoint, step, paths in weights
+        for loss in [losses.get(step)]
     ]
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import LISTED, Message, joined
+from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, PATTERN, PYTHON, RewardSpec
+from tunesmith_core.spec_sections import CHOICE_WORDS
+
+if TYPE_CHECKING:
+    from tunesmith_core.spec import RunSpec
 
 OF_ROUNDS = ("reward", "reward_spread", "equal_groups", "answer_tokens", "cut_answers")
 """Told of each step, of the answers that were written in it: mean and standard deviation of their rewards; the share of
@@ -18,35 +22,58 @@ OF_UPDATES = ("kl", "entropy", "clip_share")
 where the run doesn't compare), how undecided it is (minus the log-probability of what it wrote, in nats), and the share
 of tokens whose update was clipped."""
 
-@dataclass(frozen=True, slots=True)
-class Rewards:
-    """The mean rewards of held-out prompts, those of the base model and those at the end."""
+METRICS = (*OF_ROUNDS, *OF_UPDATES)
 
-    before: float
-    after: float
+REWARD_HELP = Message(
+    "The reward is the mean over answers. In training the model chooses its words at random, for held-out prompts it "
+    "takes the most likely ones."
+)
 
-    @staticmethod
-    def of(series: Mapping[int, Mapping[str, float]]) -> Rewards | None:
-        """Return those of the first and last evaluation; None where either is missing."""
-        found = [series.get(0, {}), series[max(series)] if series else {}]
-        return Rewards(*(each["reward"] for each in found)) if all("reward" in each for each in found) else None
-
-    @property
-    def told(self) -> Message:
-        """How the reward changed."""
-        before, after = f"{self.before:.3f}", f"{self.after:.3f}"
-        return Message(
-            "The mean reward of answers to held-out prompts went from {before} to {after}.", before=before, after=after
-        )
+Numbers = Mapping[str, float]
 
 
 def of_event(data: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON values
-    """Return the numbers of rewards that an event "step" or "eval" tells."""
-    return {name: float(data[name]) for name in (*OF_ROUNDS, *OF_UPDATES) if isinstance(data.get(name), float | int)}
+    """Return the numbers of rewards that an event "step" or "eval" tells; {} of runs that learn from others."""
+    if "reward" not in data:
+        return {}
+    return {name: float(data[name]) for name in METRICS if isinstance(data.get(name), float | int)}
 
 
-def in_brief(numbers: Mapping[str, float]) -> Message | None:
-    """Return how good the answers of a step or evaluation are; None without numbers."""
-    if "reward" not in numbers:
-        return None
-    return Message("reward {reward}", reward=f"{numbers['reward']:.3f}")
+def shown(reward: float) -> str:
+    """Return a reward as text."""
+    return f"{reward:.3f}"
+
+
+def in_brief(numbers: Mapping[str, Any]) -> Message | None:  # Any: JSON values
+    """Return how good the answers of a step or evaluation are; None without a reward."""
+    reward = numbers.get("reward")
+    return Message("reward {reward}", reward=shown(reward)) if isinstance(reward, float | int) else None
+
+
+def described(rewards: Sequence[RewardSpec]) -> Message:
+    """Return what is rewarded, and with which weight where that is not 1."""
+    return joined([_described(each) for each in rewards], LISTED)
+
+
+def round_words(spec: RunSpec) -> Message:
+    """Return what a run does in each step."""
+    schedule, rollouts = spec.schedule, spec.rollouts
+    return Message(
+        "Each step: {prompts} prompts, {answers} answers to each, of at most {tokens:,} tokens.",
+        prompts=schedule.micro_batch_size * schedule.gradient_accumulation_steps,
+        answers=rollouts.group_size,
+        tokens=rollouts.max_tokens,
+    )
+
+
+def _described(reward: RewardSpec) -> Message:
+    details = {
+        PATTERN: reward.pattern,
+        PYTHON: reward.path,
+        LANGUAGE: reward.language,
+        LENGTH: Message("{shortest} to {longest} tokens", shortest=reward.shortest, longest=reward.longest),
+    }
+    words = Message(CHOICE_WORDS[reward.kind])
+    if reward.kind in details:
+        words = Message("{name}: {details}", name=words, details=details[reward.kind])
+    return words if reward.weight == 1 else Message("{name} (weight {weight:g})", name=words, weight=reward.weight)

@@ -113,7 +113,8 @@ class RunStatus:
 
     Times are seconds since 1970; losses are in nats per token, or per pair. `obstacle` is the code of what a paused run
     waits for, `pause_reason` the sentence about it.
-    `preferences` are those of the newest evaluation of a run that learns from pairs.
+    `preferences` are those of the newest evaluation of a run that learns from pairs, `reward` and `eval_reward` the
+    means of the newest step and evaluation of one that learns from rewards.
     `num_rows` of the data files, of which `num_skipped_rows` are not trained on.
     """
 
@@ -128,6 +129,8 @@ class RunStatus:
     best_eval_loss: float | None = None
     first_eval_loss: float | None = None
     preferences: dict[str, float] = field(default_factory=dict)
+    reward: float | None = None
+    eval_reward: float | None = None
     tokens_per_s: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -172,6 +175,7 @@ class RunStatus:
                 self.num_rows, self.num_skipped_rows = counted_rows(data)
             case "step":
                 self.step, self.loss = data.get("step", self.step), data.get("loss")
+                self.reward = data.get("reward")
                 self.tokens_per_s = data.get("tokens_per_s")
                 if self.state is RunState.PAUSED:
                     # A pause that was only seen from outside has no end in the journal.
@@ -179,7 +183,7 @@ class RunStatus:
                     self.obstacle = self.pause_reason = ""
             case "eval":
                 self._fold_eval(data.get("loss"))
-                self.preferences = of_event(data)
+                self.preferences, self.eval_reward = of_event(data), data.get("reward")
             case "checkpoint":
                 self.last_checkpoint_step = data.get("step", 0)
             case "stopping" if self.state.live:

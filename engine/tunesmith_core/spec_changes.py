@@ -44,6 +44,8 @@ _OTHER_HELD_OUT = Message("Evaluation losses are measured on other rows, so earl
 _OTHER_ORDER = Message("The rows come in another order, so some may be seen twice in this epoch and others not at all.")
 _OTHER_SPLIT = Message("The rows come in another order, and rows that were trained can now be held out for evaluation.")
 _OTHER_LOSS = Message("The loss is another one from here on, so earlier losses can't be compared.")
+_OTHER_REWARDS = Message("Answers are rewarded differently from here on, so earlier rewards can't be compared.")
+_OTHER_ANSWERS = Message("From here on, the model writes more, fewer, longer or shorter answers.")
 _OTHER_UPDATES = Message("The remaining updates are computed with the new value.")
 _OTHER_LENGTH = Message("The run ends at another step, and the learning rate follows the new length.")
 _OTHER_CURVE = Message("The learning rate follows another curve from here on.")
@@ -71,6 +73,16 @@ EFFECTS = {
     "objective.regression": _OTHER_LOSS,
     "objective.classes": _OTHER_LOSS,
     "adapter.initial_values": Message("The adapter has started already, so this changes nothing."),
+    "objective.policy_loss": _OTHER_LOSS,
+    "objective.ratio_of": _OTHER_UPDATES,
+    "objective.reward_scale": _OTHER_UPDATES,
+    "objective.clip": _OTHER_UPDATES,
+    "objective.clip_high": _OTHER_UPDATES,
+    "rollouts.group_size": _OTHER_ANSWERS,
+    "rollouts.max_tokens": _OTHER_ANSWERS,
+    "rollouts.updates": _OTHER_UPDATES,
+    "rollouts.skip_cut": _OTHER_UPDATES,
+    "rollouts.rewards": _OTHER_REWARDS,
     "adapter.dropout": Message("From here on, another share of adapter inputs is ignored at random."),
     "optimizer.learning_rate": _OTHER_UPDATES,
     "optimizer.lora_plus_ratio": _OTHER_UPDATES,

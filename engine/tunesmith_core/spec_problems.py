@@ -188,6 +188,8 @@ def _reward_problem(reward: RewardSpec) -> tuple[str, Message] | None:
         return "pattern", Message("is missing. Enter a regular expression")
     if reward.kind == PYTHON and not reward.path:
         return "path", Message("is missing. Choose a Python file")
+    if reward.kind == LANGUAGE and not reward.language:
+        return "language", Message("is missing. Choose a language")
     if reward.kind == LANGUAGE and reward.language not in LANGUAGES:
         return "language", Message("must be one of {choices}", choices=", ".join(LANGUAGES))
     if reward.kind == LENGTH and reward.shortest > reward.longest:

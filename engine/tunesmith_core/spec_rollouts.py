@@ -16,6 +16,9 @@ NEED_ANSWERS = frozenset({RIGHT, EXACT, NUMBER})
 
 MOST_REWARDS = 20
 
+OF_KINDS = {"pattern": PATTERN, "path": PYTHON, "language": LANGUAGE, "shortest": LENGTH, "longest": LENGTH}
+"""Which kind of reward a setting is for; every other one is for all kinds."""
+
 
 @dataclass(kw_only=True, slots=True)
 class RewardSpec:

@@ -90,7 +90,7 @@ CHOICE_WORDS = {
     "length": "Length",
     "language": "Language",
     "tool-call": "Valid tool call",
-    "python": "Your own Python file",
+    "python": "Your Python file",
     "each-step": "Each step",
     "once": "Once before the first step",
     "reward": "Scores (reward model)",

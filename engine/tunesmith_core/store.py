@@ -35,7 +35,7 @@ SCHEMA_MINOR = 0
 LOCK_WAIT_S = 30.0
 
 SERIES: dict[str, tuple[str, ...]] = {
-    "step": ("loss", "lr", "grad_norm", "tokens_per_s", "step_s", "vram_peak_bytes"),
+    "step": ("loss", "lr", "grad_norm", "tokens_per_s", "step_s", "vram_peak_bytes", "reward"),
     "eval": ("loss",),
 }
 """Numbers that are kept as series; those of `eval` are named eval_loss and so on."""

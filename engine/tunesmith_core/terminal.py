@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tunesmith_core import preferences, rewards
 from tunesmith_core.errors import BugError, TunesmithError, UserError
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.plain_text import num_columns, one_line, shortened, visible, visible_json
-from tunesmith_core.preferences import in_brief
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import PAUSED_PHASE, counted_rows
 
@@ -161,7 +161,7 @@ def duration(seconds: float) -> Message:
 
 
 def number(value: float | None) -> str:
-    """Return a measured loss, or a dash where it is unknown or not finite."""
+    """Return a measured loss or reward, or a dash where it is unknown or not finite."""
     return "-" if value is None else f"{value:.3f}"
 
 
@@ -203,7 +203,9 @@ class Progress:
         data = event.data
         total, loss = self._total_steps or "?", number(data.get("loss"))
         parts = [Message("step {step}/{total}  loss {loss}", step=data.get("step"), total=total, loss=loss)]
-        if preferred := in_brief(data):
+        if rewarded := rewards.in_brief(data):
+            parts = [Message("step {step}/{total}", step=data.get("step"), total=total), rewarded]
+        if preferred := preferences.in_brief(data):
             parts.append(preferred)
         tokens_per_s = data.get("tokens_per_s")
         if tokens_per_s:
@@ -284,8 +286,10 @@ def _line(event: Event) -> str:
         case "phase" if not data.get("done"):
             return Message("{phase} ...", phase=Message(str(data.get("name"))))
         case "eval":
+            if "reward" in data:
+                return Message("step {step}: held-out reward {reward}", step=step, reward=number(data["reward"]))
             loss = Message("step {step}: evaluation loss {loss}", step=step, loss=number(data.get("loss")))
-            return joined(filter(None, (loss, in_brief(data))), "  ")
+            return joined(filter(None, (loss, preferences.in_brief(data))), "  ")
         case "sample":
             return Message(
                 "step {step}: {prompt!r} -> {text!r}", step=step, prompt=data.get("prompt"), text=data.get("text")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tunesmith_core.answered import Answered, RightAnswers, right_answers
-from tunesmith_core.evaluations import FEWEST_ROWS, differences
+from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.next_steps import NextStep
+from tunesmith_core.outcome import Interval, Outcome, Verdict
 from tunesmith_core.preferences import Numbers, Preferences
+from tunesmith_core.reward_verdict import Rewarded, judge_rewards
 from tunesmith_core.sorting import Sorting
 
 RISEN = 0.02
@@ -46,47 +47,6 @@ FALLING = 0.03
 """Share by which the last fifth of the training losses lies under the one before it while there is more to learn."""
 
 
-class Outcome(enum.StrEnum):
-    """Where a run has led."""
-
-    UNMEASURED = "unmeasured"
-    TOO_FEW = "too-few"
-    MUCH = "much"
-    LITTLE = "little"
-    NOTHING = "nothing"
-    OVERFITTED = "overfitted"
-    WORSE = "worse"
-    DIVERGED = "diverged"
-    REPEATED = "repeated"
-    LEAKED = "leaked"
-    INDEPENDENT = "independent"
-    STILL_WRONG = "still-wrong"
-
-
-DISAPPOINTING = frozenset(Outcome) - {Outcome.MUCH, Outcome.LITTLE, Outcome.UNMEASURED, Outcome.TOO_FEW}
-"""What a person should do something about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean with its 95 % bounds, and the number of rows that it comes from."""
-
-    mean: float
-    low: float
-    high: float
-    rows: int
-
-    @staticmethod
-    def of(value: Mapping[str, Any] | None) -> Interval | None:  # Any: JSON values
-        """Return the interval of a field of an event, None where there is none."""
-        return Interval(value["mean"], value["low"], value["high"], int(value["rows"])) if value else None
-
-    def values(self) -> dict[str, object]:
-        """Return what a sentence says of it."""
-        low, mean, high = differences(self.low, self.mean, self.high)
-        return {"mean": mean, "low": low, "high": high, "rows": self.rows}
-
-
 FEW_PAIRS = 20
 """With fewer held-out pairs a share of them is 100% by chance too often to call it a lot."""
 
@@ -103,6 +63,7 @@ class Measured:
         answers: to questions of held-out rows.
         pairs: of runs that learn from pairs, how well these are told apart, by step.
         labels: of runs that learn labels, how well these are predicted, by step.
+        rewards: of runs that learn from rewards, those of the steps; their held-out losses are minus mean rewards.
     """
 
     held_out: Mapping[int, float]
@@ -112,6 +73,7 @@ class Measured:
     answers: Sequence[Answered] = ()
     pairs: Mapping[int, Numbers] = field(default_factory=dict)
     labels: Mapping[int, Numbers] = field(default_factory=dict)
+    rewards: Mapping[int, Numbers] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
@@ -172,48 +134,13 @@ class Measured:
         return [sum(losses[start : start + size]) / size for start in range(0, 5 * size, size)]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One plain sentence about a run, and what to do next.
-
-    Attributes:
-        best_step: where the held-out loss was lowest, None where nothing was measured.
-        evidence: how certain it is, "" where nobody can tell.
-        next_steps: what a person can do about it, the best first.
-    """
-
-    outcome: Outcome
-    sentence: Message
-    advice: Message
-    best_step: int | None = None
-    evidence: str = ""
-    next_steps: tuple[NextStep, ...] = ()
-
-    @property
-    def told(self) -> list[str]:
-        """What a person is told: the sentence, how certain it is and what to do next."""
-        return [text for text in (self.sentence, self.evidence, self.advice) if text]
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
-        """Return the verdict as JSON values."""
-        steps = [{"name": step.name, "step": step.step, "label": step.label} for step in self.next_steps]
-        return {
-            "outcome": self.outcome,
-            "sentence": self.sentence,
-            "evidence": self.evidence,
-            "advice": self.advice,
-            "best_step": self.best_step,
-            "next_steps": steps,
-        }
-
-
 def judge(measured: Measured) -> Verdict:
     """Say what came of a run: first what makes its measurements worthless, then what they say."""
     return next(verdict for verdict in _verdicts(measured) if verdict is not None)
 
 
 def _verdicts(measured: Measured) -> Iterator[Verdict | None]:
-    for rule in (_repeated, _leaked, _diverged, _unmeasured, _too_few):
+    for rule in (_repeated, _leaked, _by_rewards, _diverged, _unmeasured, _too_few):
         yield rule(measured)
     yield _by_losses(measured)
 
@@ -244,6 +171,33 @@ def _leaked(measured: Measured) -> Verdict | None:
     )
     advice = Message("Remove repeated rows, or choose evaluation data that the model is not trained on.")
     return Verdict(Outcome.LEAKED, sentence, advice, next_steps=(NextStep("look-at-rows"),))
+
+
+def _by_rewards(measured: Measured) -> Verdict | None:
+    if not measured.rewards:
+        return None
+    evidence = []
+    if improvement := measured.improvement:
+        evidence.append(
+            Message(
+                "Over {rows} held-out prompts the reward rose by {mean} (95% interval: {low} to {high}).",
+                **improvement.values(),
+            )
+        )
+    if right := measured.right:
+        evidence.append(_right_answers(right))
+    held_out = {step: -loss for step, loss in measured.held_out.items()}
+    told = joined(evidence) if evidence else ""
+    return judge_rewards(Rewarded(held_out, measured.rewards, measured.num_held_out_rows, measured.improvement, told))
+
+
+def _right_answers(right: RightAnswers) -> Message:
+    return Message(
+        "Right answers to {asked} held-out questions: {before} before, {now} after.",
+        asked=right.asked,
+        before=right.before,
+        now=right.now,
+    )
 
 
 def _diverged(measured: Measured) -> Verdict | None:
@@ -333,14 +287,7 @@ class _Finding:
                 )
             )
         if right := self.measured.right:
-            evidence.append(
-                Message(
-                    "Right answers to {asked} held-out questions: {before} before, {now} after.",
-                    asked=right.asked,
-                    before=right.before,
-                    now=right.now,
-                )
-            )
+            evidence.append(_right_answers(right))
         return Verdict(outcome, sentence, advice, self.best_step, joined(evidence) if evidence else "", steps)
 
     def worse(self) -> Verdict:

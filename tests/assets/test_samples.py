@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -18,13 +19,14 @@ from tunesmith_assets.samples import (
     preference_spec,
     reward_spec,
     sample_folder,
+    score_spec,
 )
 from tunesmith_core import held_out
 from tunesmith_core.spec import RunSpec
 
 pytestmark = pytest.mark.parametrize("language", LANGUAGES)
 
-SPECS = (class_spec, example_spec, label_spec, preference_spec, reward_spec)
+SPECS = (class_spec, example_spec, label_spec, preference_spec, reward_spec, score_spec)
 NUM_FACTS = 20
 NUM_TRAIN_WORDINGS = 8
 NUM_HELDOUT_WORDINGS = 2
@@ -148,6 +150,21 @@ def test_the_spec_of_the_labels_is_accepted(language: str) -> None:
     assert (spec.objective.kind, spec.optimizer.learning_rate) == ("kto", 5e-5)
     assert spec.data.sources[0].path == str(sample_folder(language) / "labels.jsonl")
     assert held_out.note(spec, 80) is None
+def test_sums_are_right_and_asked_once(language: str) -> None:
+    rows = read_rows(language, "sums.jsonl")
+    assert len({row["prompt"] for row in rows}) == len(rows) == 120
+    for row in rows:
+        assert list(row) == ["prompt", "completion"]
+        one, sign, other = re.findall(r"\d+|[+-]", row["prompt"])[:3]
+        assert int(row["completion"]) == (int(one) + int(other) if sign == "+" else int(one) - int(other)) >= 0
+
+
+def test_the_spec_of_the_sums_is_accepted_and_holds_enough_of_them_out(language: str) -> None:
+    spec = RunSpec.from_dict(reward_spec(language, "/models/smol"))
+    assert spec.problems() == []
+    assert [reward.kind for reward in spec.rollouts.rewards] == ["right"]
+    assert spec.data.sources[0].path == str(sample_folder(language) / "sums.jsonl")
+    assert held_out.note(spec, 120) is None
 
 
 def test_an_unknown_language_is_refused(language: str) -> None:

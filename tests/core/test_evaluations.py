@@ -18,10 +18,10 @@ from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.operations.kinds.match import MATCH
 from tunesmith_core.operations.runner import Outcome
+from tunesmith_core.outcome import Interval
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.verdict import Interval
 
 Make = Callable[..., RunSpec]
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tunesmith_core.answered import Answered
+from tunesmith_core.outcome import Outcome
 from tunesmith_core.preferences import METRICS, Preferences, in_brief
-from tunesmith_core.verdict import Measured, Outcome, judge
+from tunesmith_core.verdict import Measured, judge
 
 SETUP = {"num_train_rows": 1000, "num_distinct_rows": 990, "num_eval_rows": 50, "steps_per_epoch": 10}
 

@@ -9,9 +9,10 @@ import pytest
 from tunesmith_core.answered import Answered
 from tunesmith_core.evaluations import FEWEST_ROWS, MOST_CHANCE
 from tunesmith_core.next_steps import NextStep
+from tunesmith_core.outcome import DISAPPOINTING, Outcome, Verdict
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
-from tunesmith_core.verdict import DISAPPOINTING, Measured, Outcome, Verdict, judge
+from tunesmith_core.verdict import Measured, judge
 
 SETUP = {"num_train_rows": 1000, "num_distinct_rows": 990, "num_eval_rows": 50, "steps_per_epoch": 10}
 

@@ -13,10 +13,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.engine.conftest import train
+from tunesmith_core.outcome import Outcome, Verdict
 from tunesmith_core.report.facts import read, verdict_on
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.verdict import Outcome, Verdict
 
 Make = Callable[..., RunSpec]
 New = Callable[[RunSpec], Run]

@@ -294,7 +294,9 @@ ONE_WORD = {
 }
 """What a word of the field is called in Chinese, everywhere."""
 
-OTHERWISE = re.compile(r"\{prompt|prompt=Question|prompt and completion, or text|no response in time", re.IGNORECASE)
+OTHERWISE = re.compile(
+    r"\{prompt|\(prompt, answer|prompt=Question|prompt and completion, or text|no response in time", re.IGNORECASE
+)
 """Names of columns and of values, and what a machine does not give."""
 
 NOT_THESE = re.compile("回复|答复|提示语|模型中心|映射列|聊天模板|[个殊制] ?token")

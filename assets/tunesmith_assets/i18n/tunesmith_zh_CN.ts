@@ -635,6 +635,18 @@ Click a symbol in the legend to hide its line.</source>
         <translation>损失</translation>
     </message>
     <message>
+        <source>Reward, smoothed, with held-out reward as dots</source>
+        <translation>奖励（平滑），圆点为留出奖励</translation>
+    </message>
+    <message>
+        <source>Reward of the compared runs</source>
+        <translation>所比较运行的奖励</translation>
+    </message>
+    <message>
+        <source>Reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
         <source>Settings that differ</source>
         <translation>不同的设置</translation>
     </message>
@@ -2409,10 +2421,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>已退出查看，训练在后台继续。再次查看：tunesmith follow {run}</translation>
     </message>
     <message>
-        <source>DoRA runs in plain PyTorch.</source>
-        <translation>DoRA 由原生 PyTorch 计算。</translation>
-    </message>
-    <message>
         <source>Dropout runs in plain PyTorch.</source>
         <translation>Dropout 由原生 PyTorch 计算。</translation>
     </message>
@@ -2559,10 +2567,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>It needs examples of one length, divisible by {tokens} tokens.</source>
         <translation>它要求样本长度一致，且能被 {tokens} 个词元整除。</translation>
-    </message>
-    <message>
-        <source>Its bias is trained.</source>
-        <translation>它的偏置参与训练。</translation>
     </message>
     <message>
         <source>Layers: {parts}.</source>
@@ -3333,10 +3337,6 @@ The report is in {path}.</source>
         <translation>{model} 不是模型文件夹。</translation>
     </message>
     <message>
-        <source>{names}: experts stored in one weight support neither DoRA nor dropout. Switch both off, or remove these names.</source>
-        <translation>{names}：存放在同一个权重中的专家不支持 DoRA 和 dropout。请关闭这两项，或去掉这些名称。</translation>
-    </message>
-    <message>
         <source>{name} ({kind}) changes its embedding in an unsupported way.</source>
         <translation>{name}（{kind}）改动词嵌入的方式不受支持。</translation>
     </message>
@@ -3897,10 +3897,6 @@ The report is in {path}.</source>
         <translation>DoRA</translation>
     </message>
     <message>
-        <source>Also learns how strong each weight row is, which can come closer to full fine-tuning.</source>
-        <translation>还会学习每行权重的强弱，效果可更接近全量微调。</translation>
-    </message>
-    <message>
         <source>Learns a little more, is slower and needs more memory.</source>
         <translation>学得稍多，但更慢、更占内存。</translation>
     </message>
@@ -4264,6 +4260,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请在模型站的账号设置中创建新令牌并输入，或移除旧令牌。</translation>
     </message>
     <message>
+        <source>The labels can&apos;t be learned</source>
+        <translation>标签无法学习</translation>
+    </message>
+    <message>
+        <source>Sorting texts needs at least two classes, each in the training rows. Predicting numbers needs numbers.</source>
+        <translation>分类至少需要两个类别，且每个类别都要出现在训练行中。预测数值则要求标签是数字。</translation>
+    </message>
+    <message>
+        <source>Correct the labels, or choose the column that holds them under Column mapping.</source>
+        <translation>请更正标签，或在“列映射”中选择标签所在的列。</translation>
+    </message>
+    <message>
         <source>How numbers are shown can&apos;t be read from this workbook, so 5% becomes 0.05.</source>
         <translation>无法从该工作簿读取数字的显示格式，因此 5% 会变成 0.05。</translation>
     </message>
@@ -4302,6 +4310,22 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Train until the first checkpoint is saved, then try again.</source>
         <translation>请训练到第一个检查点保存后再试。</translation>
+    </message>
+    <message>
+        <source>AdamW with 8-bit states</source>
+        <translation>使用 8 位状态的 AdamW</translation>
+    </message>
+    <message>
+        <source>trained weights in bfloat16</source>
+        <translation>bfloat16 的训练权重</translation>
+    </message>
+    <message>
+        <source>LoRA instead of full fine-tuning</source>
+        <translation>用 LoRA 代替全量微调</translation>
+    </message>
+    <message>
+        <source>&quot;{label}&quot; ({place})</source>
+        <translation>“{label}”（{place}）</translation>
     </message>
     <message>
         <source>--- {place}: skipped, {num_lost_tokens} tokens more than the context length</source>
@@ -4348,8 +4372,16 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请加入彼此不同的行。</translation>
     </message>
     <message>
+        <source>All answers to a prompt got the same reward for {share} of the prompts, so there was nothing to learn. Choose prompts that the model gets right sometimes, or a reward that tells answers apart.</source>
+        <translation>{share} 的提示词的所有回答都得到了相同的奖励，因此没有可学的内容。请选择模型有时能答对的提示词，或能区分回答好坏的奖励。</translation>
+    </message>
+    <message>
         <source>Answers after training</source>
         <translation>训练后的回答</translation>
+    </message>
+    <message>
+        <source>Answers are rewarded differently from here on, so earlier rewards can&apos;t be compared.</source>
+        <translation>从这里开始奖励方式不同，不能与之前的奖励比较。</translation>
     </message>
     <message>
         <source>Answers before training</source>
@@ -4362,6 +4394,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Ask whoever runs your network for its certificate and name the file in the variable SSL_CERT_FILE.</source>
         <translation>请向网络管理员索取证书，并在环境变量 SSL_CERT_FILE 中填写该文件。</translation>
+    </message>
+    <message>
+        <source>Best at step {step}: the mean reward for held-out prompts rose from {before} to {best} there and has fallen to {after} since.</source>
+        <translation>第 {step} 步最好：留出提示词的平均奖励在该步从 {before} 升至 {best}，之后降至 {after}。</translation>
     </message>
     <message>
         <source>Caution: good answers became much less likely, too. Their log-probability fell from {before} to {after}, so the model may write something that is neither. A lower learning rate or a higher weight of good answers counteracts that.</source>
@@ -4380,6 +4416,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请选择 JSONL、JSON、CSV、TSV、Excel、Parquet、Arrow、PDF、Word、HTML、文本或 Markdown 文件，或包含这些文件的 ZIP、gz、zst 文件。</translation>
     </message>
     <message>
+        <source>Choose another base model, such as a Llama, Qwen, Gemma or Mistral model.</source>
+        <translation>请选择其他基础模型，例如 Llama、Qwen、Gemma 或 Mistral 模型。</translation>
+    </message>
+    <message>
         <source>Choose another name. The file that you opened stays as it is.</source>
         <translation>换一个名字。你打开的文件保持不变。</translation>
     </message>
@@ -4390,6 +4430,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Choose one of its sheets.</source>
         <translation>请选择其中一个工作表。</translation>
+    </message>
+    <message>
+        <source>Classes with a single row, of which nobody can tell whether they are learned: {classes}.</source>
+        <translation>只有一行的类别，无法判断是否学会：{classes}。</translation>
     </message>
     <message>
         <source>Comparing the loss before and after</source>
@@ -4408,16 +4452,44 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>数据集</translation>
     </message>
     <message>
+        <source>DoRA of the output projection runs in plain PyTorch.</source>
+        <translation>输出投影层的 DoRA 以普通 PyTorch 运行。</translation>
+    </message>
+    <message>
+        <source>DoRA with dropout runs in plain PyTorch.</source>
+        <translation>DoRA 与 dropout 同时使用时以普通 PyTorch 运行。</translation>
+    </message>
+    <message>
         <source>Each pair gives a good and a bad answer.</source>
         <translation>每个偏好对提供一个好的回答和一个差的回答。</translation>
+    </message>
+    <message>
+        <source>Each step: {prompts} prompts, {answers} answers to each, of at most {tokens:,} tokens.</source>
+        <translation>每一步：{prompts} 条提示词，每条写 {answers} 个回答，每个最多 {tokens:,} 个词元。</translation>
     </message>
     <message>
         <source>Error</source>
         <translation>错误</translation>
     </message>
     <message>
+        <source>Every training row has the number {number:g}, so there is nothing to learn.</source>
+        <translation>每个训练行的数值都是 {number:g}，没有可学的内容。</translation>
+    </message>
+    <message>
+        <source>Export it to use its scores, or chat with a run that learned to write.</source>
+        <translation>导出后可使用它的评分；想对话，请选择学习过写作的训练。</translation>
+    </message>
+    <message>
+        <source>Export the merged model or the adapter instead.</source>
+        <translation>请改为导出合并后的模型或适配器。</translation>
+    </message>
+    <message>
         <source>Export the whole model as GGUF instead.</source>
         <translation>请改为把整个模型导出为 GGUF。</translation>
+    </message>
+    <message>
+        <source>Export the whole model, or a GGUF file.</source>
+        <translation>请导出完整模型或 GGUF 文件。</translation>
     </message>
     <message>
         <source>Exported, but not verified</source>
@@ -4434,6 +4506,22 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Format</source>
         <translation>格式</translation>
+    </message>
+    <message>
+        <source>From here on, the model writes more, fewer, longer or shorter answers.</source>
+        <translation>从这里开始，模型所写回答的数量或长度会改变。</translation>
+    </message>
+    <message>
+        <source>Full fine-tuning has no fused kernels.</source>
+        <translation>全量微调没有融合内核。</translation>
+    </message>
+    <message>
+        <source>Full fine-tuning makes a whole model, which has no adapter.</source>
+        <translation>全量微调得到的是完整模型，没有适配器。</translation>
+    </message>
+    <message>
+        <source>Full fine-tuning of {share} in {format}, by {optimizer}.</source>
+        <translation>全量微调：{share}，格式为 {format}，优化器为 {optimizer}。</translation>
     </message>
     <message>
         <source>GPU {number}</source>
@@ -4460,6 +4548,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>文本中的 HTML</translation>
     </message>
     <message>
+        <source>Held-out numbers are off by {after} on average (RMSE; before training: {before}).</source>
+        <translation>留出的数值平均相差 {after}（RMSE；训练前：{before}）。</translation>
+    </message>
+    <message>
+        <source>Hold out a share of the prompts and train again. A rising reward in training alone may mislead.</source>
+        <translation>留出一部分提示词后重新训练。仅凭训练中的奖励上升可能会误判。</translation>
+    </message>
+    <message>
+        <source>Hold out more prompts, at least {least}, and train again.</source>
+        <translation>多留出一些提示词（至少 {least} 条），然后重新训练。</translation>
+    </message>
+    <message>
         <source>Hold out more rows</source>
         <translation>留出更多数据行</translation>
     </message>
@@ -4480,8 +4580,16 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>略有改善。</translation>
     </message>
     <message>
+        <source>Improved a little: the mean reward for held-out prompts rose from {before} to {after}.</source>
+        <translation>略有进步：留出提示词的平均奖励从 {before} 升至 {after}。</translation>
+    </message>
+    <message>
         <source>Improved a lot.</source>
         <translation>明显改善。</translation>
+    </message>
+    <message>
+        <source>Improved a lot: the mean reward for held-out prompts rose from {before} to {after}.</source>
+        <translation>进步很大：留出提示词的平均奖励从 {before} 升至 {after}。</translation>
     </message>
     <message>
         <source>Improved, but {num} held-out rows are too few to say by how much.</source>
@@ -4494,6 +4602,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>In Ollama: ollama run {name}</source>
         <translation>在 Ollama 中：ollama run {name}</translation>
+    </message>
+    <message>
+        <source>In {after} of the held-out pairs the better answer scores higher (before: {before}, guessing: 50%).</source>
+        <translation>在 {after} 的留出样本对中，较好的回答得分更高（训练前：{before}，随机猜测：50%）。</translation>
     </message>
     <message>
         <source>In {after} of the held-out pairs the model leans more toward the better answer than the base model does.</source>
@@ -4660,12 +4772,24 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>查找运行库超时。</translation>
     </message>
     <message>
+        <source>Loss or reward</source>
+        <translation>损失或奖励</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, and look at the answers: the reward may favor something else.</source>
+        <translation>降低学习率，并查看回答：奖励可能偏向了别的东西。</translation>
+    </message>
+    <message>
         <source>Lower the learning rate, and look at the labels: good and bad may be swapped.</source>
         <translation>降低学习率，并检查标签：好和差可能弄反了。</translation>
     </message>
     <message>
         <source>Lower the learning rate, and look at the pairs: better and worse may be swapped.</source>
         <translation>请降低学习率，并检查偏好对：好坏两个回答可能弄反了。</translation>
+    </message>
+    <message>
+        <source>Macro F1, in which every class counts the same, is {f1}. The model&apos;s confidence is off by {gap} on average (calibration error).</source>
+        <translation>宏平均 F1（每个类别权重相同）为 {f1}。模型的置信度平均偏差 {gap}（校准误差）。</translation>
     </message>
     <message>
         <source>Many rows have the same answer</source>
@@ -4694,6 +4818,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Missing: {names}.</source>
         <translation>缺少：{names}。</translation>
+    </message>
+    <message>
+        <source>More steps or more prompts may improve it further.</source>
+        <translation>更多步数或更多提示词可能会进一步提升效果。</translation>
     </message>
     <message>
         <source>More than one language</source>
@@ -4768,6 +4896,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>没有可以确定的提升：留出数据的损失从 {before} 降到 {after}，可能只是偶然。</translation>
     </message>
     <message>
+        <source>No improvement that is certain: the mean reward for held-out prompts went from {before} to {after}, which may be chance.</source>
+        <translation>没有确定的进步：留出提示词的平均奖励从 {before} 变为 {after}，可能只是偶然。</translation>
+    </message>
+    <message>
+        <source>No improvement: the mean reward for held-out prompts was {before} and is {after}.</source>
+        <translation>没有进步：留出提示词的平均奖励原为 {before}，现为 {after}。</translation>
+    </message>
+    <message>
         <source>No model of the list matches.</source>
         <translation>列表中没有符合条件的模型。</translation>
     </message>
@@ -4790,6 +4926,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>No such file or directory</source>
         <translation>文件或文件夹不存在</translation>
+    </message>
+    <message>
+        <source>Nobody knows whether the model improved: no held-out prompts were answered before and after.</source>
+        <translation>无法判断模型是否进步：训练前后没有回答过留出的提示词。</translation>
     </message>
     <message>
         <source>Nobody knows whether the model improved: {num_leaked} of {num_rows} held-out rows are training rows too, word for word or nearly.</source>
@@ -4896,6 +5036,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>其他显卡</translation>
     </message>
     <message>
+        <source>Over {rows} held-out prompts the reward rose by {mean} (95% interval: {low} to {high}).</source>
+        <translation>在 {rows} 条留出提示词上，奖励上升了 {mean}（95% 区间：{low} 到 {high}）。</translation>
+    </message>
+    <message>
         <source>Overfitting: after {epochs} times over {num_rows} rows the training loss is {training}, but the held-out loss is {after}.</source>
         <translation>过拟合：{num_rows} 行数据训练 {epochs} 遍后，训练损失为 {training}，但留出数据的损失为 {after}。</translation>
     </message>
@@ -4988,6 +5132,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>已生成 {number:,} 个问题，来自 {passages:,} 段文字。文件：{path}</translation>
     </message>
     <message>
+        <source>RMSE</source>
+        <translation>RMSE</translation>
+    </message>
+    <message>
+        <source>Read some answers before you rely on it. A reward can be earned without doing the task.</source>
+        <translation>使用之前先读几个回答。不完成任务也可能拿到奖励。</translation>
+    </message>
+    <message>
         <source>Read-only file system</source>
         <translation>文件系统是只读的</translation>
     </message>
@@ -5074,6 +5226,22 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Resume from step {step}.</source>
         <translation>请从第 {step} 步继续。</translation>
+    </message>
+    <message>
+        <source>Resume the run with 8-bit states or smaller micro-batches.</source>
+        <translation>请改用 8 位状态或更小的微批次，再恢复这次运行。</translation>
+    </message>
+    <message>
+        <source>Resume the run, which saves its result again.</source>
+        <translation>恢复这次运行，它会重新保存结果。</translation>
+    </message>
+    <message>
+        <source>Reward by step</source>
+        <translation>各步的奖励</translation>
+    </message>
+    <message>
+        <source>Rewards: {rewards}</source>
+        <translation>奖励：{rewards}</translation>
     </message>
     <message>
         <source>Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
@@ -5188,6 +5356,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请指定提示词、回答和标签所在的列，或者把目标改为 SFT。</translation>
     </message>
     <message>
+        <source>Score answers that are not among the rows before you rely on it.</source>
+        <translation>在依赖它之前，先给一些不在数据中的回答打分看看。</translation>
+    </message>
+    <message>
         <source>Security</source>
         <translation>安全软件</translation>
     </message>
@@ -5248,6 +5420,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>环境测试超时，停在这一步：{step}。</translation>
     </message>
     <message>
+        <source>Text with label: the column {text} is read, and {label} says its class or its number.</source>
+        <translation>带标签的文本：读取列 {text}，列 {label} 给出类别或数值。</translation>
+    </message>
+    <message>
         <source>Texts cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
         <translation>有 {num_cut} 篇文本（共 {num_rows} 篇）超出 {limit} 个词元的上下文长度，已被截断。</translation>
     </message>
@@ -5266,6 +5442,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The account of your access token has no access to {id}.</source>
         <translation>您的访问令牌所属账号无权访问 {id}。</translation>
+    </message>
+    <message>
+        <source>The adapter has started already, so this changes nothing.</source>
+        <translation>适配器已经开始训练，因此这不会改变任何结果。</translation>
     </message>
     <message>
         <source>The certificate of {host} is not trusted.</source>
@@ -5288,8 +5468,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>与 {host} 的连接中断。</translation>
     </message>
     <message>
+        <source>The correlation with the right numbers is {value}.</source>
+        <translation>与正确数值的相关系数为 {value}。</translation>
+    </message>
+    <message>
         <source>The data holds preference pairs. The chosen answers are trained, the rejected ones are not. An objective such as DPO learns from both.</source>
         <translation>数据是偏好对：只训练选中的回答，不训练被拒绝的回答。DPO 等训练目标会从两者中学习。</translation>
+    </message>
+    <message>
+        <source>The data holds preference pairs: in so many, the better answer scores higher. 50% is chance. Before training the scores are arbitrary.</source>
+        <translation>数据是偏好对：这是较好的回答得分更高的比例，50% 相当于随机。训练前的分数没有意义。</translation>
     </message>
     <message>
         <source>The data holds preference pairs: in so many, training made the better answer likelier compared with the worse one. 50% is chance.</source>
@@ -5324,12 +5512,20 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>导出结果与训练后的模型不一致，因此没有保留：{reason}。</translation>
     </message>
     <message>
+        <source>The head of transformers computes this objective.</source>
+        <translation>该目标由 transformers 的输出头计算。</translation>
+    </message>
+    <message>
         <source>The hub asks for an access token for {id}.</source>
         <translation>模型站要求提供访问令牌才能下载 {id}。</translation>
     </message>
     <message>
         <source>The hub does not let this account write to {id}.</source>
         <translation>模型站不允许此账号写入 {id}。</translation>
+    </message>
+    <message>
+        <source>The largest number is {largest:g}. Numbers between -1 and 1 are learned much faster: divide them.</source>
+        <translation>最大的数值为 {largest:g}。-1 到 1 之间的数值学得快得多，请先除以一个数。</translation>
     </message>
     <message>
         <source>The last training test failed: {message}</source>
@@ -5344,8 +5540,28 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>损失的单位是每词元纳特，表示正确的词元有多出乎意料：减少 0.7，正确词元的概率平均就翻一倍。</translation>
     </message>
     <message>
+        <source>The loss is the cross-entropy of the right class in nats: 0.7 less makes it twice as likely, on average.</source>
+        <translation>损失是正确类别的交叉熵（单位 nat）：平均每降低 0.7，正确类别的概率就翻一倍。</translation>
+    </message>
+    <message>
+        <source>The loss is the mean of the squared differences between predicted and right numbers.</source>
+        <translation>损失是预测值与正确数值之差的平方的平均值。</translation>
+    </message>
+    <message>
         <source>The loss is the mean over answers. The lower it is, the more clearly good answers are preferred and bad ones avoided. Where every answer counts alike it begins at 0.5.</source>
         <translation>损失是所有回答的平均值。越低，说明模型越偏向好的回答、越避开差的回答。所有回答权重相同时，从 0.5 开始。</translation>
+    </message>
+    <message>
+        <source>The model answers each prompt itself. What stands between [[ and ]] is what its answers should be.</source>
+        <translation>模型自己回答每条提示词。[[ 与 ]] 之间是它的回答应有的内容。</translation>
+    </message>
+    <message>
+        <source>The model got worse: the mean reward for held-out prompts fell from {before} to {after}.</source>
+        <translation>模型变差了：留出提示词的平均奖励从 {before} 降至 {after}。</translation>
+    </message>
+    <message>
+        <source>The model has no part named {part}. Its modules are {known}.</source>
+        <translation>模型中没有名为 {part} 的部分。它的模块有：{known}。</translation>
     </message>
     <message>
         <source>The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different ones.</source>
@@ -5406,14 +5622,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model. A larger type, such as q8_0, loses less.</source>
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
-    </message>
-    <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: cpo, dpo, orpo, sft, simpo, and kto for answers labeled good or bad.
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最小的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可选的目标：cpo、dpo、orpo、sft、simpo，以及用于好坏标签的 kto。
-没有写出的设置使用默认值。窗口的“训练”页面可以保存完整的文件。</translation>
     </message>
     <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
@@ -5737,7 +5945,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{path}, line {line}: {problem}.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}，第 {line} 行：{problem}。</translation>
     </message>
     <message>
         <source>{path}: a model wrote every row, and nobody has reviewed any.</source>
@@ -5797,7 +6005,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{path}: the reward of an answer is not a finite number. The answer begins: {text}</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：某个回答的奖励不是有限数。该回答的开头：{text}</translation>
     </message>
     <message>
         <source>{path}: the sheet &quot;{sheet}&quot; is read. These are not: {names}.</source>
@@ -5825,7 +6033,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{path}: there is no function {name}(prompt, answer, expected).</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：没有函数 {name}(prompt, answer, expected)。</translation>
     </message>
     <message>
         <source>{path}: there is no row to train for its weight of {weight:g} ({setting}), because all are held out.</source>
@@ -5849,7 +6057,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{path}: {name} must return a number, but returned {value} ({kind}).</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：{name} 必须返回一个数字，却返回了 {value}（{kind}）。</translation>
     </message>
     <message>
         <source>{path}: {num:,} from {rows:,} rows, each taken {times} or {more} times.</source>
@@ -5921,7 +6129,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{place}: the data has no answers that could be compared with. Choose another reward.</source>
-        <translation type="unfinished"></translation>
+        <translation>{place}：数据中没有可供比对的答案。请选择其他奖励。</translation>
     </message>
     <message>
         <source>{place}: the row has no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
@@ -5929,7 +6137,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{place}: whether an answer is right is a matter of wording in this data: the answers are texts of many words. Choose another reward.</source>
-        <translation type="unfinished"></translation>
+        <translation>{place}：这份数据中的答案是长文本，对错取决于措辞，无法判定。请选择其他奖励。</translation>
     </message>
     <message>
         <source>{place}: {message}</source>
@@ -6141,7 +6349,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>Scoring answers</source>
-        <translation type="unfinished"></translation>
+        <translation>为回答评分</translation>
     </message>
     <message>
         <source>It continues where it left off next time.</source>
@@ -6153,7 +6361,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>Rollouts</source>
-        <translation type="unfinished"></translation>
+        <translation>采样回答</translation>
     </message>
     <message>
         <source>How chats become text. The model&apos;s own is right wherever it has one. For base models plain turns suit any; the others need the tokens of their family.</source>
@@ -7739,27 +7947,27 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>A reward could not be computed</source>
-        <translation type="unfinished"></translation>
+        <translation>无法计算奖励</translation>
     </message>
     <message>
         <source>Your own Python file raised an error or gave something that is not a number, or no reward suits the data.</source>
-        <translation type="unfinished"></translation>
+        <translation>您自己的 Python 文件出错或返回的不是数字，或者没有适合这份数据的奖励。</translation>
     </message>
     <message>
         <source>Correct the named file or setting, then resume the run.</source>
-        <translation type="unfinished"></translation>
+        <translation>更正所指的文件或设置，然后继续运行。</translation>
     </message>
     <message>
         <source>The rewards teach nothing, or the wrong thing</source>
-        <translation type="unfinished"></translation>
+        <translation>奖励没有起到教学作用，或教错了方向</translation>
     </message>
     <message>
         <source>Learning needs answers to one prompt that differ in their reward. A reward that can be had without the task is exploited.</source>
-        <translation type="unfinished"></translation>
+        <translation>只有同一提示词的回答得到不同的奖励，模型才能学习。不完成任务也能拿到的奖励会被钻空子。</translation>
     </message>
     <message>
         <source>Look at the answers on the page of the run, then change the rewards or the data.</source>
-        <translation type="unfinished"></translation>
+        <translation>在运行页面查看回答，然后调整奖励或数据。</translation>
     </message>
     <message>
         <source>  learning rates of other objectives: {rates}</source>
@@ -7767,11 +7975,11 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>All answers to a prompt got the same reward for {steps} steps, {reward} on average, so nothing is learned. The task is too hard or too easy for the model, or the reward does not tell answers apart.</source>
-        <translation type="unfinished"></translation>
+        <translation>连续 {steps} 步，同一提示词的所有回答都得到相同的奖励（平均 {reward}），因此什么也学不到。任务对模型来说太难或太容易，或者奖励无法区分回答的好坏。</translation>
     </message>
     <message>
         <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
-        <translation type="unfinished"></translation>
+        <translation>回答越来越长，其中 {share} 被截断。奖励可能偏向长回答。加入长度奖励可以抑制这一点。</translation>
     </message>
     <message>
         <source>Asking the base model</source>
@@ -7779,7 +7987,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Choose a shorter longest answer, or a smaller number of rows at once.</source>
-        <translation type="unfinished"></translation>
+        <translation>缩短回答的最大长度，或减少每次处理的行数。</translation>
     </message>
     <message>
         <source>Deleted at</source>
@@ -7947,7 +8155,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Step {step}: {words}</source>
-        <translation type="unfinished"></translation>
+        <translation>第 {step} 步：{words}</translation>
     </message>
     <message>
         <source>Swedish</source>
@@ -8019,7 +8227,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>The data holds a row without a prompt of its own, such as plain text. Learning from rewards needs prompts with answers.</source>
-        <translation type="unfinished"></translation>
+        <translation>数据中有一行没有提示词，例如纯文本。从奖励中学习需要带答案的提示词。</translation>
     </message>
     <message>
         <source>The data of {tasks} can&apos;t be read: {problem}.</source>
@@ -8086,16 +8294,12 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
     </message>
     <message>
-        <source>The mean reward of answers to held-out prompts went from {before} to {after}.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
         <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
         <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
     </message>
     <message>
         <source>The model moves far away from its base model: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型偏离基础模型太远：每个词元 {kl} 奈特。它可能在钻奖励的空子。降低学习率或提高 beta 可以抑制这一点。</translation>
     </message>
     <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
@@ -8142,6 +8346,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>报告无法打印（退出代码 {code}）。</translation>
     </message>
     <message>
+        <source>The reward in training was still rising at the end. Train for more steps.</source>
+        <translation>结束时训练中的奖励仍在上升。请训练更多步。</translation>
+    </message>
+    <message>
+        <source>The reward is the mean over answers. In training the model chooses its words at random, for held-out prompts it takes the most likely ones.</source>
+        <translation>奖励是各回答的平均值。训练时模型随机选词，对留出的提示词则选最可能的词。</translation>
+    </message>
+    <message>
         <source>The reward margin, by how much it rates the better answer above the worse one, is {after}.</source>
         <translation>奖励差（模型对较好回答的评分高出较差回答多少）为 {after}。</translation>
     </message>
@@ -8180,6 +8392,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
+    </message>
+    <message>
+        <source>The share of texts that are sorted into the right class. Before training the head is arbitrary.</source>
+        <translation>被分到正确类别的文本所占比例。训练前的输出头没有意义。</translation>
+    </message>
+    <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, grpo, kto, orpo, reward, rloo, sft, simpo.
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、grpo、kto、orpo、reward、rloo、sft、simpo。
+没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
     </message>
     <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
@@ -8243,7 +8467,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>There is no room for a single answer of {max_tokens} tokens beside the training.</source>
-        <translation type="unfinished"></translation>
+        <translation>训练之外的空间连一个 {max_tokens} 词元的回答都放不下。</translation>
     </message>
     <message>
         <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
@@ -8255,11 +8479,39 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>There was not enough memory for the answers. {num} are written at once.</source>
-        <translation type="unfinished"></translation>
+        <translation>内存不足以同时写这么多回答。现在每次写 {num} 个。</translation>
+    </message>
+    <message>
+        <source>There was not enough memory to apply an update.</source>
+        <translation>显存不足，无法完成这次参数更新。</translation>
+    </message>
+    <message>
+        <source>They do not support DoRA.</source>
+        <translation>它们不支持 DoRA。</translation>
+    </message>
+    <message>
+        <source>They do not support dropout.</source>
+        <translation>它们不支持 dropout。</translation>
+    </message>
+    <message>
+        <source>This model can&apos;t be fully fine-tuned: {problem}</source>
+        <translation>无法对这个模型进行全量微调：{problem}</translation>
     </message>
     <message>
         <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
         <translation>这个 {kind} 类型的模型无法导出为 GGUF：{problem}。</translation>
+    </message>
+    <message>
+        <source>This model rates texts and writes none, so it can&apos;t answer a prompt.</source>
+        <translation>该模型只给文本打分，不写文本，因此无法回答提示词。</translation>
+    </message>
+    <message>
+        <source>This model rates texts and writes none, so it has no answers to look at.</source>
+        <translation>该模型只给文本打分，不写文本，因此没有可查看的回答。</translation>
+    </message>
+    <message>
+        <source>This model rates texts and writes none. Programs that read GGUF files expect one that writes.</source>
+        <translation>该模型只给文本打分，不写文本，而读取 GGUF 文件的程序需要能写文本的模型。</translation>
     </message>
     <message>
         <source>This objective leaves out the model&apos;s share of the loss for even use of experts.</source>
@@ -8268,6 +8520,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
+    </message>
+    <message>
+        <source>This run trained a model that rates texts and writes none, so there is nothing to chat with.</source>
+        <translation>此次训练得到的模型只给文本打分，不写文本，因此无法对话。</translation>
     </message>
     <message>
         <source>Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json</source>
@@ -8306,6 +8562,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>词元：列 {input_ids} 包含词元编号，将原样使用。</translation>
     </message>
     <message>
+        <source>Too few held-out prompts to tell whether the model improved: over {num_prompts} of them the mean reward went from {before} to {after}, which may be chance.</source>
+        <translation>留出的提示词太少，无法判断模型是否进步：在 {num_prompts} 条上，平均奖励从 {before} 变为 {after}，可能只是偶然。</translation>
+    </message>
+    <message>
         <source>Too few votes to tell which one is better.</source>
         <translation>票数太少，无法判断哪个更好。</translation>
     </message>
@@ -8330,6 +8590,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>训练更多步</translation>
     </message>
     <message>
+        <source>Train for more steps or at a higher learning rate, or let it write more answers per prompt.</source>
+        <translation>训练更多步，提高学习率，或让模型为每条提示词写更多回答。</translation>
+    </message>
+    <message>
+        <source>Train for more steps, and hold out more prompts to measure it.</source>
+        <translation>训练更多步，并多留出一些提示词来衡量。</translation>
+    </message>
+    <message>
         <source>Train for more steps, and hold out more rows to measure it.</source>
         <translation>请训练更多步，并留出更多数据行来测量。</translation>
     </message>
@@ -8342,8 +8610,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>训练到第 {step} 步</translation>
     </message>
     <message>
+        <source>Train until step {step} only, or at a lower learning rate.</source>
+        <translation>只训练到第 {step} 步，或降低学习率。</translation>
+    </message>
+    <message>
         <source>Training diverged: the training loss rose from {first} to {last}.</source>
         <translation>训练发散：训练损失从 {first} 升到 {last}。</translation>
+    </message>
+    <message>
+        <source>Try it on texts that are not among the rows before you rely on it.</source>
+        <translation>在依赖它之前，先用不在数据中的文本试一试。</translation>
     </message>
     <message>
         <source>Turkish</source>
@@ -8356,6 +8632,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Urdu</source>
         <translation>乌尔都语</translation>
+    </message>
+    <message>
+        <source>Use LoRA, or leave these weights out of the trained parts.</source>
+        <translation>请改用 LoRA，或从要训练的部分中去掉这些权重。</translation>
     </message>
     <message>
         <source>Use Python 3.12 or 3.13, or install PySide6-Essentials 6.11.3.</source>
@@ -8470,6 +8750,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
     </message>
     <message>
+        <source>adapter.weights: this GPU can&apos;t calculate with bfloat16. Use float32.</source>
+        <translation>adapter.weights：这块 GPU 不支持 bfloat16 计算。请使用 float32。</translation>
+    </message>
+    <message>
         <source>add files to the library under a name</source>
         <translation>以一个名称把文件加入数据集库</translation>
     </message>
@@ -8562,6 +8846,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>换一个种子会选出不同的行（0）</translation>
     </message>
     <message>
+        <source>answers while they are written</source>
+        <translation>正在写的回答</translation>
+    </message>
+    <message>
         <source>ask the held-out questions of the run</source>
         <translation>用该运行留出的问题提问</translation>
     </message>
@@ -8594,12 +8882,24 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>从第 {place:,} 字节起，张量之间有不属于任何张量的字节</translation>
     </message>
     <message>
+        <source>calibration error</source>
+        <translation>校准误差</translation>
+    </message>
+    <message>
+        <source>can&apos;t be orthogonal beside frozen weights in 4 bits. Choose the usual ones</source>
+        <translation>在冻结权重为 4 位时不能使用正交初始值。请选择常用初始值</translation>
+    </message>
+    <message>
         <source>check, show, convert, split and mix data</source>
         <translation>检查、查看、转换、拆分和混合数据</translation>
     </message>
     <message>
         <source>chrF</source>
         <translation>chrF</translation>
+    </message>
+    <message>
+        <source>classes</source>
+        <translation>类别</translation>
     </message>
     <message>
         <source>column &quot;{columns}&quot;: {problem}.</source>
@@ -8648,6 +8948,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>copying</source>
         <translation>正在复制</translation>
+    </message>
+    <message>
+        <source>correlation</source>
+        <translation>相关系数</translation>
+    </message>
+    <message>
+        <source>cut answers</source>
+        <translation>被截断的回答</translation>
     </message>
     <message>
         <source>data files, or names of data sets of the library</source>
@@ -8750,6 +9058,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>常识问题</translation>
     </message>
     <message>
+        <source>gradients and optimizer</source>
+        <translation>梯度与优化器</translation>
+    </message>
+    <message>
         <source>handing over</source>
         <translation>正在交给其他程序</translation>
     </message>
@@ -8776,6 +9088,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>held-out pairs</source>
         <translation>留出的偏好对</translation>
+    </message>
+    <message>
+        <source>held-out reward</source>
+        <translation>留出奖励</translation>
+    </message>
+    <message>
+        <source>holds labels, which only the objective Classes or numbers learns from</source>
+        <translation>含有标签，只有“类别或数值”这一目标会从中学习</translation>
     </message>
     <message>
         <source>holds {num} numbers for {num_ids} tokens</source>
@@ -8819,11 +9139,15 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>is missing. Choose a Python file</source>
-        <translation type="unfinished"></translation>
+        <translation>缺失。请选择一个 Python 文件</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a language</source>
+        <translation>缺失。请选择一种语言</translation>
     </message>
     <message>
         <source>is missing. Enter a regular expression</source>
-        <translation type="unfinished"></translation>
+        <translation>缺失。请输入一个正则表达式</translation>
     </message>
     <message>
         <source>is no file name that every system takes</source>
@@ -8950,6 +9274,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>损失</translation>
     </message>
     <message>
+        <source>macro F1</source>
+        <translation>宏平均 F1</translation>
+    </message>
+    <message>
         <source>make each row a chat of messages</source>
         <translation>把每一行变成由消息组成的对话</translation>
     </message>
@@ -9035,11 +9363,23 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>must be &quot;answer&quot; for the loss LUSPO</source>
-        <translation type="unfinished"></translation>
+        <translation>在使用损失 LUSPO 时必须为 “answer”</translation>
     </message>
     <message>
         <source>must be &quot;{all_linear}&quot; or a list of module names</source>
         <translation>必须是“{all_linear}”或模块名列表</translation>
+    </message>
+    <message>
+        <source>must be &quot;{all}&quot; or a list of parts</source>
+        <translation>必须是“{all}”或部分名称的列表</translation>
+    </message>
+    <message>
+        <source>must be LoRA for the objective {objective}</source>
+        <translation>在目标为{objective}时必须是 LoRA</translation>
+    </message>
+    <message>
+        <source>must be Text with label for this objective</source>
+        <translation>在此目标下必须是“带标签的文本”</translation>
     </message>
     <message>
         <source>must be a JSON object</source>
@@ -9134,6 +9474,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>至少为 1；留空则使用 {path} 的全部行</translation>
     </message>
     <message>
+        <source>must be at least two different names, or none</source>
+        <translation>必须至少有两个不同的名称，或者留空</translation>
+    </message>
+    <message>
         <source>must be at most {most} files. Join some of them</source>
         <translation>最多 {most} 个文件。请合并其中一些</translation>
     </message>
@@ -9143,7 +9487,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>must be at most {most} rewards</source>
-        <translation type="unfinished"></translation>
+        <translation>最多 {most} 个奖励</translation>
     </message>
     <message>
         <source>must be auto, cpu, cuda or cuda:1</source>
@@ -9152,6 +9496,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must be between 0 and 1</source>
         <translation>必须在 0 和 1 之间</translation>
+    </message>
+    <message>
+        <source>must be empty where labels are numbers</source>
+        <translation>标签为数值时必须留空</translation>
+    </message>
+    <message>
+        <source>must be even for orthogonal initial values</source>
+        <translation>使用正交初始值时必须是偶数</translation>
     </message>
     <message>
         <source>must be one of {choices}</source>
@@ -9190,6 +9542,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>必须以端口号结尾，例如 http://proxy.example:8080</translation>
     </message>
     <message>
+        <source>must hold a single label</source>
+        <translation>必须是单个标签</translation>
+    </message>
+    <message>
         <source>must name a device</source>
         <translation>必须指定设备</translation>
     </message>
@@ -9198,20 +9554,24 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>至少要指定一个模块</translation>
     </message>
     <message>
+        <source>must name at least one part</source>
+        <translation>至少要指定一个部分</translation>
+    </message>
+    <message>
         <source>must name one device. Several are not supported yet</source>
         <translation>只能指定一个设备，暂不支持多个</translation>
     </message>
     <message>
         <source>must not be 0. Remove the reward instead</source>
-        <translation type="unfinished"></translation>
+        <translation>不能为 0。请改为删除该奖励</translation>
     </message>
     <message>
         <source>must not be above the longest answer</source>
-        <translation type="unfinished"></translation>
+        <translation>不能大于最长回答</translation>
     </message>
     <message>
         <source>must not be by group for RLOO, whose baseline leaves one answer out. Choose another</source>
-        <translation type="unfinished"></translation>
+        <translation>在 RLOO 中不能按组，因为其基线会排除一个回答。请选择其他值</translation>
     </message>
     <message>
         <source>must not contain ? or #</source>
@@ -9256,6 +9616,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>needs evaluation data</source>
         <translation>需要评估数据</translation>
+    </message>
+    <message>
+        <source>needs the number format bfloat16 for the calculations, not {format}</source>
+        <translation>要求计算也使用 bfloat16 格式，而不是 {format}</translation>
     </message>
     <message>
         <source>no model can be made of config.json and the weights</source>
@@ -9490,12 +9854,28 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>运行一开始就返回</translation>
     </message>
     <message>
+        <source>reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>reward in training</source>
+        <translation>训练中的奖励</translation>
+    </message>
+    <message>
         <source>reward margin</source>
         <translation>奖励差</translation>
     </message>
     <message>
         <source>reward {reward}</source>
-        <translation type="unfinished"></translation>
+        <translation>奖励 {reward}</translation>
+    </message>
+    <message>
+        <source>reward {reward} at step {step}</source>
+        <translation>第 {step} 步的奖励 {reward}</translation>
+    </message>
+    <message>
+        <source>rewards</source>
+        <translation>奖励</translation>
     </message>
     <message>
         <source>right JSON</source>
@@ -9504,6 +9884,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>right choice</source>
         <translation>选项正确</translation>
+    </message>
+    <message>
+        <source>right class</source>
+        <translation>分类正确</translation>
     </message>
     <message>
         <source>right number</source>
@@ -9634,6 +10018,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>第 {step} 步</translation>
     </message>
     <message>
+        <source>step {step}/{total}</source>
+        <translation>第 {step}/{total} 步</translation>
+    </message>
+    <message>
         <source>step {step}/{total}  loss {loss}</source>
         <translation>第 {step}/{total} 步  损失 {loss}</translation>
     </message>
@@ -9644,6 +10032,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>step {step}: evaluation loss {loss}</source>
         <translation>第 {step} 步：评估损失 {loss}</translation>
+    </message>
+    <message>
+        <source>step {step}: held-out reward {reward}</source>
+        <translation>第 {step} 步：留出奖励 {reward}</translation>
     </message>
     <message>
         <source>step {step}: loss {loss:.3f}</source>
@@ -9926,6 +10318,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>词元</translation>
     </message>
     <message>
+        <source>tokens per answer</source>
+        <translation>每个回答的词元数</translation>
+    </message>
+    <message>
         <source>too large</source>
         <translation>过大</translation>
     </message>
@@ -10058,6 +10454,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>警告[{code}]：{message}</translation>
     </message>
     <message>
+        <source>weights in 4 bits can&apos;t be trained themselves. Set it to none, or use LoRA</source>
+        <translation>4 位权重本身无法训练。请设为“无”，或改用 LoRA</translation>
+    </message>
+    <message>
         <source>what</source>
         <translation>项目</translation>
     </message>
@@ -10103,7 +10503,11 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>your reward</source>
-        <translation type="unfinished"></translation>
+        <translation>您的奖励函数</translation>
+    </message>
+    <message>
+        <source>{after} of the held-out texts are sorted into the right class (before training: {before}).</source>
+        <translation>留出的文本中有 {after} 被分到正确的类别（训练前：{before}）。</translation>
     </message>
     <message>
         <source>{answer} is none of the options {labels}</source>
@@ -10156,6 +10560,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{count} of {total} expected answers match {pattern}</source>
         <translation>{total} 个预期回答中有 {count} 个与 {pattern} 匹配</translation>
+    </message>
+    <message>
+        <source>{count} of {total} weights</source>
+        <translation>{total} 个权重中的 {count} 个</translation>
     </message>
     <message>
         <source>{count} packages</source>
@@ -10220,6 +10628,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{folder}: the folder of wheels from the settings does not exist.</source>
         <translation>{folder}：设置中的 wheel 文件夹不存在。</translation>
+    </message>
+    <message>
+        <source>{folder}: transformers has no head that rates texts for models of type {model_type}.</source>
+        <translation>{folder}：transformers 没有为 {model_type} 类型的模型提供给文本打分的输出头。</translation>
     </message>
     <message>
         <source>{folder}: {count} program files are damaged, first {name}.</source>
@@ -10386,6 +10798,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{names} 太旧：CPU</translation>
     </message>
     <message>
+        <source>{names}: experts stored in one weight support neither DoRA nor dropout nor orthogonal initial values. Switch them off, or remove these names.</source>
+        <translation>{names}：合存在一个权重中的专家既不支持 DoRA 和 dropout，也不支持正交初始值。请关闭它们，或移除这些名称。</translation>
+    </message>
+    <message>
         <source>{names}: if kernels fail to compile, allow the folder {folder} there.</source>
         <translation>{names}：如果内核编译失败，请在其中放行文件夹 {folder}。</translation>
     </message>
@@ -10404,6 +10820,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} (default)</source>
         <translation>{name}（默认）</translation>
+    </message>
+    <message>
+        <source>{name} (weight {weight:g})</source>
+        <translation>{name}（权重 {weight:g}）</translation>
     </message>
     <message>
         <source>{name} changed. {effect}</source>
@@ -10518,6 +10938,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}：{counted}。首个：{path}。</translation>
     </message>
     <message>
+        <source>{name}: {details}</source>
+        <translation>{name}：{details}</translation>
+    </message>
+    <message>
         <source>{name}: {done} of {total}, {speed:.1f} MB/s{left}</source>
         <translation>{name}：{done} / {total}，{speed:.1f} MB/s{left}</translation>
     </message>
@@ -10572,6 +10996,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{num} lines of {file} can&apos;t be read and are not counted. They stay in the file.</source>
         <translation>{file} 中有 {num} 行无法读取，没有计入。这些行保留在文件中。</translation>
+    </message>
+    <message>
+        <source>{optimizer} is for full fine-tuning. Choose AdamW for LoRA</source>
+        <translation>{optimizer} 用于全量微调。LoRA 请选择 AdamW</translation>
     </message>
     <message>
         <source>{paths}: all rows are of one group by the column &quot;{column}&quot; (evaluation.group_column), so none can be held out. Groups that have a row in common count as one.</source>
@@ -10972,6 +11400,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{place}：字节 0x{byte:02X} 不是 UTF-8。该文件看起来是 {encoding}。</translation>
     </message>
     <message>
+        <source>{place}: no training row has the label &quot;{label}&quot;, so the model can&apos;t learn it.</source>
+        <translation>{place}：没有训练行带有标签“{label}”，模型无法学会它。</translation>
+    </message>
+    <message>
         <source>{place}: the answers in the columns &quot;{chosen}&quot; and &quot;{rejected}&quot; are the same, so there is nothing to prefer.</source>
         <translation>{place}：列“{chosen}”和“{rejected}”中的回答相同，无从比较优劣。</translation>
     </message>
@@ -10982,6 +11414,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{place}: the file unpacks to more than {ratio} times its size, which no data does.</source>
         <translation>{place}：文件解压后超过其大小的 {ratio} 倍，正常数据不会如此。</translation>
+    </message>
+    <message>
+        <source>{place}: the label &quot;{label}&quot; is not a number.</source>
+        <translation>{place}：标签“{label}”不是数字。</translation>
+    </message>
+    <message>
+        <source>{place}: there are more than {most:,} different labels. Choose the column that holds classes, or have numbers predicted (Labels are numbers).</source>
+        <translation>{place}：不同的标签超过 {most:,} 个。请选择存放类别的列，或改为预测数值（标签是数值）。</translation>
+    </message>
+    <message>
+        <source>{place}: this row and all others have the label &quot;{label}&quot;. Sorting needs at least two classes.</source>
+        <translation>{place}：这一行和其他所有行的标签都是“{label}”。分类至少需要两个类别。</translation>
     </message>
     <message>
         <source>{place}the system gave no memory.</source>
@@ -11038,6 +11482,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{severity}: {title} ({number:,}).</source>
         <translation>{severity}：{title}（{number:,}）。</translation>
+    </message>
+    <message>
+        <source>{shortest} to {longest} tokens</source>
+        <translation>{shortest} 到 {longest} 个词元</translation>
     </message>
     <message>
         <source>{size} of compiled kernels at {folder}.</source>
@@ -11168,6 +11616,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{total}, {free} free</source>
         <translation>{total}，可用 {free}</translation>
+    </message>
+    <message>
+        <source>{trainer} of TRL computes this objective.</source>
+        <translation>该目标由 TRL 的 {trainer} 计算。</translation>
     </message>
     <message>
         <source>{wanted} of {number} rows can&apos;t be held out. There are {groups} groups of rows that stay together.</source>
@@ -11330,6 +11782,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>每行一个样本的文件：JSONL、JSON、CSV、Excel、Parquet、Arrow；或文本：TXT、Markdown、HTML、Word、PDF。也可以是包含这些文件的文件夹、ZIP、gz 或 zst。</translation>
     </message>
     <message>
+        <source>Text with label</source>
+        <translation>带标签的文本</translation>
+    </message>
+    <message>
         <source>Text encoding</source>
         <translation>文本编码</translation>
     </message>
@@ -11402,10 +11858,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes.</source>
-        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从偏好对中学习更偏向哪个回答，KTO 从标注了好坏的单个回答中学习。GRPO 和 RLOO 从对模型所写内容的奖励中学习。</translation>
-    </message>
-    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
@@ -11415,7 +11867,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Rewards (GRPO)</source>
-        <translation type="unfinished"></translation>
+        <translation>奖励（GRPO）</translation>
     </message>
     <message>
         <source>Good and bad answers (KTO)</source>
@@ -11426,8 +11878,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>偏好学习（ORPO）</translation>
     </message>
     <message>
+        <source>Scores (reward model)</source>
+        <translation>评分（奖励模型）</translation>
+    </message>
+    <message>
         <source>Rewards (RLOO)</source>
-        <translation type="unfinished"></translation>
+        <translation>奖励（RLOO）</translation>
     </message>
     <message>
         <source>Preferences (SimPO)</source>
@@ -11559,219 +12015,227 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>GRPO loss</source>
-        <translation type="unfinished"></translation>
+        <translation>GRPO 损失</translation>
     </message>
     <message>
         <source>How GRPO averages over tokens and limits updates. DAPO counts every token alike. GRPO is the original, which favors short answers among good ones.</source>
-        <translation type="unfinished"></translation>
+        <translation>GRPO 如何对词元取平均并限制更新。DAPO 平等对待每个词元。GRPO 是原始做法，在好回答中偏向较短的。</translation>
     </message>
     <message>
         <source>DAPO, per token</source>
-        <translation type="unfinished"></translation>
+        <translation>DAPO，按词元</translation>
     </message>
     <message>
         <source>Dr. GRPO</source>
-        <translation type="unfinished"></translation>
+        <translation>Dr. GRPO</translation>
     </message>
     <message>
         <source>CISPO</source>
-        <translation type="unfinished"></translation>
+        <translation>CISPO</translation>
     </message>
     <message>
         <source>SAPO</source>
-        <translation type="unfinished"></translation>
+        <translation>SAPO</translation>
     </message>
     <message>
         <source>LUSPO</source>
-        <translation type="unfinished"></translation>
+        <translation>LUSPO</translation>
     </message>
     <message>
         <source>Ratio of</source>
-        <translation type="unfinished"></translation>
+        <translation>概率比的对象</translation>
     </message>
     <message>
         <source>What is compared with the model that wrote the answers. The answer as a whole is called GSPO.</source>
-        <translation type="unfinished"></translation>
+        <translation>拿什么与写出回答时的模型相比。以整个回答为单位的做法称为 GSPO。</translation>
     </message>
     <message>
         <source>Each token</source>
-        <translation type="unfinished"></translation>
+        <translation>每个词元</translation>
     </message>
     <message>
         <source>The answer</source>
-        <translation type="unfinished"></translation>
+        <translation>整个回答</translation>
     </message>
     <message>
         <source>Rewards divided by the spread of</source>
-        <translation type="unfinished"></translation>
+        <translation>奖励除以谁的标准差</translation>
     </message>
     <message>
         <source>Makes strong and weak rewards comparable. Usual divides by the spread of the answers to one prompt for GRPO, and not at all for RLOO.</source>
-        <translation type="unfinished"></translation>
+        <translation>使强弱不同的奖励可以相互比较。“通常”在 GRPO 中除以同一提示词各回答的标准差，在 RLOO 中不做除法。</translation>
     </message>
     <message>
         <source>Usual</source>
-        <translation type="unfinished"></translation>
+        <translation>常用</translation>
     </message>
     <message>
         <source>Answers to one prompt</source>
-        <translation type="unfinished"></translation>
+        <translation>同一提示词的回答</translation>
     </message>
     <message>
         <source>All answers of a step</source>
-        <translation type="unfinished"></translation>
+        <translation>一步中的所有回答</translation>
     </message>
     <message>
         <source>Clipping</source>
-        <translation type="unfinished"></translation>
+        <translation>裁剪</translation>
     </message>
     <message>
         <source>How far the probability of a token may move in one round before it is left alone: 0.2 for a fifth. It has an effect with several updates per round.</source>
-        <translation type="unfinished"></translation>
+        <translation>一轮中词元概率最多变化多少，超出后不再更新：0.2 表示五分之一。每轮更新多次时才有作用。</translation>
     </message>
     <message>
         <source>Clipping upward</source>
-        <translation type="unfinished"></translation>
+        <translation>向上裁剪</translation>
     </message>
     <message>
         <source>The same for tokens that become more likely. DAPO recommends 0.28. 0 takes the value of Clipping.</source>
-        <translation type="unfinished"></translation>
+        <translation>同上，用于概率上升的词元。DAPO 建议 0.28。0 表示取“裁剪”的值。</translation>
     </message>
     <message>
         <source>like downward</source>
-        <translation type="unfinished"></translation>
+        <translation>与向下相同</translation>
+    </message>
+    <message>
+        <source>Labels are numbers</source>
+        <translation>标签是数值</translation>
+    </message>
+    <message>
+        <source>Predict a number, such as a rating, instead of sorting into classes.</source>
+        <translation>预测一个数值（例如评分），而不是分类。</translation>
+    </message>
+    <message>
+        <source>Classes</source>
+        <translation>类别</translation>
+    </message>
+    <message>
+        <source>Names of the classes, in their order. Empty takes them from the data as they come.</source>
+        <translation>类别的名称及顺序。留空则按数据中出现的顺序。</translation>
     </message>
     <message>
         <source>Answers per prompt</source>
-        <translation type="unfinished"></translation>
+        <translation>每条提示词的回答数</translation>
     </message>
     <message>
         <source>How many answers the model writes to each prompt. They are compared with each other.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型为每条提示词写多少个回答。这些回答会相互比较。</translation>
     </message>
     <message>
         <source>More answers tell better from worse more clearly and take longer.</source>
-        <translation type="unfinished"></translation>
+        <translation>回答越多，越能分清好坏，但耗时越长。</translation>
     </message>
     <message>
         <source>Longest answer</source>
-        <translation type="unfinished">最长回答</translation>
+        <translation>最长回答</translation>
     </message>
     <message>
         <source>Where an answer is cut while the model practices.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型练习时，回答在此长度处截断。</translation>
     </message>
     <message>
         <source>Longer answers take more time and memory.</source>
-        <translation type="unfinished"></translation>
+        <translation>回答越长，耗时和内存越多。</translation>
     </message>
     <message>
         <source>Updates per round</source>
-        <translation type="unfinished"></translation>
+        <translation>每轮更新次数</translation>
     </message>
     <message>
         <source>How often the model is trained on the same answers before it writes new ones.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型在写新回答之前，用同一批回答训练多少次。</translation>
     </message>
     <message>
         <source>More learns more from each answer. Clipping then limits how far the model moves.</source>
-        <translation type="unfinished"></translation>
+        <translation>次数越多，从每个回答中学到的越多。裁剪会限制模型的变化幅度。</translation>
     </message>
     <message>
         <source>Ignore cut answers</source>
-        <translation type="unfinished"></translation>
+        <translation>忽略被截断的回答</translation>
     </message>
     <message>
         <source>Learns nothing from answers that were cut at the longest length, as DAPO recommends.</source>
-        <translation type="unfinished"></translation>
+        <translation>不从达到最大长度而被截断的回答中学习，这是 DAPO 的建议。</translation>
     </message>
     <message>
         <source>Reward</source>
-        <translation type="unfinished"></translation>
+        <translation>奖励</translation>
     </message>
     <message>
         <source>What is rewarded. Right answer compares with the answer in the data, as suits it: numbers, choices, JSON or short texts. Your own Python file can reward anything.</source>
-        <translation type="unfinished"></translation>
+        <translation>奖励什么。“正确答案”会以合适的方式与数据中的答案比对：数字、选项、JSON 或短文本。您自己的 Python 文件可以奖励任何内容。</translation>
     </message>
     <message>
         <source>Right answer</source>
-        <translation type="unfinished"></translation>
+        <translation>正确答案</translation>
     </message>
     <message>
         <source>Exactly the answer</source>
-        <translation type="unfinished"></translation>
+        <translation>与答案完全一致</translation>
     </message>
     <message>
         <source>Right number</source>
-        <translation type="unfinished"></translation>
+        <translation>数字正确</translation>
     </message>
     <message>
         <source>Pattern found</source>
-        <translation type="unfinished"></translation>
+        <translation>匹配模式</translation>
     </message>
     <message>
         <source>Valid JSON</source>
-        <translation type="unfinished"></translation>
+        <translation>有效的 JSON</translation>
     </message>
     <message>
         <source>Length</source>
-        <translation type="unfinished"></translation>
+        <translation>长度</translation>
     </message>
     <message>
         <source>Valid tool call</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Your own Python file</source>
-        <translation type="unfinished"></translation>
+        <translation>有效的工具调用</translation>
     </message>
     <message>
         <source>Weight of the reward</source>
-        <translation type="unfinished"></translation>
+        <translation>奖励权重</translation>
     </message>
     <message>
         <source>What the reward is multiplied by. A negative weight is a punishment.</source>
-        <translation type="unfinished"></translation>
+        <translation>奖励乘以该值。负权重表示惩罚。</translation>
     </message>
     <message>
         <source>Pattern</source>
-        <translation type="unfinished"></translation>
+        <translation>模式</translation>
     </message>
     <message>
         <source>For the reward for a pattern: a regular expression that is found in good answers.</source>
-        <translation type="unfinished"></translation>
+        <translation>用于模式奖励：好回答中会出现的正则表达式。</translation>
     </message>
     <message>
         <source>Python file</source>
-        <translation type="unfinished"></translation>
+        <translation>Python 文件</translation>
     </message>
     <message>
         <source>For your own reward: a file with a function reward(prompt, answer, expected) that returns a number.</source>
-        <translation type="unfinished"></translation>
+        <translation>用于您自己的奖励：含有函数 reward(prompt, answer, expected) 的文件，该函数返回一个数字。</translation>
     </message>
     <message>
         <source>For the reward for a language: its code, such as en, de or zh.</source>
-        <translation type="unfinished"></translation>
+        <translation>用于语言奖励：语言代码，例如 en、de 或 zh。</translation>
     </message>
     <message>
         <source>Shortest answer</source>
-        <translation type="unfinished"></translation>
+        <translation>最短回答</translation>
     </message>
     <message>
         <source>For the reward for length: answers with fewer tokens get less, in proportion.</source>
-        <translation type="unfinished"></translation>
+        <translation>用于长度奖励：词元更少的回答按比例得到更少的奖励。</translation>
     </message>
     <message>
         <source>For the reward for length: answers with more tokens get less, and none from twice as many on.</source>
-        <translation type="unfinished"></translation>
+        <translation>用于长度奖励：词元更多的回答得到更少的奖励，达到两倍及以上则没有。</translation>
     </message>
     <message>
         <source>Frozen weights</source>
         <translation>冻结权重</translation>
-    </message>
-    <message>
-        <source>AdamW in 32 bits, or with 8-bit states by bitsandbytes.</source>
-        <translation>32 位的 AdamW，或由 bitsandbytes 提供的 8 位状态。</translation>
     </message>
     <message>
         <source>8-bit states need a quarter of the optimizer memory.</source>
@@ -11858,6 +12322,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
     </message>
     <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes. A reward model learns from pairs to score answers and writes none. Classes or numbers are learned from texts with a label.</source>
+        <translation>模型学什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对的回答中学习偏好哪一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 根据模型自己所写回答的奖励来学习。奖励模型从成对的回答中学习打分，自己不写回答。类别或数值则从带标签的文本中学习。</translation>
+    </message>
+    <message>
+        <source>Classes or numbers</source>
+        <translation>类别或数值</translation>
+    </message>
+    <message>
         <source>How KTO rates an answer. The original compares it with how far the model has moved on other answers, which takes more time. APO-zero does without, and suits good answers that are better than what the model writes.</source>
         <translation>KTO 如何评价一个回答。原始方法会与模型在其他回答上的变化作比较，耗时更多。APO-zero 不需要这一步，适合好的回答优于模型自己所写内容的情况。</translation>
     </message>
@@ -11868,6 +12340,90 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 for CPO and ORPO, else 0, which is none of it.</source>
         <translation>除了偏好较好的回答，学习写出它占多大分量。留空使用常用值：CPO 和 ORPO 为 1，其他为 0，即不计入。</translation>
+    </message>
+    <message>
+        <source>Your Python file</source>
+        <translation>您的 Python 文件</translation>
+    </message>
+    <message>
+        <source>What is trained</source>
+        <translation>训练对象</translation>
+    </message>
+    <message>
+        <source>LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model&apos;s own weights, which can learn more and needs much more memory and disk space.</source>
+        <translation>LoRA 在模型旁训练一个小适配器，模型本身不变。全量微调训练模型自身的权重，能学到更多，但需要多得多的显存和磁盘空间。</translation>
+    </message>
+    <message>
+        <source>LoRA adapter</source>
+        <translation>LoRA 适配器</translation>
+    </message>
+    <message>
+        <source>Full fine-tuning</source>
+        <translation>全量微调</translation>
+    </message>
+    <message>
+        <source>Trained parts</source>
+        <translation>训练的部分</translation>
+    </message>
+    <message>
+        <source>Which weights are trained: &quot;all&quot;, or a list of embeddings, norms, layers, numbers of layers such as 20-31, and module names such as up_proj.</source>
+        <translation>训练哪些权重：“all”表示全部，或用列表指定 embeddings、norms、layers、层号（如 20-31）和模块名（如 up_proj）。</translation>
+    </message>
+    <message>
+        <source>Fewer parts need less memory and learn less.</source>
+        <translation>部分越少，占用的显存越少，学到的也越少。</translation>
+    </message>
+    <message>
+        <source>Trained weights</source>
+        <translation>训练得到的权重</translation>
+    </message>
+    <message>
+        <source>Number format in which trained weights are kept. float32 is exact. bfloat16 rounds each update up or down at random, so that small updates still count on average.</source>
+        <translation>训练权重的存储格式。float32 是精确的。bfloat16 对每次更新随机向上或向下舍入，因此很小的更新平均来看仍然有效。</translation>
+    </message>
+    <message>
+        <source>bfloat16 needs half the memory for weights and gradients.</source>
+        <translation>bfloat16 让权重和梯度占用的显存减半。</translation>
+    </message>
+    <message>
+        <source>Also learns how strong each weight row is, which can come closer to full fine-tuning. Together with dropout it runs in plain PyTorch.</source>
+        <translation>同时学习每一行权重的强度，效果可以更接近全量微调。与 dropout 同时使用时以普通 PyTorch 运行。</translation>
+    </message>
+    <message>
+        <source>Initial values</source>
+        <translation>初始值</translation>
+    </message>
+    <message>
+        <source>Random numbers that the adapter starts with. The usual ones suit most runs. Orthogonal makes the directions of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits.</source>
+        <translation>适配器开始时的随机数。常用初始值适合大多数训练。正交让适配器的各个方向从一开始就互相独立，需要偶数的秩和 16 位的冻结权重。</translation>
+    </message>
+    <message>
+        <source>Gaussian</source>
+        <translation>高斯</translation>
+    </message>
+    <message>
+        <source>Orthogonal</source>
+        <translation>正交</translation>
+    </message>
+    <message>
+        <source>AdamW in 32 bits, or with 8-bit states. Full fine-tuning can also take Adafactor, whose states need next to no memory, and Muon, which makes the update of each matrix even in all directions.</source>
+        <translation>32 位的 AdamW，或使用 8 位状态。全量微调还可以选择 Adafactor（状态几乎不占显存）和 Muon（让每个矩阵的更新在各个方向上均匀）。</translation>
+    </message>
+    <message>
+        <source>Adafactor</source>
+        <translation>Adafactor</translation>
+    </message>
+    <message>
+        <source>Muon</source>
+        <translation>Muon</translation>
+    </message>
+    <message>
+        <source>LoRA+ ratio</source>
+        <translation>LoRA+ 比例</translation>
+    </message>
+    <message>
+        <source>How many times faster the second matrix of each adapter (B) learns than the first (A). 1 is usual. With LoRA+, 4 to 16 can learn hard tasks sooner, best at half the learning rate. Too high makes the loss jump.</source>
+        <translation>每个适配器的第二个矩阵（B）的学习速度是第一个（A）的多少倍。通常为 1。使用 LoRA+ 时，4 到 16 可以更快学会困难的任务，最好同时把学习率减半。过高会让损失跳动。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -13025,8 +13581,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>打开文件夹</translation>
     </message>
     <message>
+        <source>Show the answers</source>
+        <translation>查看回答</translation>
+    </message>
+    <message>
         <source>Delete…</source>
         <translation>删除…</translation>
+    </message>
+    <message>
+        <source>Model: %1</source>
+        <translation>模型：%1</translation>
     </message>
     <message>
         <source>Copy path</source>
@@ -13037,12 +13601,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>已完成：适配器可以使用了</translation>
     </message>
     <message>
+        <source>Finished: the model is ready</source>
+        <translation>已完成：模型已就绪</translation>
+    </message>
+    <message>
         <source>Finished, but most answers were cut before their end</source>
         <translation>已完成，但大多数回答在结尾前被截断</translation>
     </message>
     <message>
         <source>Finished, but the adapter is missing</source>
         <translation>已完成，但适配器缺失</translation>
+    </message>
+    <message>
+        <source>Finished, but the model is missing</source>
+        <translation>已完成，但缺少模型</translation>
     </message>
     <message>
         <source>Stopped at step %1</source>
@@ -13242,6 +13814,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>词元/秒</translation>
     </message>
     <message>
+        <source>Reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>Held-out reward</source>
+        <translation>留出奖励</translation>
+    </message>
+    <message>
         <source>from %1</source>
         <translation>起始 %1</translation>
     </message>
@@ -13307,6 +13887,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Charts</source>
         <translation>图表</translation>
+    </message>
+    <message>
+        <source>Answers</source>
+        <translation>回答</translation>
     </message>
     <message>
         <source>Evaluation</source>
@@ -13478,6 +14062,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>词元</translation>
     </message>
     <message>
+        <source>Text with label</source>
+        <translation>带标签的文本</translation>
+    </message>
+    <message>
         <source>Format not recognized</source>
         <translation>无法识别格式</translation>
     </message>
@@ -13532,6 +14120,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Good or bad</source>
         <translation>好或坏</translation>
+    </message>
+    <message>
+        <source>Label</source>
+        <translation>标签</translation>
     </message>
     <message>
         <source>Tools</source>
@@ -13626,6 +14218,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>数据中没有偏好对</translation>
     </message>
     <message>
+        <source>Say which columns hold the prompt and the right answer, or teach by example.</source>
+        <translation>指定哪些列是提示词和正确答案，或改为用示例教学。</translation>
+    </message>
+    <message>
+        <source>No prompts in this data</source>
+        <translation>这份数据中没有提示词</translation>
+    </message>
+    <message>
         <source>Skip such rows, or repair them on the Data page.</source>
         <translation>请跳过这些行，或在“数据”页修复它们。</translation>
     </message>
@@ -13699,6 +14299,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The model learns to write more like good underlined text and less like bad. The rest is context.</source>
         <translation>模型学习写得更像好的带下划线的文字，更不像差的。其余是上下文。</translation>
+    </message>
+    <message>
+        <source>The model reads the underlined text and learns its label.</source>
+        <translation>模型读取带下划线的文本，并学习它的标签。</translation>
+    </message>
+    <message>
+        <source>The model answers each prompt itself. The underlined text is what its answers should be.</source>
+        <translation>模型自己回答每条提示词。下划线文字是它的回答应有的内容。</translation>
     </message>
     <message>
         <source>Reading the data with the model&apos;s own tokenizer…</source>
@@ -13868,6 +14476,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <source>%n trained adapter(s)</source>
         <translation>
             <numerusform>%n 个训练好的适配器</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%n trained model(s)</source>
+        <translation>
+            <numerusform>%n 个训练好的模型</numerusform>
         </translation>
     </message>
     <message>
@@ -14535,6 +15149,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 <context>
     <name>EvaluationPane</name>
     <message>
+        <source>This model scores answers and writes none, so there are no answers to compare.</source>
+        <translation>该模型只给回答打分，不写回答，因此没有可比较的回答。</translation>
+    </message>
+    <message>
         <source>This run holds out no rows, so there are no answers to compare. Hold out a share to see answers before and after training.</source>
         <translation>这次训练没有留出数据行，因此没有可比较的回答。设置留出比例后，即可看到训练前后的回答。</translation>
     </message>
@@ -14644,12 +15262,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>合并模型</translation>
     </message>
     <message>
+        <source>Whole model</source>
+        <translation>完整模型</translation>
+    </message>
+    <message>
         <source>Adapter</source>
         <translation>适配器</translation>
     </message>
     <message>
         <source>GGUF adapter</source>
         <translation>GGUF 适配器</translation>
+    </message>
+    <message>
+        <source>A folder with the trained model, for vLLM and Transformers.</source>
+        <translation>包含训练后模型的文件夹，用于 vLLM 和 Transformers。</translation>
     </message>
     <message>
         <source>One file with everything, for llama.cpp, Ollama and LM Studio.</source>
@@ -14706,6 +15332,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Checkpoint of step %1</source>
         <translation>第 %1 步的检查点</translation>
+    </message>
+    <message>
+        <source>%1 · held-out reward %2</source>
+        <translation>%1 · 留出奖励 %2</translation>
     </message>
     <message>
         <source>%1 · evaluation loss %2</source>
@@ -16526,12 +17156,28 @@ Save a copy to train with your changes.</source>
         <translation>参与训练的权重、它们的梯度和优化器状态。</translation>
     </message>
     <message>
+        <source>Gradients and optimizer</source>
+        <translation>梯度与优化器</translation>
+    </message>
+    <message>
+        <source>Answers</source>
+        <translation>回答</translation>
+    </message>
+    <message>
+        <source>What trained weights need beside themselves: gradients and states.</source>
+        <translation>训练的权重之外还需要的内容：梯度和优化器状态。</translation>
+    </message>
+    <message>
         <source>Activations: what the layers keep until the gradients are computed.</source>
         <translation>激活值：各层保留到梯度计算完成的中间数据。</translation>
     </message>
     <message>
         <source>Logits: a score for each token of the vocabulary.</source>
         <translation>Logits：词表中每个词元的得分。</translation>
+    </message>
+    <message>
+        <source>Keys, values and logits of the answers that the model writes at once.</source>
+        <translation>模型同时写的各个回答的键、值和 logits。</translation>
     </message>
     <message>
         <source>What PyTorch and other libraries take for themselves.</source>
@@ -16639,6 +17285,14 @@ Save a copy to train with your changes.</source>
     <message>
         <source>LoRA on a 4-bit base</source>
         <translation>4 位基础模型上的 LoRA</translation>
+    </message>
+    <message>
+        <source>Full fine-tuning in 16 bits</source>
+        <translation>16 位全量微调</translation>
+    </message>
+    <message>
+        <source>Full fine-tuning in 32 bits</source>
+        <translation>32 位全量微调</translation>
     </message>
     <message>
         <source>LoRA</source>
@@ -17133,6 +17787,14 @@ Save a copy to train with your changes.</source>
         <translation>判断方向正确的回答占比：与一般回答相比，好的回答概率升高，差的回答概率降低。</translation>
     </message>
     <message>
+        <source>Share of texts that the model sorts into the right class.</source>
+        <translation>模型分到正确类别的文本所占比例。</translation>
+    </message>
+    <message>
+        <source>Right class</source>
+        <translation>分类正确</translation>
+    </message>
+    <message>
         <source>Preference accuracy</source>
         <translation>偏好准确率</translation>
     </message>
@@ -17143,6 +17805,156 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Distance from the base model</source>
         <translation>与基础模型的距离</translation>
+    </message>
+    <message>
+        <source>Mean reward of the answers. In training the model chooses words at random, held out it takes the likeliest.</source>
+        <translation>回答的平均奖励。训练时模型随机选词，留出评估时选最可能的词。</translation>
+    </message>
+    <message>
+        <source>Reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>Answer length</source>
+        <translation>回答长度</translation>
+    </message>
+    <message>
+        <source>Tokens</source>
+        <translation>词元</translation>
+    </message>
+    <message>
+        <source>Mean length of the answers. Growing without more reward is a warning sign.</source>
+        <translation>回答的平均长度。变长而奖励没有增加是一个警示信号。</translation>
+    </message>
+    <message>
+        <source>Cut answers</source>
+        <translation>被截断的回答</translation>
+    </message>
+    <message>
+        <source>Share of answers that reached the longest length and were cut there.</source>
+        <translation>达到最大长度而被截断的回答所占比例。</translation>
+    </message>
+    <message>
+        <source>Prompts that teach nothing</source>
+        <translation>没有教学作用的提示词</translation>
+    </message>
+    <message>
+        <source>Share of prompts whose answers all got the same reward. Nothing is learned from them.</source>
+        <translation>所有回答奖励都相同的提示词所占比例。从中学不到任何东西。</translation>
+    </message>
+    <message>
+        <source>Entropy</source>
+        <translation>熵</translation>
+    </message>
+    <message>
+        <source>How undecided the model is about its next word. Near 0 it always writes the same and tries no more.</source>
+        <translation>模型对下一个词有多犹豫。接近 0 时它总是写同样的内容，不再尝试。</translation>
+    </message>
+    <message>
+        <source>KL divergence per token. A sudden rise means that the model exploits the reward.</source>
+        <translation>每个词元的 KL 散度。突然上升说明模型在钻奖励的空子。</translation>
+    </message>
+    <message>
+        <source>Clipped tokens</source>
+        <translation>被裁剪的词元</translation>
+    </message>
+    <message>
+        <source>Share of tokens whose update was left out because it went too far.</source>
+        <translation>因变化过大而未更新的词元所占比例。</translation>
+    </message>
+</context>
+<context>
+    <name>RewardsCard</name>
+    <message>
+        <source>Remove %1</source>
+        <translation>移除 %1</translation>
+    </message>
+    <message>
+        <source>Choose a Python file</source>
+        <translation>选择 Python 文件</translation>
+    </message>
+    <message>
+        <source>Reward %1: %2</source>
+        <translation>奖励 %1：%2</translation>
+    </message>
+    <message>
+        <source>Python (*.py)</source>
+        <translation>Python (*.py)</translation>
+    </message>
+    <message>
+        <source>Reward %1, %2: %3</source>
+        <translation>奖励 %1，%2：%3</translation>
+    </message>
+    <message>
+        <source>Rewards</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>Add a reward</source>
+        <translation>添加奖励</translation>
+    </message>
+    <message>
+        <source>Every answer gets these rewards, times their weight. Their sum is what the model raises.</source>
+        <translation>每个回答得到以下各项奖励乘以权重之和，模型会努力提高它。</translation>
+    </message>
+    <message>
+        <source>Reward</source>
+        <translation>奖励</translation>
+    </message>
+    <message>
+        <source>Weight</source>
+        <translation>权重</translation>
+    </message>
+    <message>
+        <source>compared with the answer in the data, as suits it</source>
+        <translation>以合适的方式与数据中的答案比对</translation>
+    </message>
+    <message>
+        <source>the same text as the answer in the data</source>
+        <translation>与数据中的答案文字相同</translation>
+    </message>
+    <message>
+        <source>the same number as in the answer in the data</source>
+        <translation>与数据中答案的数字相同</translation>
+    </message>
+    <message>
+        <source>the answer can be read as JSON</source>
+        <translation>回答可以解析为 JSON</translation>
+    </message>
+    <message>
+        <source>every call has a name and arguments</source>
+        <translation>每个调用都有名称和参数</translation>
+    </message>
+</context>
+<context>
+    <name>RolloutsPane</name>
+    <message>
+        <source>What the model wrote to the first prompt of the newest step, best first. Answers with more reward than the others become more likely. Check that what is rewarded is what you want.</source>
+        <translation>模型在最新一步对第一条提示词写出的回答，最好的在前。奖励高于其他的回答会变得更可能。请确认所奖励的正是您想要的。</translation>
+    </message>
+    <message>
+        <source>No answers yet.</source>
+        <translation>还没有回答。</translation>
+    </message>
+    <message>
+        <source>Step %1</source>
+        <translation>第 %1 步</translation>
+    </message>
+    <message>
+        <source>Expected: %1</source>
+        <translation>期望：%1</translation>
+    </message>
+    <message>
+        <source>All answers got the same reward, so this prompt teaches nothing.</source>
+        <translation>所有回答的奖励相同，因此这条提示词没有教学作用。</translation>
+    </message>
+    <message>
+        <source>reward %1</source>
+        <translation>奖励 %1</translation>
+    </message>
+    <message>
+        <source>cut</source>
+        <translation>已截断</translation>
     </message>
 </context>
 <context>
@@ -17320,6 +18132,14 @@ Save a copy to train with your changes.</source>
         <translation>导出…</translation>
     </message>
     <message>
+        <source>Held-out reward</source>
+        <translation>留出奖励</translation>
+    </message>
+    <message>
+        <source>Reward curve</source>
+        <translation>奖励曲线</translation>
+    </message>
+    <message>
         <source>%1 (best)</source>
         <translation>%1（最佳）</translation>
     </message>
@@ -17333,6 +18153,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>memory: %1 planned, %2 taken by the largest micro-batch</source>
         <translation>显存：计划 %1，最大的微批次占用 %2</translation>
+    </message>
+    <message>
+        <source>held-out reward %1 at step %2</source>
+        <translation>第 %2 步的留出奖励 %1</translation>
     </message>
     <message>
         <source>not a number</source>
@@ -17458,6 +18282,13 @@ Save a copy to train with your changes.</source>
     </message>
 </context>
 <context>
+    <name>RunTable</name>
+    <message>
+        <source>reward %1</source>
+        <translation>奖励 %1</translation>
+    </message>
+</context>
+<context>
     <name>RunTableModel</name>
     <message>
         <source>Name</source>
@@ -17496,8 +18327,8 @@ Save a copy to train with your changes.</source>
         <translation>大小</translation>
     </message>
     <message>
-        <source>The best evaluation loss of the run</source>
-        <translation>本次运行的最佳评估损失</translation>
+        <source>The best evaluation loss of the run, or its best held-out reward</source>
+        <translation>该运行的最佳评估损失，或最佳留出奖励</translation>
     </message>
 </context>
 <context>
@@ -17931,6 +18762,10 @@ Save a copy to train with your changes.</source>
         <translation>训练目标</translation>
     </message>
     <message>
+        <source>Rollouts</source>
+        <translation>采样回答</translation>
+    </message>
+    <message>
         <source>Adapter</source>
         <translation>适配器</translation>
     </message>
@@ -18132,6 +18967,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Default</source>
         <translation>默认值</translation>
+    </message>
+    <message>
+        <source>Rewards</source>
+        <translation>奖励</translation>
     </message>
     <message>
         <source>changed, default is %1</source>
@@ -18671,6 +19510,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>The data has no labels</source>
         <translation>数据没有标签</translation>
+    </message>
+    <message>
+        <source>The data has no prompts</source>
+        <translation>数据中没有提示词</translation>
     </message>
     <message>
         <source>The data can&apos;t be used</source>
@@ -19244,6 +20087,22 @@ Save a copy to train with your changes.</source>
         <translation>好坏回答</translation>
     </message>
     <message>
+        <source>Score answers</source>
+        <translation>给回答打分</translation>
+    </message>
+    <message>
+        <source>Sort texts into classes</source>
+        <translation>文本分类</translation>
+    </message>
+    <message>
+        <source>Full fine-tune</source>
+        <translation>全量微调</translation>
+    </message>
+    <message>
+        <source>Reward what is right</source>
+        <translation>奖励正确回答</translation>
+    </message>
+    <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
         <translation>模型学习像示例那样回答。数据可以是对话、提示词和回答，或纯文本。</translation>
     </message>
@@ -19254,6 +20113,22 @@ Save a copy to train with your changes.</source>
     <message>
         <source>The model learns to write more like the good answers and less like the bad ones. Each answer needs a label, such as a thumb up or down.</source>
         <translation>模型学习写得更像好的回答，更不像差的回答。每个回答都需要标签，例如赞或踩。</translation>
+    </message>
+    <message>
+        <source>The model tries several answers to each prompt and learns from the best. The data needs prompts with right answers.</source>
+        <translation>模型为每条提示词尝试多个回答，并从最好的回答中学习。数据需要包含提示词和正确答案。</translation>
+    </message>
+    <message>
+        <source>The model learns to give answers a score and writes none. Each prompt needs a better and a worse answer.</source>
+        <translation>模型学习给回答打分，不写回答。每个提示词需要一个较好和一个较差的回答。</translation>
+    </message>
+    <message>
+        <source>The model learns which label a text has, or which number, and writes none. Each text needs a label.</source>
+        <translation>模型学习文本属于哪个标签，或对应哪个数值，不写文本。每条文本都需要一个标签。</translation>
+    </message>
+    <message>
+        <source>The whole model learns to answer like the examples, not only a small adapter. This needs several times the memory and disk space.</source>
+        <translation>整个模型都学习像示例那样回答，而不只是一个小适配器。所需的显存和磁盘空间是原来的数倍。</translation>
     </message>
     <message>
         <source>How to teach</source>

@@ -10,6 +10,8 @@ model can learn to write like the better ones, or to score answers.
 Labeled answers: the answers of these pairs one by one, the short ones labeled good and the long-winded ones bad.
 
 Messages of customers, 14 each about payment, delivery and the product, to be sorted.
+
+Sums: 120 prompts with one right number each, for learning from rewards.
 """
 
 from __future__ import annotations
@@ -145,7 +147,7 @@ def label_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON v
     }
 
 
-def reward_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+def score_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
     """Return the run spec of the example of a reward model as JSON values.
 
     Raises:
@@ -167,7 +169,7 @@ def class_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON v
     Raises:
         KeyError: there is no example in this language.
     """
-    spec = reward_spec(language, model_path)
+    spec = score_spec(language, model_path)
     classes = sample_folder(language) / "classes.jsonl"
     return spec | {
         "name": f"Classes example ({language})",
@@ -175,4 +177,32 @@ def class_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON v
         "objective": {"kind": "classify"},
         "optimizer": {"learning_rate": 2e-4},
         "schedule": spec["schedule"] | {"max_steps": 60},
+    }
+
+
+def reward_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of rewards as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    return {
+        "version": 2,
+        "name": f"Sums example ({language})",
+        "model": {"path": model_path},
+        "data": {
+            "sources": [{"path": str(sample_folder(language) / "sums.jsonl"), "format": "prompt-completion"}],
+            "context_length": 256,
+        },
+        "objective": {"kind": "grpo"},
+        "rollouts": {"group_size": 8, "max_tokens": 24},
+        "adapter": {"rank": 8, "alpha": 32.0},
+        "optimizer": {"learning_rate": 1e-4},
+        "schedule": {
+            "max_steps": 40,
+            "micro_batch_size": 4,
+            "gradient_accumulation_steps": 1,
+            "warmup_steps": 0,
+        },
+        "evaluation": {"percent": 20.0, "every_steps": 10},
     }

@@ -14,8 +14,13 @@ MAX_POINTS = 300
 """Of a line; more can't be told apart at this width."""
 
 
-def curves(training: Series, held_out: Series) -> str:
-    """Return the curves as SVG, "" where nothing was measured; losses that are no numbers are left out."""
+LOSSES = (Message("Loss by step"), Message("training loss"), Message("held-out loss"))
+REWARDS = (Message("Reward by step"), Message("reward in training"), Message("held-out reward"))
+"""The title of the picture and what its two lines are called."""
+
+
+def curves(training: Series, held_out: Series, words: tuple[Message, Message, Message] = LOSSES) -> str:
+    """Return the curves as SVG, "" where nothing was measured; what is no number is left out."""
     lines = [_thinned(series) for series in (training, held_out)]
     points = [point for line in lines for point in line]
     if len(points) < 2:
@@ -29,14 +34,14 @@ def curves(training: Series, held_out: Series) -> str:
         y = HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * (point[1] - low) / span
         return f"{x:.1f},{y:.1f}"
 
-    names = (Message("training loss"), Message("held-out loss"))
+    title, *names = words
     drawn = [
         f'<polyline class="{kind}" points="{" ".join(map(place, line))}"><title>{escape(said(name))}</title></polyline>'
         for kind, name, line in zip(("training", "heldout"), names, lines, strict=True)
     ]
     dots = ['<circle class="heldout" cx="{}" cy="{}" r="3"/>'.format(*place(point).split(",")) for point in lines[1]]
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(said(Message("Loss by step")))}">'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(said(title))}">'
         f'<path class="axis" d="M{MARGIN},{MARGIN} V{HEIGHT - MARGIN} H{WIDTH - MARGIN}"/>'
         f'<text x="4" y="{MARGIN + 4}">{high:.3g}</text><text x="4" y="{HEIGHT - MARGIN + 4}">{low:.3g}</text>'
         f'<text x="{MARGIN}" y="{HEIGHT - 16}">0</text>'

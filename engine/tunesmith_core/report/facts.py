@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunesmith_core import sorting
+from tunesmith_core import preferences, rewards, sorting
 from tunesmith_core.answered import Answered, forget_answers, take_answers
-from tunesmith_core.preferences import of_event
+from tunesmith_core.outcome import Verdict
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunStatus
-from tunesmith_core.verdict import Measured, Verdict, judge
+from tunesmith_core.verdict import Measured, judge
 
 Series = dict[int, float]
 """Values by step; what was measured again after a resume replaces what was measured before."""
@@ -21,9 +21,11 @@ class Facts:
     """What a journal says about a run.
 
     Attributes:
-        training, held_out: losses in nats per token, or per pair.
+        training, held_out: losses in nats per token, or per pair; held out of runs that learn from rewards, minus
+            the mean reward.
         pairs: of runs that learn from pairs, how well held-out ones are told apart, by step.
         labels: of runs that learn labels, how well held-out ones are predicted, by step.
+        rewards: of runs that learn from rewards, what is told of their steps.
         answers: to questions of held-out rows, in the order in which they were first asked.
         comparison: fields of the last event `comparison`.
         samples: for each prompt what the model wrote; nothing is expected of it.
@@ -36,6 +38,7 @@ class Facts:
     held_out: Series = field(default_factory=dict)
     pairs: dict[int, dict[str, float]] = field(default_factory=dict)
     labels: dict[int, dict[str, float]] = field(default_factory=dict)
+    rewards: dict[int, dict[str, float]] = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
     samples: dict[str, Answered] = field(default_factory=dict)
@@ -55,9 +58,11 @@ class Facts:
                 self.setup = data
             case "step":
                 _put(self.training, data)
+                _put_numbers(self.rewards, data, rewards.of_event(data))
             case "eval":
                 _put(self.held_out, data)
-                self._take_pairs(data)
+                _put_numbers(self.pairs, data, preferences.of_event(data))
+                _put_numbers(self.labels, data, sorting.of_event(data))
             case "answers":
                 take_answers(self.answers, event)
             case "comparison":
@@ -71,20 +76,13 @@ class Facts:
             case "warning" if data.get("message"):
                 self.warnings.setdefault(data["message"])
 
-    def _take_pairs(self, data: dict[str, Any]) -> None:  # Any: JSON values
-        found = of_event(data)
-        labels = sorting.of_event(data)
-        if found and _is_step(data.get("step")):
-            self.pairs[data["step"]] = found
-        if labels and _is_step(data.get("step")):
-            self.labels[data["step"]] = labels
-
     def _forget_after(self, step: int) -> None:
         """Drop what came after the checkpoint that the run continues from: this model never saw it."""
         self.training = {each: loss for each, loss in self.training.items() if each <= step}
         self.held_out = {each: loss for each, loss in self.held_out.items() if each <= step}
         self.pairs = {each: found for each, found in self.pairs.items() if each <= step}
         self.labels = {each: found for each, found in self.labels.items() if each <= step}
+        self.rewards = {each: found for each, found in self.rewards.items() if each <= step}
         self.comparison = {}
         self.answers = forget_answers(self.answers, step)
         self.samples = {each.prompt: each for each in forget_answers(list(self.samples.values()), step)}
@@ -100,10 +98,22 @@ def _put(series: Series, data: dict[str, Any]) -> None:  # Any: JSON values
         series[step] = float(loss)
 
 
+def _put_numbers(
+    series: dict[int, dict[str, float]], data: dict[str, Any], found: dict[str, float]  # Any: JSON values
+) -> None:
+    if found and _is_step(data.get("step")):
+        series[data["step"]] = found
+
+
 def verdict_on(facts: Facts) -> Verdict:
     """Return what came of a run by what it has measured."""
-    found = (facts.held_out, facts.training, facts.setup, facts.comparison, facts.answers, facts.pairs, facts.labels)
-    return judge(Measured(*found))
+    return judge(
+        Measured(
+            *(facts.held_out, facts.training, facts.setup, facts.comparison, facts.answers, facts.pairs),
+            labels=facts.labels,
+            rewards=facts.rewards,
+        )
+    )
 
 
 def read(run: Run) -> Facts:

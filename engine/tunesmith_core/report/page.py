@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import tunesmith_core
-from tunesmith_core import evaluations, files, kernel_words, sorting, terminal, votes
+from tunesmith_core import evaluations, files, kernel_words, rewards, sorting, terminal, votes
 from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
-from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, HEADS, LABELS, ORIGINS, PREFERENCES
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, HEADS, LABELS, ORIGINS, PREFERENCES, REINFORCEMENT
+from tunesmith_core.outcome import Verdict
 from tunesmith_core.plain_text import visible
 from tunesmith_core.preferences import Preferences, are_whole, share
 from tunesmith_core.redact import redact
-from tunesmith_core.report.curves import curves
+from tunesmith_core.report.curves import REWARDS, curves
 from tunesmith_core.report.facts import Facts, read, verdict_on
 from tunesmith_core.runs import ADAPTER_FILES, CONFIG_FILE, Run, display_name
 from tunesmith_core.spec import RunSpec, in_force, told_settings
 from tunesmith_core.spec_sections import CHOICE_WORDS
-from tunesmith_core.verdict import Verdict
 
 MAX_ANSWER_CHARACTERS = 4000
 
@@ -70,7 +70,7 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
         (
             f"<h1>{_text(name)}</h1><p class=soft>{_text(made)}</p>",
             f"<p class=verdict>{'<br>'.join(map(_text, verdict.told))}</p>",
-            _section(Message("Loss"), _loss(spec, facts)),
+            _section(Message("Reward"), _reward(facts)) or _section(Message("Loss"), _loss(spec, facts)),
             _section(Message("Evaluation"), _evaluation(spec, evaluations.newest(run))),
             _section(Message("Blind votes"), _votes(run)),
             _section(Message("Answers before and after"), "" if spec.objective.kind in HEADS else _answers(facts)),
@@ -115,6 +115,31 @@ def _value_text(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return value if isinstance(value, str) else str(value)
+
+
+def _reward(facts: Facts) -> str:
+    """The rewards of a run that learns from them, and how its answers changed; "" for others."""
+    if not facts.rewards:
+        return ""
+    training = {step: each["reward"] for step, each in facts.rewards.items()}
+    held_out = {step: -loss for step, loss in facts.held_out.items()}
+    words = f"<p class=soft>{_text(rewards.REWARD_HELP)}</p>"
+    table = _figures(
+        (Message("step"), Message("held-out reward")),
+        ((str(step), rewards.shown(reward)) for step, reward in sorted(held_out.items())),
+    )
+    labels = (Message("step"), Message("reward in training"), Message("tokens per answer"), Message("cut answers"))
+    some = sorted(facts.rewards)
+    rows = [
+        (
+            str(step),
+            rewards.shown(facts.rewards[step]["reward"]),
+            f"{facts.rewards[step].get('answer_tokens', math.nan):.0f}",
+            f"{facts.rewards[step].get('cut_answers', math.nan):.0%}",
+        )
+        for step in sorted({some[0], some[-1]})
+    ]
+    return words + curves(training, held_out, REWARDS) + table + _figures(labels, rows)
 
 
 def _loss(spec: RunSpec, facts: Facts) -> str:
@@ -186,8 +211,8 @@ def _evaluation(spec: RunSpec, found: evaluations.Values) -> str:
         f"<p class=soft>{_text(Message('{name}: {reason}', name=_metric(each['name']), reason=each['reason']))}</p>"
         for each in found["metrics"]
     )
-    # What the loss is stands beside its curve, but where that one is of pairs.
-    first = 0 if spec.objective.kind in PREFERENCES | LABELS else 1
+    # What the loss is stands beside its curve, but where that one is of pairs or rewards.
+    first = 0 if spec.objective.kind in PREFERENCES | LABELS | REINFORCEMENT else 1
     notes = "".join(f"<p class=soft>{_text(note)}</p>" for note in evaluations.notes(found)[first:])
     step = f"<p class=soft>{_label(Message('step {step}', step=found['step']))}</p>"
     return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{notes}{reasons}"
@@ -255,6 +280,7 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
     return [
         (Message("method"), ORIGINS.get(spec.objective.kind)),
         (Message("classes"), joined(setup.get("classes") or (), LISTED) or None),
+        (Message("rewards"), _rewarded(spec)),
         (Message("base model"), spec.model.path),
         (Message("data"), joined((source.path for source in spec.data.sources), LISTED)),
         (Message("training rows"), setup.get("num_train_rows")),
@@ -269,6 +295,10 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
         (Message("duration"), terminal.duration(seconds) if seconds else None),
         (Message("trained parameters"), setup.get("num_trainable_parameters")),
     ]
+
+
+def _rewarded(spec: RunSpec) -> str | None:
+    return rewards.described(spec.rollouts.rewards) if spec.objective.kind in REINFORCEMENT else None
 
 
 def _epochs(step: int, steps_per_epoch: int | None) -> str | None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tunesmith_core import environments, files
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.outcome import Verdict
 from tunesmith_core.report import page
 from tunesmith_core.runs import Run
-from tunesmith_core.verdict import Verdict
 
 PRINTER = "tunesmith_gui.report_pdf"
 SUFFIX = ".pdf"

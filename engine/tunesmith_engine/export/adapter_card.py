@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from tunesmith_core import rewards
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import FROM_LABELS, HEADS, ORIGINS
+from tunesmith_core.objectives import FROM_LABELS, HEADS, ORIGINS, REINFORCEMENT
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
 from tunesmith_core.trained_parts import FULL
@@ -183,10 +185,16 @@ def method_line(spec: RunSpec) -> str:
     origin = ORIGINS.get(spec.objective.kind)
     if origin is None:
         return ""
-    names = {"dpo": spec.objective.dpo_loss, "kto": spec.objective.kto_loss}
-    loss = f", loss: {names[spec.objective.kind]}" if spec.objective.kind in names else ""
-    beta = f"; beta: {strength_of(spec)[0]:g}" if origin.beta else ""
-    return f"- Method: {origin}{beta}{loss}\n"
+    settings = spec.objective
+    names = {"dpo": settings.dpo_loss, "kto": settings.kto_loss, "grpo": settings.policy_loss}
+    loss = f", loss: {names[settings.kind]}" if settings.kind in names else ""
+    beta = f"; beta: {strength_of(spec)[0]:g}" if origin.beta or settings.kind in REINFORCEMENT else ""
+    line = f"- Method: {origin}{beta}{loss}\n"
+    if settings.kind not in REINFORCEMENT:
+        return line
+    # The card may go to others, whom the folders of this computer don't concern.
+    rewarded = [replace(each, path=Path(each.path).name) for each in spec.rollouts.rewards]
+    return f"{line}- Rewards: {rewards.described(rewarded)}\n"
 
 
 def classes_line(spec: RunSpec) -> str:
@@ -204,10 +212,20 @@ def pairs_line(preferences: Preferences | None) -> str:
 
 def losses_line(spec: RunSpec, before: float | None, after: float | None) -> str:
     """Return the line of a card about the loss on held-out rows; None where it was not measured."""
+    if spec.objective.kind in REINFORCEMENT:
+        return rewards_line(before, after)
     if before is None or after is None:
         return "No held-out loss was measured.\n"
     meaning = loss_help(spec.objective)
     return f"Held-out loss: {shown('loss', before)} before, {shown('loss', after)} after. {meaning.template}\n"
+
+
+def rewards_line(before: float | None, after: float | None) -> str:
+    """Return the line of a card about the rewards of held-out prompts, of which their loss is the negative."""
+    if before is None or after is None:
+        return "No held-out reward was measured.\n"
+    told = f"Held-out reward: {rewards.shown(-before)} before, {rewards.shown(-after)} after."
+    return f"{told} {rewards.REWARD_HELP.template}\n"
 
 
 def settings_table(spec: RunSpec) -> str:

@@ -67,6 +67,8 @@ class DashboardActions(QObject):
                 self._ask_delete(run)
             case "keep":
                 page.keep_as_it_is()
+            case "show_rollouts":
+                page.panes.show_pane("rollouts")
             case "show_log":
                 page.panes.show_pane("log")
             case _ if action.startswith("retry:"):

@@ -14,9 +14,9 @@ from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.explain.catalogue import actions_against
 from tunesmith_core.memory_steps import steps_left
+from tunesmith_core.outcome import DISAPPOINTING, Verdict
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.verdict import DISAPPOINTING, Verdict
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.widgets.banner import Banner, BannerAction, Tone
@@ -65,7 +65,10 @@ def make_banner(
         warning = model.warnings[-1]
         title, _, more = core_text(warning.get("message") or warning.get("code") or "").partition("\n")
         text = "\n".join(filter(None, (more, core_text(warning.get("hint") or ""))))
-        return Banner("warn", title, text, dismissable=True, parent=parent)
+        actions: tuple[BannerAction, ...] = ()
+        if warning.get("code") == "rewards-collapsed":
+            actions = ((translate("Dashboard", "Show the answers"), lambda: ask("show_rollouts")),)
+        return Banner("warn", title, text, actions=actions, dismissable=True, parent=parent)
     return None
 
 
@@ -209,8 +212,8 @@ def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) ->
 
 
 def _data_notes(model: DashboardModel) -> list[str]:
-    """What the run noted of its data, which stays worth knowing once it has ended."""
-    notes = [each for each in model.warnings if str(each.get("code")).startswith("dataset-")]
+    """What the run noted of its data and rewards, which stays worth knowing once it has ended."""
+    notes = [each for each in model.warnings if str(each.get("code")).startswith(("dataset-", "rewards-"))]
     return list(dict.fromkeys(core_text(each.get("message") or "") for each in notes))
 
 

@@ -27,6 +27,8 @@ from tunesmith_gui.dashboard.reward_charts import (
     kl_card,
     margin_card,
     margin_words,
+    reward_card,
+    round_cards,
 )
 from tunesmith_gui.dashboard.samples_list import SamplesList
 from tunesmith_gui.models.metric_series import Floats, nearest, smooth
@@ -46,6 +48,7 @@ _GIB = float(2**30)
 _TWO_COLUMNS_FROM_PX = 680
 _GRID = 6
 """Columns of the grid of small charts: two or three of them fill a row."""
+_MOST_IN_ROW = 3
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
 
 
@@ -188,8 +191,8 @@ class DashboardCharts(QWidget):
         self.norm = ChartCard(self.tr("Gradient norm"), "", height_px=140, parent=self)
         self.memory = ChartCard(self.tr("Memory"), self.tr("GiB"), height_px=140, parent=self)
         self.rewards: tuple[RewardCard, ...] = (margin_card(self), accuracy_card(self))
-        self.kl = kl_card(self)
-        self.classes = (class_card(self),)
+        self.kl, self.classes = kl_card(self), class_card(self)
+        self.reward, self.rounds = reward_card(self), round_cards(self)
         for card in self._cards:
             card.plot.pointed.connect(partial(self._point_others, card))
         self.samples_card = Card(self.tr("Samples"), parent=self)
@@ -206,21 +209,18 @@ class DashboardCharts(QWidget):
         side.setSpacing(SPACE * 2)
         side.addWidget(self.device)
         side.addWidget(self.samples_card, 1)
-        self._arranged: tuple[int, tuple[RewardCard, ...]] = (0, ())
+        self._arranged: tuple[object, ...] = ()
+        self._num_columns = 2
         self._model: DashboardModel | None = None
         self._drawn: dict[str, tuple[object, ...]] = {}
-        self._of_method: tuple[RewardCard, ...] = ()
+        self._main: ChartCard = self.loss
+        self._more: tuple[RewardCard, ...] = ()
         self._arrange(2)
 
     @property
     def _cards(self) -> tuple[ChartCard, ...]:
-        return self.loss, *self.rewards, self.kl, *self.classes, self.rate, self.norm, self.memory
-
-    def _cards_of_method(self, model: DashboardModel) -> tuple[RewardCard, ...]:
-        """The charts that runs of this method have."""
-        if model.has_labels:
-            return *self.rewards, self.kl
-        return self.rewards if model.has_pairs else self.classes if model.has_classes else ()
+        of_method = (self.kl, self.classes, *self.rounds)
+        return self.loss, self.reward, *self.rewards, *of_method, self.rate, self.norm, self.memory
 
     def show_model(self, model: DashboardModel) -> None:
         """Bring every card up to date; what did not change is not drawn again."""
@@ -244,16 +244,10 @@ class DashboardCharts(QWidget):
             self.from_zero.setVisible(bool(len(rates) and steps[0] == 1 and rates[0] == 0))
             norms = model.steps.column("grad_norm")
             self.norm.plot.set_lines([Line(self.tr("gradient norm"), steps, norms, "line", 2)])
-        of_method = self._cards_of_method(model)
-        if self._of_method != of_method:
-            self._of_method = of_method
-            margin, accuracy = self.rewards
-            margin.describe(margin_words(model.has_labels))
-            accuracy.describe(accuracy_words(model.has_labels))
-            self._arrange(self._arranged[0])
-        if of_method and self._is_news("rewards", model.steps.revision, model.evals.revision, end):
-            for each in of_method:
-                each.show_model(model)
+        self._choose_cards(model)
+        if self._more and self._is_news("rewards", model.steps.revision, model.evals.revision, end):
+            for card in (self.reward, *self._more):
+                card.show_model(model)
         if self._is_news("memory", model.memory.revision):
             self.memory.set_scale(time_scale(model))
             self.memory.plot.set_lines(self._memory_lines(model))
@@ -261,13 +255,29 @@ class DashboardCharts(QWidget):
             for card in self._cards:
                 card.plot.fit()
 
+    def _choose_cards(self, model: DashboardModel) -> None:
+        """Show what says something about this run: of one that learns from rewards these, in place of its loss."""
+        more: tuple[RewardCard, ...] = self.rewards if model.has_pairs else ()
+        if model.has_labels:
+            more = (*self.rewards, self.kl)
+        elif model.has_classes:
+            more = (self.classes,)
+        elif model.has_rewards:
+            more = tuple(card for card in self.rounds if card.is_told_by(model))
+        if more != self._more:
+            margin, accuracy = self.rewards
+            margin.describe(margin_words(model.has_labels))
+            accuracy.describe(accuracy_words(model.has_labels))
+        self._main, self._more = self.reward if model.has_rewards else self.loss, more
+        self._arrange(self._num_columns)
+
     def chart_under_focus(self) -> ChartCard:
-        """The chart that F11 enlarges: the one with the focus, else the loss."""
+        """The chart that F11 enlarges: the one with the focus, else the main one."""
         focused = self.focusWidget()
         for card in self._cards[1:]:
             if focused is not None and focused.hasFocus() and card.isAncestorOf(focused):
                 return card
-        return self.loss
+        return self._main
 
     def _point_others(self, source: ChartCard, x: float | None) -> None:
         """Mark the step under the pointer in the other charts too."""
@@ -312,26 +322,33 @@ class DashboardCharts(QWidget):
         return QSize(SPACE * 30, super().minimumSizeHint().height())
 
     def _arrange(self, columns: int) -> None:
-        if (columns, self._of_method) == self._arranged:
+        self._num_columns = columns
+        if (columns, self._main, self._more) == self._arranged:
             return
-        self._arranged = (columns, self._of_method)
+        self._arranged = (columns, self._main, self._more)
         if columns == 2:
-            self._grid.addWidget(self.loss, 0, 0)
+            self._grid.addWidget(self._main, 0, 0)
             self._grid.addWidget(self._side, 0, 1)
             self._grid.addWidget(self._small, 1, 0, 1, 2)
         else:
-            for place, widget in enumerate((self.loss, self._side, self._small)):
+            for place, widget in enumerate((self._main, self._side, self._small)):
                 self._grid.addWidget(widget, place, 0, 1, 2)
         self._grid.setColumnStretch(0, 7)
         self._grid.setColumnStretch(1, 3)
         self._grid.setRowStretch(0, 3)
         self._grid.setRowStretch(1, 2)
-        rows: list[tuple[ChartCard, ...]] = [self._of_method] if self._of_method else []
+        # Two pairs rather than three and one.
+        length = 2 if len(self._more) == 4 else _MOST_IN_ROW
+        rows: list[tuple[ChartCard, ...]] = [
+            self._more[start : start + length] for start in range(0, len(self._more), length)
+        ]
         rows.append((self.rate, self.norm, self.memory))
         cards = [(row, place, card) for row, shown in enumerate(rows) for place, card in enumerate(shown)]
         for number, (row, place, small) in enumerate(cards):
             span = _GRID // len(rows[row])
             self._row.addWidget(small, *((row, place * span, 1, span) if columns == 2 else (number, 0, 1, _GRID)))
         # Behind the layout, which hides what it takes in for the first time.
-        for card in (*self.rewards, self.kl, *self.classes):
-            card.setVisible(card in self._of_method)
+        for card in (self.loss, self.reward):
+            card.setVisible(card is self._main)
+        for card in (*self.rewards, self.kl, self.classes, *self.rounds):
+            card.setVisible(card in self._more)

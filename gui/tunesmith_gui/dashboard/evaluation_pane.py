@@ -6,8 +6,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.answered import Answered
+from tunesmith_core.outcome import Verdict
 from tunesmith_core.runs import RunState
-from tunesmith_core.verdict import Verdict
 from tunesmith_gui.dashboard.banners import MOST_NEXT_STEPS, next_actions, tells_verdict
 from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
 from tunesmith_gui.dashboard.model import DashboardModel

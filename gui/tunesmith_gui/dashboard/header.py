@@ -118,6 +118,13 @@ class DashboardHeader(QWidget):
         self.progress.show_model(model, place)
 
     def _show_loss(self, model: DashboardModel) -> None:
+        is_rewarded = model.has_rewards
+        self.loss.set_name(self.tr("Reward") if is_rewarded else self.tr("Loss"))
+        self.eval_loss.set_name(self.tr("Held-out reward") if is_rewarded else self.tr("Evaluation loss"))
+        if is_rewarded:
+            self.accuracy.hide()
+            self._show_reward(model)
+            return
         status, change = model.status, model.loss_change()
         began = tr.fill(self.tr("from %1"), tr.number(change[0], 3)) if change and len(model.steps) > 1 else ""
         self.loss.set_value(UNKNOWN if status.loss is None else tr.number(status.loss, 3), began)
@@ -130,6 +137,15 @@ class DashboardHeader(QWidget):
         self.accuracy.setVisible(is_shown)
         if is_shown:
             self.accuracy.set_value(f"{tr.number(accuracy * 100)}%")
+
+    def _show_reward(self, model: DashboardModel) -> None:
+        status, change, best = model.status, model.reward_change(), model.best_reward
+        began = tr.fill(self.tr("from %1"), tr.number(change[0], 3)) if change and len(model.steps) > 1 else ""
+        self.loss.set_value(UNKNOWN if status.reward is None else tr.number(status.reward, 3), began)
+        now = status.eval_reward
+        is_lower = now is not None and best is not None and now < best
+        higher = tr.fill(self.tr("best %1"), tr.number(best, 3)) if best is not None and is_lower else ""
+        self.eval_loss.set_value(UNKNOWN if now is None else tr.number(now, 3), higher)
 
     def _show_time(self, model: DashboardModel) -> None:
         status, now = model.status, time.time()

@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tunesmith_core import preferences, sorting
+from tunesmith_core import preferences, rewards, sorting
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.outcome import Verdict
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import FIRST_SAVED_STEP, PAUSED_PHASE, RunState, RunStatus
-from tunesmith_core.verdict import Measured, Verdict, judge
+from tunesmith_core.verdict import Measured, judge
 from tunesmith_gui.models.log_lines import LogLine, LogLines
 from tunesmith_gui.models.metric_series import Floats, MetricSeries
 from tunesmith_gui.models.run_words import phase_word, state_word
@@ -33,9 +34,11 @@ of preferences.LABEL_METRICS are kept, by which the verdict judges."""
 STEP_COLUMNS = (
     *("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes"),
     *REWARD_COLUMNS,
-    "accuracy",
+    *("accuracy", *(name for name in rewards.METRICS if name not in REWARD_COLUMNS)),
 )
-EVAL_COLUMNS = ("step", "t", "tokens", "loss", *preferences.LABEL_METRICS, *sorting.OF_CLASSES, *sorting.OF_NUMBERS)
+EVAL_COLUMNS = (
+    *("step", "t", "tokens", "loss", *preferences.LABEL_METRICS, *sorting.OF_CLASSES, *sorting.OF_NUMBERS, "reward"),
+)
 MEMORY_COLUMNS = (
     "t",
     "device_bytes",
@@ -175,6 +178,7 @@ class DashboardModel:
     setup: dict[str, Any] = field(default_factory=dict)  # Any: fields of the setup event
     reading: dict[str, Any] = field(default_factory=dict)  # Any: fields of the newest gpu event
     result: dict[str, Any] = field(default_factory=dict)  # Any: fields of the result event
+    group: dict[str, Any] = field(default_factory=dict)  # Any: fields of the newest rollouts event
     sample_request: SampleRequest | None = None
     unreadable: TunesmithError | None = None
     adapter_problem: TunesmithError | None = None
@@ -222,6 +226,7 @@ class DashboardModel:
         self.samples = [sample for sample in self.samples if sample.step <= resumed]
         self.answers, self.comparison = forget_answers(self.answers, resumed), {}
         self.checkpoints = [checkpoint for checkpoint in self.checkpoints if checkpoint.step <= resumed]
+        self.group = self.group if (self.group.get("step") or 0) <= resumed else {}
         self._session_row, self.result = len(self.steps), {}
 
     def _on_phase(self, event: Event) -> None:
@@ -248,11 +253,18 @@ class DashboardModel:
         tokens = self.steps.last("tokens") if len(self.steps) else 0.0
         row = (step, event.t, tokens, loss, *(event.data.get(name) for name in EVAL_COLUMNS[4:]))
         self.evals.extend(np.array([row], dtype=np.float64))
+        if isinstance(reward := event.data.get("reward"), float | int):
+            words = fill(translate("RunLog", "held-out reward %1 at step %2"), number(reward, 3), step)
+            self._say(event.t, "info", words)
+            return
         shown = translate("RunLog", "not a number") if loss is None else number(loss, 3)
         self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
 
     def _on_answers(self, event: Event) -> None:
         take_answers(self.answers, event)
+
+    def _on_rollouts(self, event: Event) -> None:
+        self.group = event.data
 
     def _on_comparison(self, event: Event) -> None:
         self.comparison = event.data
@@ -421,7 +433,32 @@ class DashboardModel:
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
         labels = self._told((*sorting.OF_CLASSES, *sorting.OF_NUMBERS)) if not self.writes else {}
         pairs = self._told(preferences.METRICS) if self.has_pairs else {}
-        return judge(Measured(finite, training, self.setup, self.comparison, self.answers, pairs, labels))
+        told = (finite, training, self.setup, self.comparison, self.answers, pairs)
+        return judge(Measured(*told, labels=labels, rewards=self._rewards()))
+
+    def _rewards(self) -> dict[int, dict[str, float]]:
+        """What the answers of each step were worth; nothing for other runs."""
+        if not self.has_rewards:
+            return {}
+        rows = zip(*(self.steps.column(name).tolist() for name in ("step", *rewards.METRICS)), strict=True)
+        return {int(step): dict(zip(rewards.METRICS, values, strict=True)) for step, *values in rows}
+
+    @property
+    def has_rewards(self) -> bool:
+        """Whether the run learns from rewards, as far as its journal tells."""
+        known = [series.column("reward") for series in (self.steps, self.evals)]
+        return any(len(values) and np.isfinite(values[0]) for values in known)
+
+    @property
+    def best_reward(self) -> float | None:
+        """The highest held-out reward, None where none was measured."""
+        found = self.evals.column("reward")
+        return float(np.nanmax(found)) if np.isfinite(found).any() else None
+
+    def reward_change(self) -> tuple[float, float] | None:
+        """First and newest reward in training, None before there are any."""
+        found = self.steps.column("reward")
+        return (float(found[0]), float(found[-1])) if len(found) else None
 
     def _told(self, names: tuple[str, ...]) -> dict[int, dict[str, float]]:
         """Numbers of the evaluations by step, without those that a run doesn't tell."""
@@ -475,6 +512,7 @@ _HANDLERS: dict[str, Callable[[DashboardModel, Event], None]] = {
     "eval": DashboardModel._on_eval,
     "sample": DashboardModel._on_sample,
     "answers": DashboardModel._on_answers,
+    "rollouts": DashboardModel._on_rollouts,
     "comparison": DashboardModel._on_comparison,
     "ack": DashboardModel._on_ack,
     "checkpoint": DashboardModel._on_checkpoint,

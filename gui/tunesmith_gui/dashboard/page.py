@@ -26,6 +26,7 @@ from tunesmith_gui.dashboard.header import DashboardHeader
 from tunesmith_gui.dashboard.log import LogPane
 from tunesmith_gui.dashboard.model import DashboardModel, EventBatch, pack
 from tunesmith_gui.dashboard.report import EngineOutput, engine_output
+from tunesmith_gui.dashboard.rollouts_pane import RolloutsPane
 from tunesmith_gui.dashboard.samples_pane import SamplesPane
 from tunesmith_gui.dashboard.tab_panes import TabPanes
 from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsPane, list_files
@@ -125,6 +126,7 @@ class DashboardPage(Page):
         self.log = self.log_pane.console
         self.evaluation = EvaluationPane(self)
         self.evaluation.asked.connect(self.ask)
+        self.rollouts = RolloutsPane(self)
         self.samples = SamplesPane(self)
         self.samples.asked.connect(self._sample)
         self.checkpoints = CheckpointsTable(self)
@@ -134,6 +136,8 @@ class DashboardPage(Page):
         loading = SafeLabel(self.tr("Loading the charts…"), tone="muted", parent=self)
         loading.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.panes.add("charts", self.tr("Charts"), loading)
+        self.panes.add("rollouts", self.tr("Answers"), self.rollouts)
+        self.panes.set_shown("rollouts", is_shown=False)
         self.panes.add("evaluation", self.tr("Evaluation"), self.evaluation)
         self.panes.add("log", self.tr("Log"), self.log_pane)
         self.panes.add("samples", self.tr("Samples"), self.samples)
@@ -358,6 +362,9 @@ class DashboardPage(Page):
             self.log.refresh()
         self.panes.offer("samples", self.model.writes)
         self.samples.show_model(self.model)
+        self.panes.set_shown("rollouts", is_shown=self.model.has_rewards or bool(self.model.group))
+        if self.panes.key == "rollouts":
+            self.rollouts.show_model(self.model)
         if self.panes.key == "evaluation":
             self.evaluation.show_model(self.model)
         self.checkpoints.set_checkpoints(self.model.checkpoints)

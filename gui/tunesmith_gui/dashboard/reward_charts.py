@@ -1,14 +1,15 @@
-"""The charts of a run that learns from preference pairs: how far apart it rates their answers, and how often rightly.
+"""The charts of runs that learn from preference pairs or from rewards, in place of a loss that says less.
 
 Importing this module imports pyqtgraph.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from PySide6.QtWidgets import QWidget
 
 from tunesmith_gui.dashboard.chart_card import ChartCard
-from tunesmith_gui.dashboard.model import DashboardModel
+from tunesmith_gui.dashboard.model import EVAL_COLUMNS, DashboardModel
 from tunesmith_gui.models.metric_series import smooth
 from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.tr import translate
@@ -19,19 +20,27 @@ _PERCENT = 100.0
 
 
 class RewardCard(ChartCard):
-    """One number of the pairs, in training and held out.
+    """One number of a run, in training and, where it is measured there too, held out.
 
     Args:
         title, y_title: see ChartCard.
         column: of a run's steps and evaluations.
         unit: what the number is multiplied by.
         help_words: what it means.
+        height_px: of the chart.
     """
 
     def __init__(
-        self, title: str, y_title: str, column: str, unit: float, help_words: str, parent: QWidget | None = None
+        self,
+        title: str,
+        y_title: str,
+        column: str,
+        unit: float,
+        help_words: str,
+        parent: QWidget | None = None,
+        height_px: int = 140,
     ) -> None:
-        super().__init__(title, y_title, height_px=140, parent=parent)
+        super().__init__(title, y_title, height_px=height_px, parent=parent)
         self._column, self._unit = column, unit
         self.describe(help_words)
 
@@ -40,16 +49,21 @@ class RewardCard(ChartCard):
         set_tip(self.heading, help_words)
         self.setAccessibleDescription(help_words)
 
+    def is_told_by(self, model: DashboardModel) -> bool:
+        """Whether a run has measured anything but 0."""
+        values = model.steps.column(self._column)
+        return bool(np.nan_to_num(values).any())
+
     def show_model(self, model: DashboardModel) -> None:
         """Draw the curves of a run."""
         self.set_scale(self.scale, model.status.total_steps if model.status.state.live else 0)
         steps, values = (model.steps.column(name) for name in ("step", self._column))
-        at, held_out = (model.evals.column(name) for name in ("step", self._column))
         lines = [
             Line(self.tr("training"), steps, values * self._unit, "raw"),
             Line(self.tr("smoothed"), steps, smooth(values, _SMOOTHING) * self._unit, "smooth", filled=True),
         ]
-        if len(at):
+        if len(model.evals) and self._column in EVAL_COLUMNS:
+            at, held_out = (model.evals.column(name) for name in ("step", self._column))
             lines.append(Line(self.tr("held out"), at, held_out * self._unit, "dots", 1))
         self.plot.set_lines(lines)
 
@@ -108,3 +122,73 @@ def kl_card(parent: QWidget) -> RewardCard:
         "there. A steep rise means that it moves far from the base model.",
     )
     return RewardCard(translate("RewardCharts", "Distance from the base model"), "", "kl", 1.0, words, parent)
+
+
+def reward_card(parent: QWidget) -> RewardCard:
+    """What the answers are worth, the chart that tells whether the run learns."""
+    words = translate(
+        "RewardCharts",
+        "Mean reward of the answers. In training the model chooses words at random, held out it takes the likeliest.",
+    )
+    return RewardCard(translate("RewardCharts", "Reward"), "", "reward", 1.0, words, parent, height_px=260)
+
+
+def round_cards(parent: QWidget) -> tuple[RewardCard, ...]:
+    """What else is told of the answers and of how the model moves."""
+    return (
+        RewardCard(
+            translate("RewardCharts", "Answer length"),
+            translate("RewardCharts", "Tokens"),
+            "answer_tokens",
+            1.0,
+            translate("RewardCharts", "Mean length of the answers. Growing without more reward is a warning sign."),
+            parent,
+        ),
+        RewardCard(
+            translate("RewardCharts", "Cut answers"),
+            "%",
+            "cut_answers",
+            _PERCENT,
+            translate("RewardCharts", "Share of answers that reached the longest length and were cut there."),
+            parent,
+        ),
+        RewardCard(
+            translate("RewardCharts", "Prompts that teach nothing"),
+            "%",
+            "equal_groups",
+            _PERCENT,
+            translate(
+                "RewardCharts", "Share of prompts whose answers all got the same reward. Nothing is learned from them."
+            ),
+            parent,
+        ),
+        RewardCard(
+            translate("RewardCharts", "Entropy"),
+            "",
+            "entropy",
+            1.0,
+            translate(
+                "RewardCharts",
+                "How undecided the model is about its next word. Near 0 it always writes the same and tries no more.",
+            ),
+            parent,
+        ),
+        RewardCard(
+            translate("RewardCharts", "Distance from the base model"),
+            "",
+            "kl",
+            1.0,
+            translate(
+                "RewardCharts", "KL divergence per token. A sudden rise means that the model exploits the reward."
+            ),
+            parent,
+        ),
+        RewardCard(
+            translate("RewardCharts", "Clipped tokens"),
+            "%",
+            "clip_share",
+            _PERCENT,
+            translate("RewardCharts", "Share of tokens whose update was left out because it went too far."),
+            parent,
+        ),
+    )

@@ -56,6 +56,14 @@ class TabPanes(QWidget):
         self._column.addWidget(holder, 1)
         self.bar.addTab(without_shortcut(title))
 
+    def set_shown(self, key: str, *, is_shown: bool) -> None:
+        """Offer a pane or not; one that is in front gives way to the first."""
+        index = list(self._panes).index(key)
+        if not is_shown and self.bar.currentIndex() == index:
+            self.bar.setCurrentIndex(0)
+        if self.bar.isTabVisible(index) is not is_shown:
+            self.bar.setTabVisible(index, is_shown)
+
     def show_pane(self, key: str) -> None:
         """Bring a pane to the front; KeyError when there is none with this key."""
         self.bar.setCurrentIndex(list(self._panes).index(key))

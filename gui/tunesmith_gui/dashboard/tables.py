@@ -9,6 +9,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QHeaderView, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
+from tunesmith_core import rewards
+from tunesmith_core.objectives import REINFORCEMENT
 from tunesmith_core.spec import RunSpec, iter_settings
 from tunesmith_gui import tr
 from tunesmith_gui.dashboard.model import Checkpoint, DashboardModel
@@ -85,7 +87,11 @@ class SettingsUsedTable(_Table):
         groups: dict[str, QTreeWidgetItem] = {}
         bold = QFont(self.font())
         bold.setWeight(QFont.Weight.DemiBold)
+        is_rewarded = spec.objective.kind in REINFORCEMENT
         for setting in iter_settings():
+            # Rewards are told below, in one line.
+            if setting.section == "rollouts" and (not is_rewarded or setting.path.startswith("rollouts.rewards[")):
+                continue
             group = groups.get(setting.section)
             if group is None:
                 group = groups[setting.section] = tree_item([core_text(setting.section.capitalize())])
@@ -106,6 +112,11 @@ class SettingsUsedTable(_Table):
             if not same:
                 item.setFont(1, bold)
             group.addChild(item)
+        if is_rewarded:
+            rewarded = core_text(rewards.described(spec.rollouts.rewards))
+            item = tree_item([self.tr("Rewards"), rewarded, ""])
+            set_item_tip(item, 1, rewarded)
+            groups["rollouts"].addChild(item)
 
     def _note(self, default: str) -> str:
         return tr.fill(self.tr("changed, default is %1"), default) if default else self.tr("changed")

@@ -232,7 +232,9 @@ def saved_words(saved: Saved) -> str:
     words = fill(translate("Export", "Final, step %1"), step)
     if saved.checkpoint:
         words = fill(translate("Export", "Checkpoint of step %1"), step)
-    if saved.eval_loss is not None:
+    if saved.eval_reward is not None:
+        words = fill(translate("Export", "%1 · held-out reward %2"), words, number(saved.eval_reward, 3))
+    elif saved.eval_loss is not None:
         words = fill(translate("Export", "%1 · evaluation loss %2"), words, number(saved.eval_loss, 3))
     return fill(translate("Export", "%1 (best)"), words) if saved.is_best else words
 

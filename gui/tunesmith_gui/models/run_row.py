@@ -13,7 +13,10 @@ from tunesmith_core.runs import FIRST_SAVED_STEP, RunState
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """What the table knows of a run. Losses in nats per token, times in seconds since 1970; None where unknown."""
+    """What the table knows of a run. Losses in nats per token, times in seconds since 1970; None where unknown.
+
+    A run that learns from rewards has a best reward in place of a loss.
+    """
 
     id: str
     path: Path
@@ -22,6 +25,8 @@ class RunRow:
     model: str = ""
     data: str = ""
     best_eval_loss: float | None = None
+    best_reward: float | None = None
+    is_rewarded: bool = False
     duration_s: float | None = None
     created_at: float = 0.0
     size_bytes: int = 0

@@ -26,6 +26,7 @@ from tunesmith_gui.new_run.form import (
     BY_FULL,
     BY_LABEL,
     BY_PREFERENCE,
+    BY_REWARD,
     BY_SCORE,
     MAPPING,
     READING,
@@ -275,7 +276,8 @@ class NewRunActions(QObject):
         makers = {
             BY_PREFERENCE: samples.preference_spec,
             BY_LABEL: samples.label_spec,
-            BY_SCORE: samples.reward_spec,
+            BY_REWARD: samples.reward_spec,
+            BY_SCORE: samples.score_spec,
             BY_CLASS: samples.class_spec,
         }
         make = makers.get(way, samples.example_spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from PySide6.QtCore import Qt, Signal
@@ -131,6 +131,7 @@ class DataPicker(Card):
         could_prefer: bool = False,
         lacks_pairs: bool = False,
         lacks_labels: TunesmithError | None = None,
+        lacks_prompts: bool = False,
         way: str = BY_EXAMPLE,
     ) -> None:
         """Shows what is known about the chosen file.
@@ -140,7 +141,7 @@ class DataPicker(Card):
             spec: how the form says that it is read.
             num_skipped: rows that can't be used, as counted by a preview.
             has_chat_template: whether the model can learn a prompt and its response as a chat.
-            could_prefer, lacks_pairs, lacks_labels, way: see the form.
+            could_prefer, lacks_pairs, lacks_labels, lacks_prompts, way: see the form.
         """
         spec = spec or SourceSpec()
         self._drop_problem()
@@ -159,7 +160,8 @@ class DataPicker(Card):
             self.combo.setFocus(Qt.FocusReason.OtherFocusReason)
         self._offer.setVisible(could_prefer and sniffed is not None)
         if data is not None:
-            self._put_problem(self._problem_of(data, spec, has_chat_template, lacks_pairs, lacks_labels, way))
+            unsuited = self._without_pairs if lacks_pairs else self._without_prompts if lacks_prompts else None
+            self._put_problem(self._problem_of(data, spec, has_chat_template, unsuited, lacks_labels, way))
 
     def _drop_problem(self) -> None:
         if self._problem is None:
@@ -185,7 +187,7 @@ class DataPicker(Card):
         data: DataFacts,
         spec: SourceSpec,
         has_chat_template: bool,
-        lacks_pairs: bool,
+        unsuited: Callable[[], QWidget] | None,
         lacks_labels: TunesmithError | None,
         way: str,
     ) -> QWidget | None:
@@ -200,9 +202,9 @@ class DataPicker(Card):
             if lacks_labels.code == "dataset-column-missing" and data.sniffed and has_label(data.sniffed.format):
                 return self._ask(label_column(spec), data)
             return self._without_labels(lacks_labels)
-        if lacks_pairs:
+        if unsuited is not None:
             self._looking.show_only([])
-            return self._without_pairs()
+            return unsuited()
         if spec.format == RAW and has_chat_template:
             words = self.tr("This model has a chat template. Trained without it, it may answer wrongly in a chat.")
             fix = (core_text(ACTIONS["train-as-chat"].label), self.chat_asked.emit)
@@ -228,10 +230,18 @@ class DataPicker(Card):
     def _without_pairs(self) -> Banner:
         """That the way to teach needs other data, with both ways out."""
         words = self.tr("Say which columns hold the better and the worse answer, or teach by example.")
+        return self._unsuited(self.tr("No preference pairs in this data"), words)
+
+    def _without_prompts(self) -> Banner:
+        """The same where there is nothing that the model could answer."""
+        words = self.tr("Say which columns hold the prompt and the right answer, or teach by example.")
+        return self._unsuited(self.tr("No prompts in this data"), words)
+
+    def _unsuited(self, title: str, words: str) -> Banner:
         map_columns = (core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit)
         by_example = (way_word(BY_EXAMPLE), lambda: self.way_asked.emit(BY_EXAMPLE))
         actions = (by_example, map_columns) if self.map.isEnabled() else (by_example,)
-        return Banner("warn", self.tr("No preference pairs in this data"), words, actions=actions, parent=self)
+        return Banner("warn", title, words, actions=actions, parent=self)
 
     def _error(self, data: DataFacts, error: TunesmithError) -> Banner:
         """What is wrong with the file, or with some rows of one that can be read."""

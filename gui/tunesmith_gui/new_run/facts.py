@@ -28,12 +28,15 @@ from tunesmith_core.objectives import FROM_PAIRS
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run.form import OBJECTIVE, SOURCES, NewRunForm
+from tunesmith_gui.new_run.form import BY_REWARD, OBJECTIVE, SOURCES, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
 from tunesmith_gui.new_run.lengths_look import LengthsLook
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
 Result = TypeVar("Result")
+TEXT = "text"
+"""The format of data without prompts."""
+
 UNMEASURED, UNTIMED = Measured(), Time()
 
 AUTO = "auto"
@@ -262,7 +265,10 @@ class NewRunFacts(QObject):
         sniffed = [self.data.sniffed, *(other.sniffed for other in self.data.others)]
         longest = [each.max_tokens(prompt) if each else None for each in sniffed]
         known = [num for num in longest if num is not None]
-        return max(known) if len(known) == len(longest) else None
+        if len(known) != len(longest):
+            return None
+        # What is trained of a prompt are the answers that the model writes.
+        return max(known) + (self._form.spec.rollouts.max_tokens if self._form.way == BY_REWARD else 0)
 
     def _timer(self, ask: Callable[[], None]) -> QTimer:
         timer = QTimer(self)
@@ -280,7 +286,7 @@ class NewRunFacts(QObject):
         if path in ("", "model.path", "model.revision"):
             self._ask_model()
         if self.data is None or self.data.path != self._form.value(DATA):
-            self._form.surroundings.is_pairs = None
+            self._form.surroundings.is_pairs = self._form.surroundings.is_text = None
             self._form.surroundings.labels_problem = None
         if path == "" or section == "data":
             if path in ("", DATA, "data.sources[0].columns", ENCODING, SHEET, SOURCES):
@@ -371,21 +377,22 @@ class NewRunFacts(QObject):
         is_broken = error is not None or any(other.error for other in (data.others if data else ()))
         self._form.surroundings.data_broken = is_broken
         self._form.surroundings.columns = self._known_columns
-        self._form.surroundings.is_pairs = self._is_pairs(data)
+        self._form.surroundings.is_pairs = self._are_all(data, PREFERENCE)
+        self._form.surroundings.is_text = self._are_all(data, TEXT)
         self._form.surroundings.labels_problem = self._labels_problem(data)
         self._form.surroundings.columns_unknown = error is not None and error.code == "dataset-column-missing"
         self.data_changed.emit()
         self._plan_timer.start()
 
-    def _is_pairs(self, data: DataFacts | None) -> bool | None:
-        """Whether all data files hold preference pairs; None where that is not known."""
+    def _are_all(self, data: DataFacts | None, wanted: str) -> bool | None:
+        """Whether all data files are of a format; None where that is not known."""
         if data is None or data.error is not None:
             return None
         sniffed = (data.sniffed, *(other.sniffed for other in data.others))
         found = [each.format if each else AUTO for each in sniffed]
         said = [source.format for source in self._form.spec.data.sources]
         formats = {own if own != AUTO else format_name for own, format_name in zip(said, found, strict=False)}
-        if formats <= {PREFERENCE, AUTO}:
+        if formats <= {wanted, AUTO}:
             return None if AUTO in formats else True
         return False
 

@@ -23,6 +23,7 @@ from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec, Setting, has_effect, iter_settings
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.spec_rollouts import RewardSpec
 from tunesmith_core.spec_sections import SMOOTHED, SourceSpec
 from tunesmith_core.trained_parts import FULL, LORA, OPTIMIZERS_OF_FULL
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
@@ -35,8 +36,11 @@ CHOSEN_ABOVE = ("model.path", "data.sources[0].path")
 WEIGHT, MOST_ROWS = "weight", "most_rows"
 """What is set for each of several data files, on a card of its own."""
 
+OF_REWARDS = tuple(path for path in SETTINGS if path.startswith("rollouts.rewards["))
+"""What is set for each of several rewards, on a card of its own."""
+
 OF_FILES = tuple(f"data.sources[0].{name}" for name in (WEIGHT, MOST_ROWS))
-LISTED = tuple(path for path in SETTINGS if path not in (*CHOSEN_ABOVE, *OF_FILES))
+LISTED = tuple(path for path in SETTINGS if path not in (*CHOSEN_ABOVE, *OF_FILES, *OF_REWARDS))
 PRESET_PATHS = frozenset(path for changes in presets.PRESETS.values() for path in changes)
 MAPPING = ("data.sources[0].format", "data.sources[0].columns", "data.sources[0].sheet")
 """Set beside the data file, so not counted as changed settings."""
@@ -49,9 +53,12 @@ FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 SAMPLE_FILES = frozenset(
     str(samples.sample_folder(language) / name)
     for language in samples.LANGUAGES
-    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl", "classes.jsonl")
+    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl", "classes.jsonl", "sums.jsonl")
 )
 AUTO = "auto"
+REWARDS = "rollouts.rewards"
+"""The path of the rewards as a whole."""
+
 SOURCES = "data.sources"
 """The path of the data files as a whole."""
 
@@ -60,9 +67,9 @@ GROUPS = "evaluation.group_column"
 
 OBJECTIVE = "objective.kind"
 ADAPTER = "adapter.kind"
-BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_SCORE, BY_CLASS = "sft", "dpo", "kto", "reward", "classify"
+BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS = "sft", "dpo", "kto", "grpo", "reward", "classify"
 BY_FULL = "full"
-WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_SCORE, BY_CLASS, BY_FULL)
+WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS, BY_FULL)
 """The ways to teach: each by the objective that it begins with, the last one trains the whole model by example."""
 
 SMOOTHING = "objective.label_smoothing"
@@ -74,6 +81,11 @@ EVALUATION_PERCENT = 5.0
 def source_path(number: int, name: str = "path") -> str:
     """The dotted path of a setting of a data file."""
     return f"data.sources[{number}].{name}"
+
+
+def reward_path(number: int, name: str) -> str:
+    """The dotted path of a setting of a reward."""
+    return f"{REWARDS}[{number}].{name}"
 
 
 def setting_of(path: str) -> Setting:
@@ -100,6 +112,7 @@ class Missing(StrEnum):
     COLUMNS = "columns"
     PAIRS = "pairs"
     LABELS = "labels"
+    PROMPTS = "prompts"
     DATA_BROKEN = "data_broken"
     SETTING = "setting"
     MEMORY = "memory"
@@ -118,7 +131,7 @@ class Surroundings:
         encoding: of the first data file, as it was recognized; "" while there is none, or a person has said it.
         columns: that all data files have, None where they are not known.
         columns_unknown: of the data, which column holds what.
-        is_pairs: whether every data file holds preference pairs, None where that is not known.
+        is_pairs, is_text: whether every data file holds preference pairs, or plain text; None where that is not known.
         labels_problem: why the first data file can't be learned from as answers labeled good or bad; None where it can,
             or that is not known.
         does_not_fit: the plan says that memory will not suffice.
@@ -135,6 +148,7 @@ class Surroundings:
     columns_unknown: bool = False
     is_pairs: bool | None = None
     labels_problem: TunesmithError | None = None
+    is_text: bool | None = None
     does_not_fit: bool = False
     no_room: bool = False
     downloading: bool = False
@@ -181,7 +195,7 @@ class NewRunForm(QObject):
         self.is_weighing = False
         """Whether a person is giving weights to data files: until the second is there, the first has no effect."""
         self._state = _State()
-        self._preference = BY_PREFERENCE
+        self._objectives: dict[str, str] = {}
         self._take_preset(presets.DEFAULT, RunSpec())
         self._sample: _Sample | None = None
 
@@ -244,6 +258,19 @@ class NewRunForm(QObject):
             sources[0].weight, sources[0].most_rows = 0.0, None
         self.changed.emit(SOURCES)
 
+    def add_reward(self) -> None:
+        """Takes one more reward."""
+        self._state.spec.rollouts.rewards.append(RewardSpec())
+        self.changed.emit(REWARDS)
+
+    def remove_reward(self, number: int) -> None:
+        """Lets go of a reward."""
+        del self._state.spec.rollouts.rewards[number]
+        # Refused texts belong to numbers that are others now.
+        for path in [path for path in self._state.wrong if path.startswith(f"{REWARDS}[")]:
+            del self._state.wrong[path]
+        self.changed.emit(REWARDS)
+
     @property
     def name(self) -> str:
         """The run's name; empty lets the program make one."""
@@ -292,6 +319,7 @@ class NewRunForm(QObject):
             (around.columns_unknown, Missing.COLUMNS),
             (self.lacks_pairs, Missing.PAIRS),
             (self.lacks_labels is not None, Missing.LABELS),
+            (self.lacks_prompts, Missing.PROMPTS),
             (around.data_broken, Missing.DATA_BROKEN),
             (bool(self.problems()), Missing.SETTING),
             (around.no_room, Missing.ROOM),
@@ -305,6 +333,8 @@ class NewRunForm(QObject):
     def way(self) -> str:
         """How the model is taught: one of WAYS."""
         kind = self.value(OBJECTIVE)
+        if kind in objectives.REINFORCEMENT:
+            return BY_REWARD
         if kind in objectives.PREFERENCES:
             return BY_PREFERENCE
         if kind in WAYS and kind != BY_EXAMPLE:
@@ -322,6 +352,11 @@ class NewRunForm(QObject):
         return self.surroundings.labels_problem if self.way == BY_LABEL else None
 
     @property
+    def lacks_prompts(self) -> bool:
+        """Whether the model is to answer prompts, and the data is plain text."""
+        return self.way == BY_REWARD and self.surroundings.is_text is True
+
+    @property
     def could_prefer(self) -> bool:
         """Whether the data has preference pairs of which only the better answers are learned."""
         return self.way != BY_PREFERENCE and self.surroundings.is_pairs is True
@@ -330,9 +365,8 @@ class NewRunForm(QObject):
         """Takes a way to teach; an objective that belongs to it stays, and comes back with it."""
         if way == self.way:
             return
-        if self.way == BY_PREFERENCE:
-            self._preference = self.value(OBJECTIVE)
-        objective = self._preference if way == BY_PREFERENCE else BY_EXAMPLE
+        self._objectives[self.way] = self.value(OBJECTIVE)
+        objective = BY_EXAMPLE if way == BY_FULL else self._objectives.get(way, way)
         self._choose(objective, FULL if way == BY_FULL else LORA)
 
     @property

@@ -26,6 +26,7 @@ from tunesmith_gui.new_run.goal_card import GoalCard
 from tunesmith_gui.new_run.model_picker import ModelPicker
 from tunesmith_gui.new_run.plan_card import PlanCard
 from tunesmith_gui.new_run.preset_bar import PresetBar
+from tunesmith_gui.new_run.rewards_card import RewardsCard
 from tunesmith_gui.new_run.settings_list import SettingsList
 from tunesmith_gui.new_run.sources_card import SourcesCard
 from tunesmith_gui.new_run.start_bar import StartBar
@@ -172,6 +173,7 @@ class NewRunPage(Page):
         self.model_picker = ModelPicker(parent=self)
         self.data_picker = DataPicker(parent=self)
         self.sources_card = SourcesCard(self.form, parent=self)
+        self.rewards_card = RewardsCard(self.form, parent=self)
         self.preset_bar = PresetBar(parent=self)
         self.settings_list = SettingsList(self.form, parent=self)
         self.sources_card.weighed.connect(self._show_sources)
@@ -184,7 +186,7 @@ class NewRunPage(Page):
         self._tiles.addWidget(self.model_picker, 1)
         self._tiles.addWidget(self.data_picker, 1)
         self.form_column.addLayout(self._tiles)
-        for card in (self.sources_card, self.preset_bar, self.settings_list, self.goal_card):
+        for card in (self.sources_card, self.rewards_card, self.preset_bar, self.settings_list, self.goal_card):
             self.form_column.addWidget(card)
         self.form_column.addStretch(1)
         self.plan_card = PlanCard()
@@ -327,6 +329,7 @@ class NewRunPage(Page):
         self.goal_card.refresh()
         self.goal_card.show_num_rows(self.facts.num_rows)
         self._show_sources()
+        self.rewards_card.refresh()
         self._show_start()
 
     def _show_way(self) -> None:
@@ -459,6 +462,7 @@ class NewRunPage(Page):
             could_prefer=self.form.could_prefer,
             lacks_pairs=self.form.lacks_pairs,
             lacks_labels=self.form.lacks_labels,
+            lacks_prompts=self.form.lacks_prompts,
             way=self.form.way,
         )
         self.goal_card.show_columns(self.facts.columns)
@@ -515,7 +519,7 @@ class NewRunPage(Page):
 
     def reveal_setting(self, path: str) -> None:
         """Opens the list of settings at one of them."""
-        if (box := self.sources_card.reveal(path)) is not None:
+        if (box := self.sources_card.reveal(path) or self.rewards_card.reveal(path)) is not None:
             self._form_scroll.ensureWidgetVisible(box)
             return
         if path not in LISTED:

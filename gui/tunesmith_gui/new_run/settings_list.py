@@ -40,6 +40,7 @@ def section_word(section: str) -> str:
         "model": translate("SettingsList", "Model"),
         "data": translate("SettingsList", "Data"),
         "objective": translate("SettingsList", "Objective"),
+        "rollouts": translate("SettingsList", "Rollouts"),
         "adapter": translate("SettingsList", "Adapter"),
         "quantization": translate("SettingsList", "Quantization"),
         "optimizer": translate("SettingsList", "Optimizer"),

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_gui.new_run.form import BY_CLASS, BY_EXAMPLE, BY_FULL, BY_LABEL, BY_PREFERENCE, BY_SCORE, WAYS
+from tunesmith_gui.new_run.form import (
+    BY_CLASS,
+    BY_EXAMPLE,
+    BY_FULL,
+    BY_LABEL,
+    BY_PREFERENCE,
+    BY_REWARD,
+    BY_SCORE,
+    WAYS,
+)
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -21,6 +30,7 @@ def way_word(way: str) -> str:
         BY_SCORE: translate("WayBar", "Score answers"),
         BY_CLASS: translate("WayBar", "Sort texts into classes"),
         BY_FULL: translate("WayBar", "Full fine-tune"),
+        BY_REWARD: translate("WayBar", "Reward what is right"),
     }[way]
 
 
@@ -39,6 +49,11 @@ def way_words(way: str) -> str:
             "WayBar",
             "The model learns to write more like the good answers and less like the bad ones. Each answer needs a "
             "label, such as a thumb up or down.",
+        ),
+        BY_REWARD: translate(
+            "WayBar",
+            "The model tries several answers to each prompt and learns from the best. The data needs prompts with "
+            "right answers.",
         ),
         BY_SCORE: translate(
             "WayBar",
@@ -71,7 +86,7 @@ class WayBar(Card):
         options = [(way, way_word(way)) for way in WAYS]
         self.segments = Segmented(title, options, wraps=True, parent=self)
         self.segments.changed.connect(self.chosen)
-        self.body.addWidget(self.segments)
+        self.body.addWidget(self.segments, 0, Qt.AlignmentFlag.AlignLeft)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.words)
         self.show_way(BY_EXAMPLE)

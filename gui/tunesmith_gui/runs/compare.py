@@ -28,7 +28,7 @@ _SMOOTHING = 0.8
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One run with its curves; arrays of shape (n,)."""
+    """One run with its curves; arrays of shape (n,). Of one that learns from rewards these stand for its losses."""
 
     name: str
     spec: RunSpec
@@ -36,6 +36,7 @@ class ComparedRun:
     losses: Floats
     eval_steps: Floats
     eval_losses: Floats
+    is_rewarded: bool = False
 
 
 def load_compared(runs: list[tuple[str, Run]]) -> list[ComparedRun]:
@@ -45,14 +46,11 @@ def load_compared(runs: list[tuple[str, Run]]) -> list[ComparedRun]:
         model = DashboardModel()
         model.apply(pack(read_journal(run.journal_path)))
         steps, evals = model.steps, model.evals
-        loaded.append(
-            ComparedRun(
-                name,
-                run.load_spec(),
-                *(steps.column(column).copy() for column in ("step", "loss")),
-                *(evals.column(column).copy() for column in ("step", "loss")),
-            )
+        measured = "reward" if model.has_rewards else "loss"
+        (at, values), (eval_at, eval_values) = (
+            (series.column("step").copy(), series.column(measured).copy()) for series in (steps, evals)
         )
+        loaded.append(ComparedRun(name, run.load_spec(), at, values, eval_at, eval_values, model.has_rewards))
     return loaded
 
 
@@ -67,10 +65,17 @@ class CompareDialog(QDialog):
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
         column.setSpacing(SPACE * 2)
         column.addWidget(SafeLabel(self.tr("Compare runs"), role="title", parent=self))
-        card = Card(self.tr("Loss, smoothed, with evaluation loss as dots"), parent=self)
-        self.plot = MetricPlot(self.tr("Loss of the compared runs"), y_title=self.tr("Loss"), parent=card)
+        of_rewards = all(run.is_rewarded for run in runs)
+        title = self.tr("Loss, smoothed, with evaluation loss as dots")
+        name, axis = self.tr("Loss of the compared runs"), self.tr("Loss")
+        if of_rewards:
+            title = self.tr("Reward, smoothed, with held-out reward as dots")
+            name, axis = self.tr("Reward of the compared runs"), self.tr("Reward")
+        card = Card(title, parent=self)
+        self.plot = MetricPlot(name, y_title=axis, parent=card)
         self.plot.setMinimumHeight(SPACE * 25)
-        self.plot.set_lines(_lines(runs))
+        # A reward beside a loss would say nothing.
+        self.plot.set_lines(_lines([run for run in runs if run.is_rewarded is of_rewards]))
         card.body.addWidget(self.plot, 1)
         column.addWidget(card, 3)
         differences = differing_settings([run.spec for run in runs])

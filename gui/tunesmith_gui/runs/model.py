@@ -36,13 +36,13 @@ def runs_csv(rows: Sequence[RunRow]) -> str:
     """The rows as CSV with a header; times in ISO 8601, sizes in bytes."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["id", "name", "state", "model", "data", "step", "best_eval_loss", "duration_s", "created", "size_bytes"]
-    )
+    names = "id name state model data step best_eval_loss duration_s created size_bytes best_reward"
+    writer.writerow(names.split())
     for row in rows:
         created = datetime.datetime.fromtimestamp(row.created_at, datetime.UTC).isoformat(timespec="seconds")
-        values = [row.id, row.name, row.state.value, row.model, row.data, row.step, row.best_eval_loss]
-        writer.writerow([_inert(value) for value in [*values, row.duration_s, created, row.size_bytes]])
+        values: list[object] = [row.id, row.name, row.state.value, row.model, row.data, row.step, row.best_eval_loss]
+        values += [row.duration_s, created, row.size_bytes, row.best_reward]
+        writer.writerow([_inert(value) for value in values])
     return out.getvalue()
 
 

@@ -77,7 +77,10 @@ class RunCard(Card):
                 ("size", self.tr("Size")),
             )
         ):
-            self._grid.addWidget(SafeLabel(words, tone="muted", parent=self), place, 0)
+            name = SafeLabel(words, tone="muted", parent=self)
+            self._grid.addWidget(name, place, 0)
+            if key == "eval":
+                self._measured = name
             self._values[key] = ElidedLabel("", parent=self)
             self._grid.addWidget(self._values[key], place, 1)
         self.body.addLayout(self._grid)
@@ -105,7 +108,9 @@ class RunCard(Card):
         self._curve.setVisible(len(row.sparkline) > 1)
         self._curve.update()
         total = f" / {tr.number(row.total_steps)}" if row.total_steps else ""
-        best = row.best_eval_loss
+        best = row.best_reward if row.is_rewarded else row.best_eval_loss
+        self._measured.setText(self.tr("Held-out reward") if row.is_rewarded else self.tr("Evaluation loss"))
+        self._curve.setAccessibleName(self.tr("Reward curve") if row.is_rewarded else self.tr("Loss curve"))
         texts = {
             "step": tr.number(row.step) + total,
             "eval": UNKNOWN if best is None else tr.fill(self.tr("%1 (best)"), tr.number(best, 3)),

@@ -82,9 +82,11 @@ class Library(QObject):
         status = summary.status
         cached = self._sparklines.get(summary.run.id)
         if cached is None or cached[0] != status.step:
-            values = (value for _, value, _ in index.series(summary.run.id, "loss"))
+            name = "loss" if status.reward is None else "reward"
+            values = (value for _, value, _ in index.series(summary.run.id, name))
             cached = (status.step, sparkline(values))
             self._sparklines[summary.run.id] = cached
+        is_rewarded, best = status.eval_reward is not None or status.reward is not None, status.best_eval_loss
         return RunRow(
             id=summary.run.id,
             path=summary.run.path,
@@ -92,7 +94,9 @@ class Library(QObject):
             state=status.state,
             model=Path(summary.model).name,
             data=Path(summary.data).name,
-            best_eval_loss=status.best_eval_loss,
+            best_eval_loss=None if is_rewarded else best,
+            best_reward=-best if is_rewarded and best is not None else None,
+            is_rewarded=is_rewarded,
             duration_s=status.lasted_s(time.time()),
             created_at=summary.created,
             size_bytes=summary.size_bytes,

@@ -1,0 +1,247 @@
+"""The card of what is rewarded: each reward with its kind, what its kind needs, and its weight."""
+
+from __future__ import annotations
+
+import functools
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFileDialog,
+    QGridLayout,
+    QHBoxLayout,
+    QLineEdit,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from tunesmith_core.language_names import LANGUAGES
+from tunesmith_core.rewards import round_words
+from tunesmith_core.spec_rollouts import MOST_REWARDS, OF_KINDS, REWARDS
+from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm, reward_path, setting_of
+from tunesmith_gui.new_run.form import REWARDS as OF_ALL
+from tunesmith_gui.new_run.number_box import NumberBox
+from tunesmith_gui.new_run.setting_text import choice_text, help_text
+from tunesmith_gui.plain_text import add_choice, set_tip
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text, fill, translate
+from tunesmith_gui.widgets.buttons import IconButton, button
+from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.field import guard_wheel
+from tunesmith_gui.widgets.flow_row import FlowRow
+from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
+
+KIND, WEIGHT = "kind", "weight"
+BOX_LETTERS = 10
+
+
+class _RewardRow:
+    """The widgets of one reward, which stand in the grid of the card."""
+
+    def __init__(self, card: RewardsCard, form: NewRunForm, place: int, num_rewards: int) -> None:
+        self._card, self._form, self._place = card, form, place
+        self._typing = ""
+        self.inputs: dict[str, QWidget] = {KIND: self._choice(KIND, [(choice_text(each), each) for each in REWARDS])}
+        self.details = QWidget(card)
+        row = QHBoxLayout(self.details)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(SPACE)
+        kind = form.value(reward_path(place, KIND))
+        names = [name for name, of_kind in OF_KINDS.items() if of_kind == kind]
+        details = [widget for name in names for widget in self._details(name)]
+        if len(names) > 1:
+            row.addWidget(FlowRow(details, self.details))
+        elif names:
+            row.addWidget(details[0], 1)
+            for widget in details[1:]:
+                row.addWidget(widget)
+        else:
+            row.addWidget(SafeLabel(_needs(kind), role="caption", tone="muted", wrap=True, parent=self.details))
+        self.inputs[WEIGHT] = self._number(WEIGHT)
+        self.remove: IconButton | None = None
+        if num_rewards > 1:
+            words = fill(translate("RewardsCard", "Remove %1"), choice_text(kind))
+            self.remove = IconButton("close", words, functools.partial(form.remove_reward, place), parent=card)
+
+    @property
+    def widgets(self) -> tuple[QWidget | None, ...]:
+        """What stands in the columns of the grid."""
+        return self.inputs[KIND], self.details, self.inputs[WEIGHT], self.remove
+
+    def _path(self, name: str) -> str:
+        return reward_path(self._place, name)
+
+    def _details(self, name: str) -> list[QWidget]:
+        """The widgets of a setting that is for this kind of reward."""
+        setting = setting_of(self._path(name))
+        if setting.type is int:
+            holder = QWidget(self.details)
+            column = QVBoxLayout(holder)
+            column.setContentsMargins(0, 0, 0, 0)
+            column.setSpacing(SPACE // 2)
+            words = core_text(setting.declaration.label)
+            column.addWidget(SafeLabel(words, role="caption", tone="muted", parent=holder))
+            self.inputs[name] = self._number(name)
+            column.addWidget(self.inputs[name])
+            return [holder]
+        if name == "language":
+            choices = sorted((core_text(words), code) for code, words in LANGUAGES.items())
+            self.inputs[name] = self._choice(name, choices)
+        else:
+            self.inputs[name] = self._text(name)
+        if name != "path":
+            return [self.inputs[name]]
+        title = translate("RewardsCard", "Choose a Python file")
+        browse = IconButton("folder", title, self._browse, parent=self.details)
+        return [self.inputs[name], browse]
+
+    def _named(self, widget: QWidget, name: str) -> None:
+        setting = setting_of(self._path(name))
+        words = translate("RewardsCard", "Reward %1: %2")
+        widget.setAccessibleName(fill(words, self._place + 1, core_text(setting.declaration.label)))
+        widget.setAccessibleDescription(help_text(setting))
+        set_tip(widget, help_text(setting))
+        guard_wheel(widget)
+
+    def _choice(self, name: str, choices: list[tuple[str, str]]) -> QComboBox:
+        combo = QComboBox(self._card)
+        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        combo.setMinimumContentsLength(BOX_LETTERS)
+        combo.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        for words, value in choices:
+            add_choice(combo, words, value)
+        combo.setPlaceholderText(core_text(setting_of(self._path(name)).declaration.label))
+        combo.activated.connect(lambda index: self._form.set_value(self._path(name), combo.itemData(index)))
+        self._named(combo, name)
+        return combo
+
+    def _number(self, name: str) -> NumberBox:
+        box = NumberBox(whole=setting_of(self._path(name)).type is int, parent=self._card)
+        box.setFixedWidth(box.fontMetrics().averageCharWidth() * BOX_LETTERS)
+        box.text_changed.connect(functools.partial(self._take, name))
+        self._named(box, name)
+        return box
+
+    def _text(self, name: str) -> QLineEdit:
+        edit = QLineEdit(self.details)
+        edit.setPlaceholderText(core_text(setting_of(self._path(name)).declaration.label))
+        edit.textEdited.connect(functools.partial(self._take, name))
+        self._named(edit, name)
+        return edit
+
+    def _take(self, name: str, text: str) -> None:
+        self._typing = name
+        self._form.set_text(self._path(name), text)
+        self._typing = ""
+
+    def _browse(self) -> None:
+        title, kinds = translate("RewardsCard", "Choose a Python file"), translate("RewardsCard", "Python (*.py)")
+        path, _ = QFileDialog.getOpenFileName(self._card, title, self._form.value(self._path("path")), kinds)
+        if path:
+            self._form.set_value(self._path("path"), path)
+
+    def refresh(self) -> list[str]:
+        """Shows the form's values and marks wrong ones; returns what is wrong, for the person."""
+        problems = []
+        for name, widget in self.inputs.items():
+            path = self._path(name)
+            problem = self._form.problem(path)
+            if isinstance(widget, QComboBox):
+                widget.setCurrentIndex(widget.findData(self._form.value(path)))
+            elif name != self._typing and isinstance(widget, NumberBox):
+                widget.set_text(self._form.text(path))
+            elif name != self._typing and isinstance(widget, QLineEdit):
+                widget.setText(self._form.text(path))
+            if bool(widget.property("invalid")) != bool(problem):
+                widget.setProperty("invalid", bool(problem))
+                restyle(widget)
+            if problem:
+                label = core_text(setting_of(path).declaration.label)
+                problems.append(fill(translate("RewardsCard", "Reward %1, %2: %3"), self._place + 1, label, problem))
+        return problems
+
+
+class RewardsCard(Card):
+    """Hidden while nothing is learned from rewards."""
+
+    def __init__(self, form: NewRunForm, *, parent: QWidget | None = None) -> None:
+        super().__init__(translate("RewardsCard", "Rewards"), parent=parent)
+        self._form = form
+        self.rows: list[_RewardRow] = []
+        self._kinds: list[str] = []
+        self.add = button(self.tr("Add a reward"), form.add_reward, icon_name="plus", parent=self)
+        self.add_action(self.add)
+        words = self.tr("Every answer gets these rewards, times their weight. Their sum is what the model raises.")
+        self.body.addWidget(SafeLabel(words, role="caption", tone="muted", wrap=True, parent=self))
+        self._grid = QGridLayout()
+        self._grid.setHorizontalSpacing(SPACE + SPACE // 2)
+        self._grid.setVerticalSpacing(SPACE)
+        self._grid.setColumnStretch(0, 2)
+        self._grid.setColumnStretch(1, 4)
+        self.body.addLayout(self._grid)
+        for column, text in ((0, self.tr("Reward")), (2, self.tr("Weight"))):
+            self._grid.addWidget(SafeLabel(text, role="caption", tone="muted", parent=self), 0, column)
+        self.round = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.round)
+        self.problems = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
+        self.body.addWidget(self.problems)
+        self.hide()
+
+    def refresh(self) -> None:
+        """Shows the rewards of the form."""
+        is_shown = self._form.way == BY_REWARD
+        self.setVisible(is_shown)
+        if not is_shown:
+            return
+        kinds = [reward.kind for reward in self._form.spec.rollouts.rewards]
+        if kinds != self._kinds:
+            self._build(kinds)
+        self.round.setText(core_text(round_words(self._form.spec)))
+        self.add.setVisible(len(kinds) < MOST_REWARDS)
+        words = [problem for row in self.rows for problem in row.refresh()]
+        self.problems.setText("\n".join(words))
+        self.problems.setVisible(bool(words))
+
+    def _build(self, kinds: list[str]) -> None:
+        """Makes the rows again; one that was added or whose kind was chosen gets the focus back."""
+        changed = [place for place, kind in enumerate(kinds) if self._kinds[place : place + 1] != [kind]]
+        had_focus = any(widget and widget.hasFocus() for row in self.rows for widget in row.widgets)
+        had_focus = had_focus or self.add.hasFocus()
+        for row in self.rows:
+            for widget in filter(None, row.widgets):
+                widget.hide()
+                self._grid.removeWidget(widget)
+                widget.deleteLater()
+        self._kinds = kinds
+        self.rows = [_RewardRow(self, self._form, place, len(kinds)) for place in range(len(kinds))]
+        for place, row in enumerate(self.rows):
+            for column, each in enumerate(row.widgets):
+                if each is not None:
+                    self._grid.addWidget(each, 1 + place, column)
+        if had_focus:
+            row = self.rows[changed[-1] if changed else len(kinds) - 1]
+            row.inputs[KIND].setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def reveal(self, path: str) -> QWidget | None:
+        """Puts the focus on the input of a setting; None when it has none here."""
+        inputs = {
+            reward_path(place, name): widget
+            for place, row in enumerate(self.rows)
+            for name, widget in row.inputs.items()
+        }
+        found = inputs.get(path) or (self.add if path == OF_ALL else None)
+        if found is not None:
+            found.setFocus(Qt.FocusReason.OtherFocusReason)
+        return found
+
+
+def _needs(kind: str) -> str:
+    """What a kind of reward without settings of its own does."""
+    return {
+        "right": translate("RewardsCard", "compared with the answer in the data, as suits it"),
+        "exact": translate("RewardsCard", "the same text as the answer in the data"),
+        "number": translate("RewardsCard", "the same number as in the answer in the data"),
+        "json": translate("RewardsCard", "the answer can be read as JSON"),
+        "tool-call": translate("RewardsCard", "every call has a name and arguments"),
+    }[kind]
