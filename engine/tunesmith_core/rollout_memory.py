@@ -7,7 +7,7 @@ from tunesmith_core.model_cards import ModelCard
 MOST_ROWS = 128
 """That are answered at once where there is room: a step of decoding takes hardly longer for them than for a few."""
 
-MOST_SHARE = 0.4
+MOST_SHARE = 0.6
 """Of the free memory for the answers; the rest is for the training."""
 
 BYTES_PER_LOGIT = 16

@@ -175,7 +175,7 @@ def prepare(host: Host, spec: PrepareSpec) -> Answer:
             questions = read_questions(host.folder, [held_out[place] for place in places])
             split["questions"] = {place: questions[held_out[place]] for place in places}
         prompts = sample_prompt_ids(spec.run, tokenizer, prepared["system_prompt"], portions)
-        return {**prepared, "prompts": prompts}
+        return {**prepared, "prompts": prompts, "asks_all": method.from_rewards}
 
 
 def _row_counter(host: Host, run: RunSpec) -> Callable[[int], None]:

@@ -11,6 +11,7 @@ from tests.core.test_preferences import SETUP, UNTRAINED, numbers
 from tunesmith_core import cli_runs, cli_specs, evaluations
 from tunesmith_core.preferences import Preferences, in_brief
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import ObjectiveSpec
 from tunesmith_core.verdict import FEW_PAIRS, Measured, Outcome, judge
 
 BEFORE = UNTRAINED | {"kl": 0.0}
@@ -59,9 +60,9 @@ def test_a_line_of_progress_names_answers() -> None:
     assert in_brief(after(1.5)) == "rated on the right side 90%  margin 1.50"
     assert [label for label, _ in cli_runs._preferred(after(1.5))] == ["held-out answers"]
     assert cli_runs._preferred({}) == []
-    assert evaluations.loss_help("kto") is evaluations.LABEL_LOSS_HELP
-    assert evaluations.loss_help("dpo") is evaluations.PAIR_LOSS_HELP
-    assert evaluations.loss_help("sft") is evaluations.LOSS_HELP
+    assert evaluations.loss_help(ObjectiveSpec(kind="kto")) is evaluations.LABEL_LOSS_HELP
+    assert evaluations.loss_help(ObjectiveSpec(kind="dpo")) is evaluations.PAIR_LOSS_HELP
+    assert evaluations.loss_help(ObjectiveSpec(kind="sft")) is evaluations.LOSS_HELP
 
 
 def test_a_preview_says_which_answers_are_good(capsys: pytest.CaptureFixture[str]) -> None:

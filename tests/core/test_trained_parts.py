@@ -76,7 +76,7 @@ def test_each_optimizer_has_states_of_its_size() -> None:
     ("changes", "path", "words"),
     [
         ({"quantization.kind": "nf4"}, "quantization.kind", "weights in 4 bits can't be trained"),
-        ({"objective.kind": "dpo"}, "adapter.kind", "Preferences (DPO) compares with the base model"),
+        ({"objective.kind": "dpo"}, "adapter.kind", "must be LoRA for the objective Preferences (DPO)"),
         ({"adapter.parts": []}, "adapter.parts", "must name at least one part"),
         ({"adapter.parts": ["norms", " "]}, "adapter.parts", "must name at least one part"),
         ({"adapter.parts": "most"}, "adapter.parts", 'must be "all" or a list'),

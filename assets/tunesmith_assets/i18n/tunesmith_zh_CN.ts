@@ -7986,10 +7986,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正在询问基础模型</translation>
     </message>
     <message>
-        <source>Choose a shorter longest answer, or a smaller number of rows at once.</source>
-        <translation>缩短回答的最大长度，或减少每次处理的行数。</translation>
-    </message>
-    <message>
         <source>Deleted at</source>
         <translation>删除时间</translation>
     </message>
@@ -8012,6 +8008,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Kind</source>
         <translation>类型</translation>
+    </message>
+    <message>
+        <source>Let answers be shorter (rollouts.max_tokens), or use fewer examples at once.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Moved to the trash: {path} ({size})</source>

@@ -16,6 +16,9 @@ Series = dict[int, float]
 """Values by step; what was measured again after a resume replaces what was measured before."""
 
 
+Numbers = dict[int, dict[str, float]]
+
+
 @dataclass(slots=True)
 class Facts:
     """What a journal says about a run.
@@ -23,9 +26,7 @@ class Facts:
     Attributes:
         training, held_out: losses in nats per token, or per pair; held out of runs that learn from rewards, minus
             the mean reward.
-        pairs: of runs that learn from pairs, how well held-out ones are told apart, by step.
-        labels: of runs that learn labels, how well held-out ones are predicted, by step.
-        rewards: of runs that learn from rewards, what is told of their steps.
+        numbers: what else is told of steps and evaluations, by what is learned from and by step.
         answers: to questions of held-out rows, in the order in which they were first asked.
         comparison: fields of the last event `comparison`.
         samples: for each prompt what the model wrote; nothing is expected of it.
@@ -36,15 +37,28 @@ class Facts:
     status: RunStatus = field(default_factory=RunStatus)
     training: Series = field(default_factory=dict)
     held_out: Series = field(default_factory=dict)
-    pairs: dict[int, dict[str, float]] = field(default_factory=dict)
-    labels: dict[int, dict[str, float]] = field(default_factory=dict)
-    rewards: dict[int, dict[str, float]] = field(default_factory=dict)
+    numbers: dict[str, Numbers] = field(default_factory=lambda: {"pairs": {}, "labels": {}, "rewards": {}})
     answers: list[Answered] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
     samples: dict[str, Answered] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
     engine: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
     setup: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
+
+    @property
+    def pairs(self) -> Numbers:
+        """Of runs that learn from pairs, how well held-out ones are told apart."""
+        return self.numbers["pairs"]
+
+    @property
+    def labels(self) -> Numbers:
+        """Of runs that learn labels, how well held-out ones are predicted."""
+        return self.numbers["labels"]
+
+    @property
+    def rewards(self) -> Numbers:
+        """Of runs that learn from rewards, what is told of their steps."""
+        return self.numbers["rewards"]
 
     def fold(self, event: Event) -> None:
         """Take one event into account; events of one journal come in order."""
@@ -80,9 +94,8 @@ class Facts:
         """Drop what came after the checkpoint that the run continues from: this model never saw it."""
         self.training = {each: loss for each, loss in self.training.items() if each <= step}
         self.held_out = {each: loss for each, loss in self.held_out.items() if each <= step}
-        self.pairs = {each: found for each, found in self.pairs.items() if each <= step}
-        self.labels = {each: found for each, found in self.labels.items() if each <= step}
-        self.rewards = {each: found for each, found in self.rewards.items() if each <= step}
+        for name, known in self.numbers.items():
+            self.numbers[name] = {each: found for each, found in known.items() if each <= step}
         self.comparison = {}
         self.answers = forget_answers(self.answers, step)
         self.samples = {each.prompt: each for each in forget_answers(list(self.samples.values()), step)}

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,6 +123,8 @@ class PreparedData:
         system_prompt: that most rows begin with, "" where there is none.
         earlier: the same rows as an earlier version split them, see `Prepared`.
         classes: see `Prepared`.
+        asked: what is asked in every training and in every held-out example, where the model answers them all; else
+            nothing.
     """
 
     train: list[Example]
@@ -135,11 +138,21 @@ class PreparedData:
     system_prompt: str = ""
     earlier: PreparedData | None = None
     classes: list[str] = field(default_factory=list)
+    asked: tuple[list[str], list[str]] = ([], [])
 
     @staticmethod
-    def from_rows(rows: list[Example], values: dict[str, Any]) -> PreparedData:  # Any: JSON values
-        """Return the data of all rows and `Prepared.to_dict`, with "prompts" and "questions" beside it."""
+    def from_rows(
+        rows: list[Example], values: dict[str, Any], asked: Mapping[int, str] = MappingProxyType({})
+    ) -> PreparedData:  # Any: JSON values
+        """Return the data of all rows and `Prepared.to_dict`, with "prompts" and "questions" beside it.
+
+        Args:
+            rows: of the run.
+            values: as above.
+            asked: what is asked in each row, where that is wanted of all.
+        """
         held_out, earlier = set(values["eval"]), values.get("earlier")
+        in_training = [text for number, text in asked.items() if number not in held_out]
         return PreparedData(
             [row for number, row in enumerate(rows) if number not in held_out],
             [rows[number] for number in values["eval"]],
@@ -150,8 +163,9 @@ class PreparedData:
             {int(place): text for place, text in values.get("questions", {}).items()},
             [SourceShare(**source) for source in values["sources"]],
             values["system_prompt"],
-            PreparedData.from_rows(rows, values | earlier) if earlier else None,
+            PreparedData.from_rows(rows, values | earlier, asked) if earlier else None,
             values.get("classes", []),
+            (in_training, [asked[number] for number in values["eval"] if number in asked]),
         )
 
     def as_in(self, fingerprint: Mapping[str, Any]) -> PreparedData:  # Any: JSON values

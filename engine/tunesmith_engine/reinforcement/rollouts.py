@@ -33,18 +33,18 @@ SEEDS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Prompt:
     """A prompt of the data.
 
     Attributes:
-        prompt: its tokens.
-        question: its text for a person.
-        expected: the answer in the data.
+        tokens: all that comes before the answer.
+        question: what is asked in it, for a person and for rewards.
+        right: the answer in the data.
     """
 
-    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
     question: str
-    expected: str
+    right: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,13 @@ class Rollouts:
         self._method: Reinforcement = parts.method  # type: ignore[assignment]
         self._settings = parts.spec.rollouts
         self._ends = end_tokens(parts.model.get_base_model(), parts.tokenizer)
-        self._train = [self._asked(example) for example in parts.data.train]
+        in_training, held_out = parts.data.asked
+        self._train = list(map(self._prompt_in, parts.data.train, in_training))
         num = min(len(parts.data.eval), MOST_HELD_OUT)
         places = [place * len(parts.data.eval) // num for place in range(num)]
-        self._eval = [self._asked(parts.data.eval[place]) for place in places]
+        self._eval = [self._prompt_in(parts.data.eval[place], held_out[place]) for place in places]
         self._rows_at_once = path.rows_at_once
-        self._scorer = Scorer(self._settings.rewards, [each.expected for each in self._train])
+        self._scorer = Scorer(self._settings.rewards, [each.right for each in self._train])
         self._try_out()
 
     @property
@@ -91,7 +92,7 @@ class Rollouts:
         """Number of held-out prompts."""
         return len(self._eval)
 
-    def _asked(self, example: Example) -> Asked:
+    def _prompt_in(self, example: Example, question: str) -> Prompt:
         asked = question_in(example, "asked")
         if asked is None or not asked.question:
             raise TunesmithError(
@@ -99,7 +100,7 @@ class Rollouts:
                 "The data holds a row without a prompt of its own, such as plain text. Learning from rewards needs "
                 "prompts with answers.",
             )
-        return Asked(asked.prompt, self._text(asked.prompt), self._text(asked.expected))
+        return Prompt(asked.prompt, question, self._text(asked.expected))
 
     def _text(self, tokens: Sequence[int]) -> str:
         return str(self._parts.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
@@ -107,7 +108,7 @@ class Rollouts:
     def _try_out(self) -> None:
         """Score answers of the data: a reward that can't be computed shows before the first step, not in it."""
         some = self._train[:2]
-        self._scorer.scores([Answered(each.question, each.expected, each.expected, 1) for each in some])
+        self._scorer.scores([Answered(each.question, each.right, each.right, 1) for each in some])
 
     def round(self, rows: Sequence[int], step: int, should_stop: Callable[[], bool]) -> Round | None:
         """Answer the prompts of a step and score the answers; None after a stop.
@@ -118,7 +119,7 @@ class Rollouts:
             should_stop: asked every few tokens.
         """
         size, asked = self._settings.group_size, [self._train[row] for row in rows]
-        prompts = [each.prompt for each in asked for _ in range(size)]
+        prompts = [each.tokens for each in asked for _ in range(size)]
         sampling = Sampling(self._settings.max_tokens, temperature=1.0)
         written = self._write(prompts, sampling, _seed(self._parts.spec.schedule.seed, step), True, should_stop)
         if written is None:
@@ -142,7 +143,7 @@ class Rollouts:
     def held_out(self, with_adapter: bool, should_stop: Callable[[], bool]) -> Floats | None:
         """Return the reward of the most likely answer to each held-out prompt, [prompts]; None after a stop."""
         sampling = Sampling(self._settings.max_tokens)
-        written = self._write([each.prompt for each in self._eval], sampling, 0, with_adapter, should_stop)
+        written = self._write([each.tokens for each in self._eval], sampling, 0, with_adapter, should_stop)
         if written is None:
             return None
         return self._scorer.scores(
@@ -188,7 +189,7 @@ class Rollouts:
             raise TunesmithError(
                 "cuda-oom",
                 "There is no room for a single answer of {max_tokens} tokens beside the training.",
-                hint="Choose a shorter longest answer, or a smaller number of rows at once.",
+                hint="Let answers be shorter (rollouts.max_tokens), or use fewer examples at once.",
                 max_tokens=self._settings.max_tokens,
             )
         self._rows_at_once = num_rows // 2
@@ -205,15 +206,15 @@ class Rollouts:
 
     def trial_rows(self, num_rows: int) -> list[Example]:
         """Return rows as long as any may get, for a trial of the memory."""
-        longest = max(self._train, key=lambda asked: len(asked.prompt)).prompt
+        longest = max(self._train, key=lambda prompt: len(prompt.tokens)).tokens
         answer = [min(self._ends, default=0)] * self._settings.max_tokens
         return [replace(_joined(longest, answer), sampled=Sampled(1.0))] * (num_rows * self._settings.group_size)
 
     def _is_cut(self, tokens: Sequence[int]) -> bool:
         return not tokens or tokens[-1] not in self._ends
 
-    def _answered(self, asked: Asked, tokens: Sequence[int]) -> Answered:
-        return Answered(asked.question, self._text(tokens), asked.expected, len(tokens))
+    def _answered(self, prompt: Prompt, tokens: Sequence[int]) -> Answered:
+        return Answered(prompt.question, self._text(tokens), prompt.right, len(tokens))
 
     def _lessened(self, rewards: Floats, examples: list[Example]) -> Floats:
         """Return rewards less what the divergence from the base model costs, summed over the tokens of an answer."""

@@ -95,7 +95,7 @@ class Updater:
             return self._arena.update(learning_rate)
         optimizer = self.optimizer
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * group["rate_factor"]
+            group["lr"] = learning_rate * group.get("rate_factor", 1.0)
         if self.scaler:
             self.scaler.unscale_(optimizer)
         # Clipping at infinity measures the norm and multiplies by one.

@@ -84,7 +84,7 @@ def test_rewards_rise_and_are_compared_with_the_base_model(kind: str, reward_spe
     assert gain["mean"] == pytest.approx(after["reward"] - before["reward"])
     assert gain["rows"] == 6
     shown = events(run, "rollouts")[-1].data
-    assert "Add " in shown["prompt"]
+    assert shown["prompt"].startswith("Add ")
     assert len(shown["group"]) == 4
     texts = [(answer["text"], answer["reward"]) for answer in shown["group"]]
     assert all(reward == sum(letter in "aeiou" for letter in text) for text, reward in texts)

@@ -43,7 +43,7 @@ def test_each_way_brings_back_its_objective(qapp: object) -> None:
     del qapp
     form = NewRunForm()
     form.choose_way(BY_REWARD)
-    assert (form.value(OBJECTIVE), form.value("optimizer.learning_rate"), form.changed_paths()) == ("grpo", 2e-5, [])
+    assert (form.value(OBJECTIVE), form.value("optimizer.learning_rate"), form.changed_paths()) == ("grpo", 5e-5, [])
     form.set_value(OBJECTIVE, "rloo")
     form.choose_way(BY_PREFERENCE)
     form.choose_way(BY_EXAMPLE)
