@@ -8011,7 +8011,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Let answers be shorter (rollouts.max_tokens), or use fewer examples at once.</source>
-        <translation type="unfinished"></translation>
+        <translation>请缩短回答（rollouts.max_tokens），或减少同时处理的样本。</translation>
     </message>
     <message>
         <source>Moved to the trash: {path} ({size})</source>

@@ -209,7 +209,8 @@ class TestFullFineTuning:
         inside = segments.contentsRect()
         assert all(inside.contains(each.geometry()) for each in segments.findChildren(QPushButton))
         page.resize(440, 900)
-        qtbot.waitUntil(lambda: len(lines()) > wide)
+        qtbot.waitUntil(lambda: len(lines()) >= wide)
+        settle()
         inside = segments.contentsRect()
         assert all(inside.contains(each.geometry()) for each in segments.findChildren(QPushButton))
 
