@@ -1601,6 +1601,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "another seed gives other questions (0)"),
     QT_TRANSLATE_NOOP("Core", "another seed picks other rows (0)"),
     QT_TRANSLATE_NOOP("Core", "answer yes to every question"),
+    QT_TRANSLATE_NOOP("Core", "answers while they are written"),
     QT_TRANSLATE_NOOP("Core", "argument %(argument_name)s: %(message)s"),
     QT_TRANSLATE_NOOP("Core", "ask the held-out questions of the run"),
     QT_TRANSLATE_NOOP("Core", "ask the model being trained"),

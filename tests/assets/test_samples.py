@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -11,18 +12,19 @@ import pytest
 from tunesmith_assets.samples import (
     LANGUAGES,
     Fact,
+    document_spec,
     example_spec,
     facts,
     label_spec,
     preference_spec,
     sample_folder,
 )
-from tunesmith_core import held_out
+from tunesmith_core import held_out, presets
 from tunesmith_core.spec import RunSpec
 
 pytestmark = pytest.mark.parametrize("language", LANGUAGES)
 
-SPECS = (example_spec, label_spec, preference_spec)
+SPECS = (document_spec, example_spec, label_spec, preference_spec)
 NUM_FACTS = 20
 NUM_TRAIN_WORDINGS = 8
 NUM_HELDOUT_WORDINGS = 2
@@ -146,6 +148,26 @@ def test_the_spec_of_the_labels_is_accepted(language: str) -> None:
     assert (spec.objective.kind, spec.optimizer.learning_rate) == ("kto", 5e-5)
     assert spec.data.sources[0].path == str(sample_folder(language) / "labels.jsonl")
     assert held_out.note(spec, 80) is None
+
+
+def test_documents_are_texts_that_others_tell_of(language: str) -> None:
+    texts, held = (
+        [row["text"] for row in read_rows(language, name)] for name in ("documents.jsonl", "more-documents.jsonl")
+    )
+    assert (len(set(texts)), len(set(held))) == (12, 5)
+    assert all(text == text.strip() and text.count("\n\n") == 2 for text in texts)
+    known = set(re.findall(r"\d+", "".join(texts).replace(",", "")))
+    for text in held:
+        told = set(re.findall(r"\d+", text.replace(",", "")))
+        assert told <= known, "what is held out is told in other words, not in other facts"
+
+
+def test_the_spec_of_the_documents_continues_pretraining(language: str) -> None:
+    spec = RunSpec.from_dict(document_spec(language, "/models/smol"))
+    assert spec.problems() == []
+    assert presets.reads_documents(spec)
+    assert spec.evaluation.path == str(sample_folder(language) / "more-documents.jsonl")
+    assert spec.data.sources[0].path == str(sample_folder(language) / "documents.jsonl")
 
 
 def test_an_unknown_language_is_refused(language: str) -> None:

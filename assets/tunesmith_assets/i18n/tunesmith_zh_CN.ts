@@ -577,6 +577,10 @@ Click a symbol in the legend to hide its line.</source>
         <translation>哪一列是提示词，哪一列是回答，哪一列是标签？</translation>
     </message>
     <message>
+        <source>Which column is the text?</source>
+        <translation>哪一列是文本？</translation>
+    </message>
+    <message>
         <source>Which column is the prompt, and which the response?</source>
         <translation>哪一列是提示词，哪一列是回答？</translation>
     </message>
@@ -8562,6 +8566,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>换一个种子会选出不同的行（0）</translation>
     </message>
     <message>
+        <source>answers while they are written</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>ask the held-out questions of the run</source>
         <translation>用该运行留出的问题提问</translation>
     </message>
@@ -13602,6 +13610,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>使用示例数据</translation>
     </message>
     <message>
+        <source>A long text is cut at headings and paragraphs, and nothing is left out.</source>
+        <translation>长文本会在标题和段落处切开，内容一点也不会丢。</translation>
+    </message>
+    <message>
         <source>Each row has a better and a worse answer. Only the better one is learned.</source>
         <translation>每行都有一个较好和一个较差的回答，现在只学习较好的回答。</translation>
     </message>
@@ -16526,12 +16538,20 @@ Save a copy to train with your changes.</source>
         <translation>参与训练的权重、它们的梯度和优化器状态。</translation>
     </message>
     <message>
+        <source>Answers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Activations: what the layers keep until the gradients are computed.</source>
         <translation>激活值：各层保留到梯度计算完成的中间数据。</translation>
     </message>
     <message>
         <source>Logits: a score for each token of the vocabulary.</source>
         <translation>Logits：词表中每个词元的得分。</translation>
+    </message>
+    <message>
+        <source>Keys, values and logits of the answers that the model writes at once.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>What PyTorch and other libraries take for themselves.</source>
@@ -19244,6 +19264,10 @@ Save a copy to train with your changes.</source>
         <translation>好坏回答</translation>
     </message>
     <message>
+        <source>Read documents</source>
+        <translation>阅读文档</translation>
+    </message>
+    <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
         <translation>模型学习像示例那样回答。数据可以是对话、提示词和回答，或纯文本。</translation>
     </message>
@@ -19254,6 +19278,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>The model learns to write more like the good answers and less like the bad ones. Each answer needs a label, such as a thumb up or down.</source>
         <translation>模型学习写得更像好的回答，更不像差的回答。每个回答都需要标签，例如赞或踩。</translation>
+    </message>
+    <message>
+        <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them.</source>
+        <translation>模型通读整篇文本，学习其中的用语和知识。数据可以是文本文件、Markdown、网页、PDF、Word，或装有这些文件的文件夹。</translation>
     </message>
     <message>
         <source>How to teach</source>

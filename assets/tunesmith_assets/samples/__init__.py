@@ -7,6 +7,8 @@ count.
 Preference pairs: 40 everyday questions, each with a short and polite answer that is better than a long-winded one.
 
 Labeled answers: the answers of these pairs one by one, the short ones labeled good and the long-winded ones bad.
+
+Documents: 12 short texts about Quellmar, an invented town, and five others that tell of some of it in other words.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ class Fact:
 
 
 def sample_folder(language: str) -> Path:
-    """Return the folder with `train.jsonl`, `heldout.jsonl`, `facts.json`, `pairs.jsonl` and `labels.jsonl` of a
-    language.
+    """Return the folder of a language: `train.jsonl`, `heldout.jsonl` and `facts.json`, `pairs.jsonl`, `labels.jsonl`,
+    `documents.jsonl` and `more-documents.jsonl`, which are held out.
 
     Raises:
         KeyError: there is no example in this language.
@@ -140,4 +142,33 @@ def label_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON v
         "objective": {"kind": "kto"},
         "schedule": values["schedule"] | {"micro_batch_size": 8},
         "evaluation": values["evaluation"] | {"percent": 25.0},
+    }
+
+
+def document_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of documents as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    folder = sample_folder(language)
+    return {
+        "version": 2,
+        "name": f"Town of Quellmar example ({language})",
+        "model": {"path": model_path},
+        "data": {
+            "sources": [{"path": str(folder / "documents.jsonl"), "format": "text"}],
+            "context_length": 256,
+            "train_on": "all",
+            "overlong": "split",
+        },
+        "adapter": {"rank": 8, "alpha": 32.0},
+        "optimizer": {"learning_rate": 1e-3},
+        "schedule": {
+            "max_steps": 40,
+            "micro_batch_size": 4,
+            "gradient_accumulation_steps": 1,
+            "warmup_steps": 0,
+        },
+        "evaluation": {"path": str(folder / "more-documents.jsonl"), "every_steps": 10},
     }

@@ -24,6 +24,7 @@ from tunesmith_gui.new_run.facts import DATA, SHEET, NewRunFacts
 from tunesmith_gui.new_run.form import (
     BY_LABEL,
     BY_PREFERENCE,
+    BY_READING,
     MAPPING,
     READING,
     SAMPLE_FILES,
@@ -266,7 +267,10 @@ class NewRunActions(QObject):
         """Fills the form with the example of a way to teach in the window's language; a chosen model stays."""
         language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
         model = self._form.value("model.path")
-        make = {BY_PREFERENCE: samples.preference_spec, BY_LABEL: samples.label_spec}.get(way, samples.example_spec)
+        of_ways = {
+            BY_PREFERENCE: samples.preference_spec, BY_LABEL: samples.label_spec, BY_READING: samples.document_spec
+        }
+        make = of_ways.get(way, samples.example_spec)
 
         def work() -> RunSpec:
             # The example has no model of its own, and a spec without one is not valid.

@@ -47,7 +47,7 @@ FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 SAMPLE_FILES = frozenset(
     str(samples.sample_folder(language) / name)
     for language in samples.LANGUAGES
-    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl")
+    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl", "documents.jsonl")
 )
 SOURCES = "data.sources"
 """The path of the data files as a whole."""
@@ -57,8 +57,12 @@ GROUPS = "evaluation.group_column"
 
 OBJECTIVE = "objective.kind"
 BY_EXAMPLE, BY_PREFERENCE, BY_LABEL = "sft", "dpo", "kto"
-WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL)
-"""The ways to teach, each by the objective that it begins with."""
+BY_READING = "documents"
+WAYS = (BY_EXAMPLE, BY_READING, BY_PREFERENCE, BY_LABEL)
+"""The ways to teach, each by the objective that it begins with; reading documents is SFT on whole texts."""
+
+OF_CHATS = frozenset({"data.train_on", "data.system_prompt", "data.special_tokens", "model.chat_template"})
+"""Settings that change nothing where texts are read."""
 
 SMOOTHING = "objective.label_smoothing"
 DRAFT_VERSION = 2
@@ -148,6 +152,8 @@ class _State:
     wrong: dict[str, _WrongText] = field(default_factory=dict)
     proposed: set[str] = field(default_factory=set)
     """Settings whose values were proposed for this data, not chosen."""
+    reads: bool = False
+    """Whether the model is taught by reading documents."""
 
     def wrong_texts(self) -> dict[str, str]:
         return {path: each.text for path, each in self.wrong.items()}
@@ -209,7 +215,7 @@ class NewRunForm(QObject):
     def set_value(self, path: str, value: object) -> None:
         """Takes a value of the setting's type."""
         if path == OBJECTIVE:
-            self._choose_objective(str(value))
+            self._choose_objective(str(value), reads=self._state.reads and value == BY_EXAMPLE)
             return
         was_wrong = self._state.wrong.pop(path, None) is not None
         self._state.proposed.discard(path)
@@ -296,6 +302,8 @@ class NewRunForm(QObject):
         kind = self.value(OBJECTIVE)
         if kind in objectives.PREFERENCES:
             return BY_PREFERENCE
+        if kind == BY_EXAMPLE and self._state.reads:
+            return BY_READING
         return str(kind) if kind in WAYS else BY_EXAMPLE
 
     @property
@@ -319,21 +327,33 @@ class NewRunForm(QObject):
             return
         if self.way == BY_PREFERENCE:
             self._preference = self.value(OBJECTIVE)
-        self._choose_objective(self._preference if way == BY_PREFERENCE else way)
+        self._take_way(way)
+
+    def _take_way(self, way: str) -> None:
+        """Takes the objective of a way to teach, and what that way brings beside it."""
+        kinds = {BY_PREFERENCE: self._preference, BY_READING: BY_EXAMPLE}
+        self._choose_objective(kinds.get(way, way), reads=way == BY_READING)
 
     def uses(self, path: str) -> bool:
         """Whether a setting has an effect with the objective that is chosen."""
         if path == SMOOTHING and self.value(OBJECTIVE) == "dpo" and self.value("objective.dpo_loss") not in SMOOTHED:
             # A value that has to be taken back is shown.
             return bool(self.value(path)) or path in self._state.wrong
+        if path in OF_CHATS and self.way == BY_READING:
+            return self.is_changed(path)
         return objectives.uses(self.value(OBJECTIVE), path)
 
-    def _choose_objective(self, kind: str) -> None:
-        """Takes an objective and the values that suit it, where the person has not chosen others."""
-        if kind == self.value(OBJECTIVE):
+    def _choose_objective(self, kind: str, *, reads: bool = False) -> None:
+        """Takes an objective and the values that suit it, where the person has not chosen others.
+
+        Args:
+            kind: the objective.
+            reads: whether it learns documents.
+        """
+        if (kind, reads) == (self.value(OBJECTIVE), self._state.reads):
             return
-        untouched = [path for path in PRESET_PATHS if not self.is_changed(path)]
-        self._state.spec.objective.kind = kind
+        untouched = [path for path in PRESET_PATHS | presets.DOCUMENTS.keys() if not self.is_changed(path)]
+        self._state.spec.objective.kind, self._state.reads = kind, reads
         self._take_preset(self._base_preset, self._baseline)
         for path in untouched:
             setting_of(path).set(self._state.spec, copy.deepcopy(self.baseline(path)))
@@ -358,9 +378,12 @@ class NewRunForm(QObject):
         """Counts changes from a preset for the objective that is chosen, beside other values to go back to."""
         baseline = copy.deepcopy(baseline)
         baseline.objective.kind = self.value(OBJECTIVE)
+        for path in presets.DOCUMENTS:
+            setting_of(path).set(baseline, setting_of(path).get(RunSpec()))
+        baseline = with_changes(baseline, presets.DOCUMENTS if self._state.reads else {})
         self._base_preset, self._baseline = name, presets.apply(baseline, name)
         # The way to teach is no change of a preset, and Reset goes back to the objective that it begins with.
-        self._baseline.objective.kind = self.way
+        self._baseline.objective.kind = BY_EXAMPLE if self.way == BY_READING else self.way
 
     def suggest_memory_settings(self, changes: presets.Changes) -> None:
         """Takes the settings that suit this model on this computer, where the person has not chosen others."""
@@ -388,7 +411,7 @@ class NewRunForm(QObject):
     def reset_all(self) -> None:
         """Brings every listed setting back."""
         # First of all, because the other values that are gone back to depend on it.
-        self._choose_objective(self.way)
+        self._choose_objective(self.baseline(OBJECTIVE), reads=self._state.reads)
         for path in LISTED:
             if path not in MAPPING:
                 self._state.wrong.pop(path, None)
@@ -428,7 +451,7 @@ class NewRunForm(QObject):
         """Fills the form from a spec: a dropped file, a run to repeat, the sample; `proposed` as in a Proposal."""
         before = self._sample.before if self._sample else self._state
         self._sample = _Sample(before, copy.deepcopy(spec)) if spec.data.sources[0].path in SAMPLE_FILES else None
-        self._fill(_State(copy.deepcopy(spec), proposed=set(proposed)))
+        self._fill(_State(copy.deepcopy(spec), proposed=set(proposed), reads=presets.reads_documents(spec)))
 
     def leave_sample(self) -> None:
         """Brings back what the sample replaced, refused texts too; what was changed since stays."""
@@ -436,16 +459,17 @@ class NewRunForm(QObject):
             return
         before, sample = self._sample.before, self._sample.spec
         self._sample = None
-        spec, objective = self._state.spec, self.value(OBJECTIVE)
+        spec, objective, reads = self._state.spec, self.value(OBJECTIVE), self._state.reads
         for path, setting in SETTINGS.items():
             if path not in (*CHOSEN_ABOVE, *self._state.wrong) and setting.get(spec) == setting.get(sample):
                 setting.set(spec, copy.deepcopy(setting.get(before.spec)))
                 if path in before.wrong:
                     self._state.wrong[path] = before.wrong[path]
         spec.name = before.spec.name if spec.name == sample.name else spec.name
+        self._state.reads = before.reads
         self._fill(self._state)
         # The way to teach was chosen, not brought by the sample.
-        self._choose_objective(objective)
+        self._choose_objective(objective, reads=reads)
 
     def forget_data(self) -> None:
         """Empties what belongs to the data: its files, how they are read, held-out rows in a file, what was proposed.
@@ -470,11 +494,11 @@ class NewRunForm(QObject):
         """The form as JSON values, wrong texts included."""
         spec, wrong = self._state.spec.to_dict(), self._state.wrong_texts()
         draft = {"version": DRAFT_VERSION, "preset": self._base_preset, "spec": spec, "wrong_texts": wrong}
-        draft["proposed"] = sorted(self._state.proposed)
+        draft["proposed"], draft["reads"] = sorted(self._state.proposed), self._state.reads
         if self._sample is not None:
             before = self._sample.before
             draft |= {"before_sample": before.spec.to_dict(), "wrong_before_sample": before.wrong_texts()}
-            draft["sample"] = self._sample.spec.to_dict()
+            draft["sample"], draft["read_before_sample"] = self._sample.spec.to_dict(), before.reads
         return draft
 
     def load_draft(self, draft: object) -> bool:
@@ -491,12 +515,13 @@ class NewRunForm(QObject):
         self._sample = None
         if before and sample:
             # Each of the two in its turn is the form's own, so that its texts are judged in one way.
-            self._state = _State(before)
+            self._state = _State(before, reads=draft.get("read_before_sample") is True)
             self._take_preset(preset, RunSpec())
             self._take_texts(draft.get("wrong_before_sample"))
             self._sample = _Sample(self._state, sample)
         proposed = draft.get("proposed") or []
-        self._state = _State(spec, proposed={path for path in SETTINGS if path in proposed})
+        proposals = {path for path in SETTINGS if path in proposed}
+        self._state = _State(spec, proposed=proposals, reads=draft.get("reads") is True)
         self._take_preset(preset, RunSpec())
         self._take_texts(draft.get("wrong_texts"))
         self.changed.emit("")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, WAYS
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, BY_READING, WAYS
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -18,6 +18,7 @@ def way_word(way: str) -> str:
         BY_EXAMPLE: translate("WayBar", "Teach by example"),
         BY_PREFERENCE: translate("WayBar", "Prefer this over that"),
         BY_LABEL: translate("WayBar", "Good and bad answers"),
+        BY_READING: translate("WayBar", "Read documents"),
     }[way]
 
 
@@ -36,6 +37,11 @@ def way_words(way: str) -> str:
             "WayBar",
             "The model learns to write more like the good answers and less like the bad ones. Each answer needs a "
             "label, such as a thumb up or down.",
+        ),
+        BY_READING: translate(
+            "WayBar",
+            "The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, "
+            "web pages, PDF, Word or a folder of them.",
         ),
     }[way]
 
