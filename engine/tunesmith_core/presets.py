@@ -50,7 +50,7 @@ PRESETS: dict[str, Changes] = {
 """What presets are for SFT; each sets the same settings, so that going from one to another leaves nothing behind."""
 
 DOCUMENTS: Changes = {"data.train_on": "all", "data.overlong": "split"}
-"""What continued pretraining sets beside a preset: SFT on texts of which every token is learned, and none is cut off."""
+"""What continued pretraining sets beside a preset: SFT on texts; every token is learned, and none is cut off."""
 
 
 def _rung(kind: str, micro_batch_size: int, context_length: int, checkpointing: bool, optimizer: str) -> Changes:

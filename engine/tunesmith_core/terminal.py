@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tunesmith_core import source_losses
 from tunesmith_core.errors import BugError, TunesmithError, UserError
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.plain_text import num_columns, one_line, shortened, visible, visible_json
@@ -285,7 +286,8 @@ def _line(event: Event) -> str:
             return Message("{phase} ...", phase=Message(str(data.get("name"))))
         case "eval":
             loss = Message("step {step}: evaluation loss {loss}", step=step, loss=number(data.get("loss")))
-            return joined(filter(None, (loss, in_brief(data))), "  ")
+            of_sources = source_losses.in_brief(source_losses.of_event(data))
+            return joined(filter(None, (loss, in_brief(data), of_sources)), "  ")
         case "sample":
             return Message(
                 "step {step}: {prompt!r} -> {text!r}", step=step, prompt=data.get("prompt"), text=data.get("text")

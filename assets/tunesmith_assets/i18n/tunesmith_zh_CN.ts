@@ -7802,6 +7802,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>文件夹</translation>
     </message>
     <message>
+        <source>Held-out perplexity of each data file:</source>
+        <translation>每个数据文件的留出困惑度：</translation>
+    </message>
+    <message>
+        <source>Held-out perplexity of {name}: {before} before, {after} after training. Rows: {rows:,}.</source>
+        <translation>{name} 的留出困惑度：训练前 {before}，训练后 {after}。行数：{rows:,}。</translation>
+    </message>
+    <message>
         <source>Id</source>
         <translation>ID</translation>
     </message>
@@ -9410,6 +9418,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>属于 conda</translation>
     </message>
     <message>
+        <source>perplexity: {files}</source>
+        <translation>困惑度：{files}</translation>
+    </message>
+    <message>
         <source>positional arguments</source>
         <translation>位置参数</translation>
     </message>
@@ -10468,6 +10480,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} was not downloaded by Tunesmith, so its hashes are not known.</source>
         <translation>{name} 不是由 Tunesmith 下载的，因此哈希值未知。</translation>
+    </message>
+    <message>
+        <source>{name} {perplexity}</source>
+        <translation>{name} {perplexity}</translation>
     </message>
     <message>
         <source>{name} {problem}</source>
@@ -15724,6 +15740,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Show all</source>
         <translation>显示全部</translation>
+    </message>
+    <message>
+        <source>Held-out %1</source>
+        <translation>留出数据：%1</translation>
     </message>
     <message>
         <source>checkpoint</source>

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tunesmith_core import source_losses
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.preferences import of_event
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunStatus
+from tunesmith_core.source_losses import SourceLoss
 from tunesmith_core.verdict import Measured, Verdict, judge
 
 Series = dict[int, float]
@@ -21,6 +23,7 @@ class Facts:
 
     Attributes:
         training, held_out: losses in nats per token, or per pair.
+        source_losses: those of each data file where rows of several are held out, by step.
         pairs: of runs that learn from pairs, how well held-out ones are told apart, by step.
         answers: to questions of held-out rows, in the order in which they were first asked.
         comparison: fields of the last event `comparison`.
@@ -32,6 +35,7 @@ class Facts:
     status: RunStatus = field(default_factory=RunStatus)
     training: Series = field(default_factory=dict)
     held_out: Series = field(default_factory=dict)
+    source_losses: dict[int, list[SourceLoss]] = field(default_factory=dict)
     pairs: dict[int, dict[str, float]] = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
@@ -54,6 +58,8 @@ class Facts:
                 _put(self.training, data)
             case "eval":
                 _put(self.held_out, data)
+                if _is_step(data.get("step")) and (of_sources := source_losses.of_event(data)):
+                    self.source_losses[data["step"]] = of_sources
                 self._take_pairs(data)
             case "answers":
                 take_answers(self.answers, event)
@@ -77,6 +83,7 @@ class Facts:
         """Drop what came after the checkpoint that the run continues from: this model never saw it."""
         self.training = {each: loss for each, loss in self.training.items() if each <= step}
         self.held_out = {each: loss for each, loss in self.held_out.items() if each <= step}
+        self.source_losses = {each: found for each, found in self.source_losses.items() if each <= step}
         self.pairs = {each: found for each, found in self.pairs.items() if each <= step}
         self.comparison = {}
         self.answers = forget_answers(self.answers, step)
