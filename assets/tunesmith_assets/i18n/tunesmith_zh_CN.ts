@@ -6036,6 +6036,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>训练 {trained:,} 行，留出 {held_out:,} 行，每轮 {examples:,} 个样本</translation>
     </message>
     <message>
+        <source>{which} To save memory, set Frozen weights to NF4 or Int8: it is quantized while it loads.</source>
+        <translation>{which}要节省显存，请把“冻结权重”设为 NF4 或 Int8：加载时会自动量化。</translation>
+    </message>
+    <message>
         <source>{who} was better in {better} of {num} votes (95% interval {low} to {high}).</source>
         <translation>{num} 票中有 {better} 票认为{who}更好（95% 区间 {low} 到 {high}）。</translation>
     </message>
@@ -7214,10 +7218,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>请选择生成它们的原仓库，其权重为 safetensors 文件。</translation>
     </message>
     <message>
-        <source>Choose the unquantized version of the model. To save memory, set Frozen weights to NF4: it is quantized while it loads.</source>
-        <translation>请选择该模型未量化的版本。要节省显存，可将“冻结权重”设为 NF4：加载时会自动量化。</translation>
-    </message>
-    <message>
         <source>Connect to the internet, or use --harness-tasks FOLDER with a task whose data is on this computer.</source>
         <translation>请连接网络，或用 --harness-tasks 文件夹 指定数据在本机的任务。</translation>
     </message>
@@ -7786,6 +7786,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation type="unfinished"></translation>
     </message>
     <message>
+        <source>Choose the unquantized model that it was made from: {base}.</source>
+        <translation>请选择它的未量化原模型：{base}。</translation>
+    </message>
+    <message>
+        <source>Choose the unquantized version of the model.</source>
+        <translation>请选择该模型的未量化版本。</translation>
+    </message>
+    <message>
         <source>Deleted at</source>
         <translation>删除时间</translation>
     </message>
@@ -7824,6 +7832,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Name</source>
         <translation>名称</translation>
+    </message>
+    <message>
+        <source>No fused kernel reads 8-bit weights.</source>
+        <translation>没有融合内核能读取 8 位权重。</translation>
     </message>
     <message>
         <source>No vote prefers an answer yet, so there are no pairs to learn from.</source>
@@ -11794,6 +11806,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>冻结权重</translation>
     </message>
     <message>
+        <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA). Int8 stores them in 8 bits (LLM.int8), closer to the original, and trains in plain PyTorch.</source>
+        <translation>“无”让模型保持 16 位（LoRA）。NF4 把线性层存成 4 位（QLoRA）。Int8 把线性层存成 8 位（LLM.int8），更接近原模型，用普通 PyTorch 训练。</translation>
+    </message>
+    <message>
+        <source>NF4 needs about a quarter of the weight memory and is a little slower. Int8 needs half and is slower.</source>
+        <translation>NF4 只需约四分之一的权重显存，速度稍慢。Int8 需要一半，速度更慢。</translation>
+    </message>
+    <message>
+        <source>8-bit (LLM.int8)</source>
+        <translation>8 位（LLM.int8）</translation>
+    </message>
+    <message>
         <source>AdamW in 32 bits, or with 8-bit states by bitsandbytes.</source>
         <translation>32 位的 AdamW，或由 bitsandbytes 提供的 8 位状态。</translation>
     </message>
@@ -12072,14 +12096,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>LoRA layers only</source>
         <translation>仅 LoRA 层</translation>
-    </message>
-    <message>
-        <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA).</source>
-        <translation>“无”保持模型为 16 位（LoRA）；NF4 以 4 位存储线性层（QLoRA）。</translation>
-    </message>
-    <message>
-        <source>NF4 needs about a quarter of the weight memory and is a little slower.</source>
-        <translation>NF4 只需约四分之一的权重显存，速度略慢。</translation>
     </message>
     <message>
         <source>4-bit (NF4)</source>
@@ -16679,6 +16695,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>LoRA on a 4-bit base</source>
         <translation>4 位基础模型上的 LoRA</translation>
+    </message>
+    <message>
+        <source>LoRA on an 8-bit base</source>
+        <translation>8 位基础模型上的 LoRA</translation>
     </message>
     <message>
         <source>LoRA</source>

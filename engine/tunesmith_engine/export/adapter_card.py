@@ -46,7 +46,7 @@ def adapter_card(
 ) -> str:
     """Return the card as Markdown with the front matter that model sites read."""
     names = ", ".join(Path(source.path).name for source in spec.data.sources)
-    kind = "LoRA" if spec.quantization.kind == "none" else "QLoRA"
+    kind = "QLoRA" if spec.quantization.kind == "nf4" else "LoRA"
     return f"""---
 base_model: {base_model_name(spec)}
 library_name: peft

@@ -49,7 +49,8 @@ class Method:
         from tunesmith_engine.model.load import load_model
         from tunesmith_engine.model.lora import attach_adapter
 
-        return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4"), spec)
+        four_bit, eight_bit = spec.quantization.kind == "nf4", spec.quantization.kind == "int8"
+        return attach_adapter(load_model(folder, compute, four_bit, eight_bit=eight_bit), spec)
 
     def objective(self, spec: RunSpec) -> Objective | None:
         """Return what is minimised, where that is a function of the log-probabilities of tokens.

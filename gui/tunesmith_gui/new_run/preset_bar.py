@@ -30,6 +30,8 @@ def base_word(spec: RunSpec, hardware: Hardware | None) -> str:
     """What is trained in which precision; which one "auto" means depends on the device."""
     if spec.quantization.kind == "nf4":
         return translate("PresetBar", "LoRA on a 4-bit base")
+    if spec.quantization.kind == "int8":
+        return translate("PresetBar", "LoRA on an 8-bit base")
     if hardware is None:
         return translate("PresetBar", "LoRA")
     if number_bytes(spec, hardware) == 2:
