@@ -33,8 +33,8 @@ def test_linear_layers_have_eight_bits_and_adapters_as_many_as_without(tiny_mode
         exact = whole.get_submodule(name).weight
         scale = exact.abs().amax(1, keepdim=True) / 127
         stored = layer.weight.data.float() * scale
-        # Half a step, and what the largest numbers lose on their way through 16 bits.
-        assert float(((stored - exact).abs() / scale).max()) <= 0.5 + 127 / 2**11
+        # Half a step, and what numbers and scales lose on their way through 16 bits.
+        assert float(((stored - exact).abs() / scale).max()) <= 0.5 + 2 * 127 / 2**11
     expected, found = whole(input_ids=ids).logits, eight(input_ids=ids).logits
     assert float((found - expected).norm() / expected.norm()) < 0.05
     adapted = [set(attach_adapter(model, spec).state_dict()) for model in (whole, eight)]
