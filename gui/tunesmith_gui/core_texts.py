@@ -1725,6 +1725,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "handing over"),
     QT_TRANSLATE_NOOP("Core", "has fewer than two options"),
     QT_TRANSLATE_NOOP("Core", "has no assistant answer"),
+    QT_TRANSLATE_NOOP("Core", "has no effect with 8-bit frozen weights. Switch it off"),
     QT_TRANSLATE_NOOP("Core", "has no effect with the loss {loss}. Set it to 0"),
     QT_TRANSLATE_NOOP("Core", "has no effect: {path} is the only file with a weight. Give another file one too, or set it to 0"),
     QT_TRANSLATE_NOOP("Core", "has separate weights for each language and does not know which to train"),

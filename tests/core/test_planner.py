@@ -501,3 +501,10 @@ def test_eight_bits_take_a_byte_for_each_number_and_run_plain() -> None:
     assert found["weights"] == pytest.approx(dense + linear + 4 * largest, rel=0.003)
     plain = parts(card, **eight, **{"hardware.kernels": False})
     assert found == plain, "no fused kernel reads 8-bit weights"
+
+
+def test_fp8_products_are_refused_with_eight_bit_weights() -> None:
+    spec = with_changes(RunSpec(), {"hardware.fp8_weights": True})
+    before = [problem.path for problem in spec.problems()]
+    spec.quantization.kind = "int8"
+    assert [problem.path for problem in spec.problems() if problem.path not in before] == ["hardware.fp8_weights"]

@@ -8786,6 +8786,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>的选项少于两个</translation>
     </message>
     <message>
+        <source>has no effect with 8-bit frozen weights. Switch it off</source>
+        <translation>与 8 位冻结权重一起使用时不起作用。请关闭它</translation>
+    </message>
+    <message>
         <source>has no effect with the loss {loss}. Set it to 0</source>
         <translation>对损失“{loss}”无效。请设为 0</translation>
     </message>
