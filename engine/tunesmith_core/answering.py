@@ -5,7 +5,6 @@ from __future__ import annotations
 from tunesmith_core import paths, planner
 from tunesmith_core.devices import device_of
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.fused_memory import NF4_BYTES
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard
@@ -48,7 +47,7 @@ def needed_bytes(spec: RunSpec, card: ModelCard, hardware: Hardware) -> int:
     """
     size = planner.number_bytes(spec, hardware)
     linear = card.num_linear_parameters
-    linear_size = NF4_BYTES if spec.quantization.kind == "nf4" else size
+    linear_size = planner.linear_bytes(spec, size)
     weights = (card.num_parameters - linear) * size + linear * linear_size
     adapter = 0 if spec.adapter.kind == FULL else 4 * planner.num_adapter_parameters(spec, card)
     tokens = min(MOST_REMEMBERED_TOKENS, max(spec.data.context_length, 2048))

@@ -10,6 +10,7 @@ from tunesmith_core.messages import LISTED, Message, joined, packed, restored
 from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS
 from tunesmith_core.runs import Run
 from tunesmith_core.sorting import CLASS_LOSS_HELP, NUMBER_LOSS_HELP
+from tunesmith_core.source_losses import perplexity, shown_names
 from tunesmith_core.spec_sections import ObjectiveSpec
 
 VERSION = 1
@@ -171,7 +172,7 @@ def notes(values: Values) -> list[Message]:
     gains = [(name, each["gain"], each["p"]) for name, each in _measured(values) if each["gain"]]
     unsure = [name for name, gain, p in gains if p >= MOST_CHANCE and not gain["low"] <= 0 <= gain["high"]]
     wrong = [each["name"] for each in values["metrics"] if each["name"] in RIGHT_OR_WRONG and not each["after"]]
-    found = [values["losses"].get("help") or LOSS_HELP]
+    found = [values["losses"].get("help") or LOSS_HELP, *_of_sources(values.get("sources") or [])]
     if wrong:
         found.append(Message(NONE_RIGHT.template, names=joined([METRICS[name] for name in wrong], LISTED)))
     if unsure:
@@ -179,6 +180,21 @@ def notes(values: Values) -> list[Message]:
     if values.get("general"):
         found.append(GENERAL_HELP)
     return found
+
+
+def _of_sources(sources: list[Values]) -> list[Message]:
+    """Return how well each data file is predicted, where rows of several are held out."""
+    names = shown_names([each["path"] for each in sources])
+    return [
+        Message(
+            "Held-out perplexity of {name}: {before} before, {after} after training. Rows: {rows:,}.",
+            name=name,
+            before=perplexity(each["before"]),
+            after=perplexity(each["after"]),
+            rows=each["rows"],
+        )
+        for name, each in zip(names, sources, strict=True)
+    ]
 
 
 def shown(name: str, value: float) -> str:

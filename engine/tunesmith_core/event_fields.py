@@ -57,6 +57,17 @@ def _are_sources(value: object) -> bool:
     )
 
 
+def _are_source_losses(value: object) -> bool:
+    """Return whether a JSON value lists files, each with its loss, null where that is no number."""
+    return isinstance(value, list) and all(
+        isinstance(each, dict)
+        and is_text(each.get("path"))
+        and is_count(each.get("num_tokens"))
+        and (each.get("loss") is None or is_number(each["loss"]))
+        for each in value
+    )
+
+
 def _is_interval(value: object) -> bool:
     """Return whether a JSON value is a mean with its bounds and the number of rows that they come from."""
     names = {"mean", "low", "high", "rows"}
@@ -88,6 +99,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "artifacts": are_named_texts,
     "answers": _are_answers,
     "sources": _are_sources,
+    "source_losses": _are_source_losses,
     "group": _is_group,
     "improvement": _is_interval,
     "dependence": _is_interval,

@@ -32,6 +32,9 @@ ATTENTION_BYTES_PER_NUMBER = 8
 """As in `tunesmith_engine.fused`."""
 
 NF4_BYTES = 0.516
+INT8_BYTES = 1.002
+"""A byte for each number, and a 32-bit scale for each row."""
+
 """Bytes per weight: 4 bits, one 8-bit scale per 64 weights, one 32-bit scale per 256 of those (QLoRA, section 3)."""
 
 _MERGED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}

@@ -63,7 +63,7 @@ def _shorter_context(spec: RunSpec) -> Changes:
 
 def _four_bit_base(spec: RunSpec) -> Changes:
     # Four bits need a GPU.
-    possible = spec.adapter.kind == LORA and spec.quantization.kind == "none" and spec.hardware.devices != ["cpu"]
+    possible = spec.adapter.kind == LORA and spec.quantization.kind != "nf4" and spec.hardware.devices != ["cpu"]
     return {"quantization.kind": "nf4"} if possible else {}
 
 

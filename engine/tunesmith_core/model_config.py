@@ -16,6 +16,7 @@ from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.model_json import damaged
 from tunesmith_core.safetensors_header import Tensor
+from tunesmith_core.unquantized import base_of
 
 NUM_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
 NUM_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
@@ -61,7 +62,7 @@ def check_config(path: Path, config: Mapping[str, Any]) -> None:  # Any: JSON va
     for part in _parts(config):
         for key in QUANTIZED_KEYS:
             if part.get(key) is not None:
-                raise _quantized(path, _method(part[key]))
+                raise _quantized(path.parent, path, _method(part[key]))
     if not isinstance(config.get("text_config", {}), dict | type(None)):
         raise damaged(path, "text_config must be an object, not {value}", value=_shown(config["text_config"]))
     for part in (config, language_part(config)):
@@ -95,9 +96,9 @@ def check_tensors(folder: Path, config: Mapping[str, Any], tensors: Mapping[str,
     """
     for name, tensor in tensors.items():
         if name.endswith(_QUANTIZED_NAMES):
-            raise _quantized(folder, shortened(name))
+            raise _quantized(folder, folder, shortened(name))
         if name.endswith(".weight") and len(tensor.shape) > 1 and tensor.dtype not in _TRAINABLE:
-            raise _quantized(folder, f"{shortened(name)}: {tensor.dtype}")
+            raise _quantized(folder, folder, f"{shortened(name)}: {tensor.dtype}")
     part = language_part(config)
     rows = embedding_rows(tensors)
     # A few models have some rows more.
@@ -176,12 +177,19 @@ def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:  # Any: JS
     yield from (value for value in config.values() if isinstance(value, dict))
 
 
-def _quantized(path: Path, method: str) -> UserError:
+def _quantized(folder: Path, path: Path, method: str) -> UserError:
+    base = base_of(folder)
+    which = (
+        Message("Choose the unquantized model that it was made from: {base}.", base=shortened(base))
+        if base
+        else Message("Choose the unquantized version of the model.")
+    )
     return UserError(
         "model-kind-unsupported",
         "{path}: the weights are quantized ({method}).",
-        hint="Choose the unquantized version of the model. To save memory, set Frozen weights to NF4: it is quantized "
-        "while it loads.",
+        hint=Message(
+            "{which} To save memory, set Frozen weights to NF4 or Int8: it is quantized while it loads.", which=which
+        ),
         path=path,
         method=method,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tunesmith_core import adapter_shapes, fused_memory, rollout_memory
-from tunesmith_core.fused_memory import NF4_BYTES, USABLE_SHARE
+from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
 from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
@@ -279,8 +279,9 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    unfused = spec.adapter.kind == FULL or (spec.adapter.dora and spec.adapter.dropout) or spec.objective.kind in HEADS
-    return hardware.device == "cuda" and spec.hardware.kernels and not unfused
+    is_plain = spec.adapter.kind == FULL or spec.objective.kind in HEADS or spec.quantization.kind == "int8"
+    is_plain = is_plain or (spec.adapter.dora and spec.adapter.dropout > 0)
+    return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
 
 
 def _levels(spec: RunSpec) -> tuple[str, ...]:
@@ -328,10 +329,12 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         return {**_full_parts(spec, card, size), **others}
     linear = card.num_linear_parameters
     dense = card.num_parameters - linear
-    weights = dense * size + linear * (NF4_BYTES if spec.quantization.kind == "nf4" else size)
-    if spec.quantization.kind == "nf4":
-        # One matrix at a time is unpacked to be multiplied with.
-        weights += size * max((rows * columns for rows, columns in card.linear_shapes.values()), default=0)
+    weights = dense * size + linear * linear_bytes(spec, size)
+    if spec.quantization.kind != "none":
+        # One matrix at a time is unpacked to be multiplied with, one of 8 bits by two numbers for each.
+        num_unpacked = 2 if spec.quantization.kind == "int8" else 1
+        largest = max((rows * columns for rows, columns in card.linear_shapes.values()), default=0)
+        weights += size * num_unpacked * largest
     # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
     copy_bytes = 2 if size == 2 else 0
     adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + optimizer_bytes(spec))
@@ -364,6 +367,11 @@ def _full_parts(spec: RunSpec, card: ModelCard, size: int) -> dict[str, int]:
         "weights": card.num_parameters * number + num_trained * copies,
         "training": num_trained * number + state_bytes(spec.optimizer.name, trained) + transient,
     }
+
+
+def linear_bytes(spec: RunSpec, size: int) -> float:
+    """Return the bytes of one number of a frozen linear layer, where others have so many."""
+    return {"nf4": NF4_BYTES, "int8": INT8_BYTES}.get(spec.quantization.kind, size)
 
 
 def activation_bytes_per_token(spec: RunSpec, card: ModelCard, size: int) -> int:

@@ -50,6 +50,9 @@ PRESETS: dict[str, Changes] = {
 }
 """What presets are for SFT; each sets the same settings, so that going from one to another leaves nothing behind."""
 
+DOCUMENTS: Changes = {"data.train_on": "all", "data.overlong": "split"}
+"""What continued pretraining sets beside a preset: SFT on texts; every token is learned, and none is cut off."""
+
 
 def _rung(kind: str, micro_batch_size: int, context_length: int, checkpointing: bool, optimizer: str) -> Changes:
     return {
@@ -96,6 +99,12 @@ def changes_for(objective: str, preset: str, adapter: str = LORA) -> Changes:
     rate = changes[LEARNING_RATE] / objectives.LEARNING_RATE_DIVISORS.get(objective, 1)
     rate /= LEARNING_RATE_DIVISOR if adapter == FULL else 1
     return {**changes, LEARNING_RATE: float(f"{rate:.6g}")}
+
+
+def reads_documents(spec: RunSpec) -> bool:
+    """Return whether a spec continues pretraining on documents."""
+    values = spec.to_dict()
+    return spec.objective.kind == "sft" and all(_value(values, path) == value for path, value in DOCUMENTS.items())
 
 
 def apply(spec: RunSpec, preset: str) -> RunSpec:

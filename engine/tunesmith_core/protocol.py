@@ -17,7 +17,8 @@ Events and their fields:
   planned_bytes (on a GPU: expected peak of what PyTorch allocates, null where nobody knows), tried_bytes (on a GPU:
   that peak in a trial of the largest micro-batch)
 - step: step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes
-- eval: step, loss, num_tokens, seconds
+- eval: step, loss, num_tokens, seconds, source_losses (of SFT on several data files of which rows are held out: of
+  each path, loss and num_tokens)
 - sample: step, prompt, text, cut_at_tokens (where the answer was cut, 0 where the model ended it)
 - rollouts: step, prompt, expected, group (of each answer text, reward, is_cut)
 - answers: step, answers (of each prompt, expected and answer), cuts (of each its cut_at_tokens), seconds

@@ -60,6 +60,9 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
         problems.append(FieldProblem("objective.label_smoothing", "must be above 0 for the loss EXO"))
     if spec.objective.kind in PREFERENCES | LABELS and spec.objective.beta == 0:
         problems.append(FieldProblem("objective.beta", "must be above 0, or empty for the usual value"))
+    if spec.quantization.kind == "int8" and spec.hardware.fp8_weights:
+        words = Message("has no effect with 8-bit frozen weights. Switch it off")
+        problems.append(FieldProblem("hardware.fp8_weights", words))
     problems += _label_problems(spec) + _class_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)

@@ -115,6 +115,7 @@ CHOICE_WORDS = {
     "nf4": "4-bit (NF4)",
     "lora": "LoRA adapter",
     "full": "Full fine-tuning",
+    "int8": "8-bit (LLM.int8)",
     "adamw": "AdamW",
     "adamw_8bit": "AdamW, 8-bit",
     "adafactor": "Adafactor",
@@ -543,7 +544,10 @@ class QuantizationSpec:
     kind: str = declared(
         "none",
         label="Frozen weights",
-        meaning="None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA).",
-        choices=("none", "nf4"),
-        effect="NF4 needs about a quarter of the weight memory and is a little slower.",
+        meaning=(
+            "None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA). Int8 stores "
+            "them in 8 bits (LLM.int8), closer to the original, and trains in plain PyTorch."
+        ),
+        choices=("none", "nf4", "int8"),
+        effect="NF4 needs about a quarter of the weight memory and is a little slower. Int8 needs half and is slower.",
     )

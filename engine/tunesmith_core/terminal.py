@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tunesmith_core import preferences, rewards
+from tunesmith_core import preferences, rewards, source_losses
 from tunesmith_core.errors import BugError, TunesmithError, UserError
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.plain_text import num_columns, one_line, shortened, visible, visible_json
@@ -289,7 +289,8 @@ def _line(event: Event) -> str:
             if "reward" in data:
                 return Message("step {step}: held-out reward {reward}", step=step, reward=number(data["reward"]))
             loss = Message("step {step}: evaluation loss {loss}", step=step, loss=number(data.get("loss")))
-            return joined(filter(None, (loss, preferences.in_brief(data))), "  ")
+            of_sources = source_losses.in_brief(source_losses.of_event(data))
+            return joined(filter(None, (loss, preferences.in_brief(data), of_sources)), "  ")
         case "sample":
             return Message(
                 "step {step}: {prompt!r} -> {text!r}", step=step, prompt=data.get("prompt"), text=data.get("text")

@@ -13,6 +13,7 @@ from tunesmith_assets.samples import (
     LANGUAGES,
     Fact,
     class_spec,
+    document_spec,
     example_spec,
     facts,
     label_spec,
@@ -21,12 +22,12 @@ from tunesmith_assets.samples import (
     sample_folder,
     score_spec,
 )
-from tunesmith_core import held_out
+from tunesmith_core import held_out, presets
 from tunesmith_core.spec import RunSpec
 
 pytestmark = pytest.mark.parametrize("language", LANGUAGES)
 
-SPECS = (class_spec, example_spec, label_spec, preference_spec, reward_spec, score_spec)
+SPECS = (class_spec, document_spec, example_spec, label_spec, preference_spec, reward_spec, score_spec)
 NUM_FACTS = 20
 NUM_TRAIN_WORDINGS = 8
 NUM_HELDOUT_WORDINGS = 2
@@ -165,6 +166,26 @@ def test_the_spec_of_the_sums_is_accepted_and_holds_enough_of_them_out(language:
     assert [reward.kind for reward in spec.rollouts.rewards] == ["right"]
     assert spec.data.sources[0].path == str(sample_folder(language) / "sums.jsonl")
     assert held_out.note(spec, 120) is None
+
+
+def test_documents_are_texts_that_others_tell_of(language: str) -> None:
+    texts, held = (
+        [row["text"] for row in read_rows(language, name)] for name in ("documents.jsonl", "more-documents.jsonl")
+    )
+    assert (len(set(texts)), len(set(held))) == (12, 5)
+    assert all(text == text.strip() and text.count("\n\n") == 2 for text in texts)
+    known = set(re.findall(r"\d+", "".join(texts).replace(",", "")))
+    for text in held:
+        told = set(re.findall(r"\d+", text.replace(",", "")))
+        assert told <= known, "what is held out is told in other words, not in other facts"
+
+
+def test_the_spec_of_the_documents_continues_pretraining(language: str) -> None:
+    spec = RunSpec.from_dict(document_spec(language, "/models/smol"))
+    assert spec.problems() == []
+    assert presets.reads_documents(spec)
+    assert spec.evaluation.path == str(sample_folder(language) / "more-documents.jsonl")
+    assert spec.data.sources[0].path == str(sample_folder(language) / "documents.jsonl")
 
 
 def test_an_unknown_language_is_refused(language: str) -> None:

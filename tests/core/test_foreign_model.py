@@ -15,6 +15,7 @@ from tests.conftest import write_safetensors
 from tunesmith_core import files, json_values, planner, tokenizer_files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
+from tunesmith_core.messages import said
 from tunesmith_core.model_cards import list_models, read_model_card
 from tunesmith_core.model_config import QUANTIZED_KEYS
 from tunesmith_core.model_folder import local_folder, open_model_folder, weight_files
@@ -200,6 +201,28 @@ def test_a_quantized_model_is_refused_by_name(folder: Path, key: str, value: obj
     assert "unquantized" in error.hint
     edit(folder / "config.json", **{key: None, "text_config": {key: value}})
     assert refusal(folder).code == UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("name", "card", "base"),
+    [
+        ("any", "---\nlicense: mit\nbase_model: Qwen/Qwen3-8B\n---\n", "Qwen/Qwen3-8B"),
+        ("any-AWQ", '---\r\nbase_model:\r\n  - "org/name-1.5"\r\n---\r\n', "org/name-1.5"),
+        ("Qwen3-8B-AWQ", "# No head\nbase_model: Qwen/other", "Qwen3-8B"),
+        ("Llama-3.1-8B-Instruct-GPTQ-Int4", "", "Llama-3.1-8B-Instruct"),
+        ("Llama-3.2-1B-unsloth-bnb-4bit", "---\nlicense: mit\n---\nbase_model: a/b", "Llama-3.2-1B-unsloth"),
+        ("Mistral-7B-quantized.w4a16", None, "Mistral-7B"),
+        ("gpt-oss-20b", None, ""),
+    ],
+)
+def test_the_model_to_take_instead_is_named(folder: Path, name: str, card: str | None, base: str) -> None:
+    folder = folder.rename(folder.with_name(name))
+    if card is not None:
+        (folder / "README.md").write_bytes(card.encode())
+    edit(folder / "config.json", quantization_config={"quant_method": "awq"})
+    hint = said(refusal(folder).hint)
+    which = f"model that it was made from: {base}." if base else "version of the model."
+    assert hint.startswith(f"Choose the unquantized {which} To save memory,")
 
 
 WRONG: list[tuple[str, Any, str]] = [

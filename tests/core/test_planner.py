@@ -525,3 +525,23 @@ def test_answers_of_a_round_have_room_beside_the_training(free_gib: float, rows:
     assert found.total_bytes <= found.available_bytes
     spec.objective.kind = "sft"
     assert "answers" not in plan(spec, gpu(free_gib), card=CARD, longest_tokens=200).parts
+
+
+def test_eight_bits_take_a_byte_for_each_number_and_run_plain() -> None:
+    def parts(device: Hardware, **changes: Any) -> dict[str, int]:
+        return dict(plan(with_changes(RunSpec(), changes), device, card=CARD).parts)
+
+    card, eight = gpu(80), {"quantization.kind": "int8"}
+    linear, largest = CARD.num_linear_parameters, max(a * b for a, b in CARD.linear_shapes.values())
+    dense = 2 * (CARD.num_parameters - linear)
+    found = parts(card, **eight)
+    assert found["weights"] == pytest.approx(dense + linear + 4 * largest, rel=0.003)
+    plain = parts(card, **eight, **{"hardware.kernels": False})
+    assert found == plain, "no fused kernel reads 8-bit weights"
+
+
+def test_fp8_products_are_refused_with_eight_bit_weights() -> None:
+    spec = with_changes(RunSpec(), {"hardware.fp8_weights": True})
+    before = [problem.path for problem in spec.problems()]
+    spec.quantization.kind = "int8"
+    assert [problem.path for problem in spec.problems() if problem.path not in before] == ["hardware.fp8_weights"]

@@ -47,6 +47,14 @@ def test_a_preset_suits_its_learning_rate_to_the_objective(kind: str, divisor: i
     assert len(repr(changed.optimizer.learning_rate)) <= len("7.5e-05")
 
 
+def test_documents_are_read_where_every_token_of_a_long_text_is_learned() -> None:
+    spec = with_changes(RunSpec(), presets.DOCUMENTS)
+    assert presets.reads_documents(spec)
+    assert presets.matching(spec) == presets.DEFAULT
+    assert not presets.reads_documents(with_changes(spec, {"objective.kind": "dpo"}))
+    assert not presets.reads_documents(with_changes(spec, {"data.overlong": "skip"}))
+
+
 def test_anything_else_is_custom() -> None:
     assert presets.matching(with_changes(RunSpec(), {"adapter.rank": 17})) is None
 

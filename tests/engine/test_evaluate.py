@@ -65,6 +65,26 @@ def test_the_longest_rows_come_first_and_a_stop_is_met_between_portions() -> Non
     assert (stopped, path.seen, model.training) == (None, [9, 5], True)
 
 
+def test_each_data_file_has_a_loss_of_its_own_beside_the_whole() -> None:
+    model, examples = adapted("llama"), rows()
+    path = PlainPath(model, compute(), 0, 2, False, "A test.", METHOD)
+    nums = (2, 0, len(examples) - 2)
+
+    def measured(rows: list[Example], nums: tuple[int, ...] = ()) -> HeldOut:
+        found = held_out(model, path, rows, CPU, (), True, lambda: False, nums)
+        assert found is not None
+        return found
+
+    whole = measured(examples, nums)
+    assert whole.loss == pytest.approx(measured(examples).loss, rel=1e-6)
+    assert [num for _, num in whole.source_losses] == [num_trained(examples[:2]), num_trained(examples[2:])]
+    alone = [measured(examples[:2]).loss, measured(examples[2:]).loss]
+    assert [loss for loss, _ in whole.source_losses] == pytest.approx(alone, rel=1e-6)
+    for unknown in ((), (0, 0), (len(examples),)):
+        assert measured(examples, unknown).source_losses == ()
+    assert held_out(model, path, examples, CPU, (), True, lambda: True, nums) is None
+
+
 @pytest.mark.parametrize("num_tokens", [0, 1, 2])
 def test_few_tokens_have_a_loss_too(num_tokens: int) -> None:
     ids = np.arange(4, dtype=np.int32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import random
 import re
 import shutil
@@ -30,6 +31,7 @@ from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.report.facts import read
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.evaluation import evaluate, general, metrics, pattern
 from tunesmith_engine.evaluation.difference import difference
 
@@ -254,6 +256,26 @@ def test_a_run_is_measured_and_the_figures_are_kept(tiny_spec: Make, new_run: Ne
     assert again["metrics"][0]["after"] == fmean(bool(re.search(r"\d", each["after"])) for each in again["answers"])
     assert again["data"]["path"] == str(other)
     assert evaluations.newest(run)["at"] == again["at"]
+
+
+def test_each_data_file_is_measured_beside_the_whole(tiny_spec: Make, new_run: New, tmp_path: Path) -> None:
+    spec = tiny_spec(evaluation={"percent": 40}, schedule={"max_steps": 4})
+    more = write_chats(tmp_path / "more.jsonl", 15)
+    spec.data.sources.append(SourceSpec(path=str(more), format="messages"))
+    run = new_run(spec)
+    assert train(run) == 0
+    told = [event.data for event in read_journal(run.journal_path) if event.type == "eval"]
+    paths = [source.path for source in spec.data.sources]
+    for event in told:
+        losses, nums = zip(*((each["loss"], each["num_tokens"]) for each in event["source_losses"]), strict=True)
+        assert [each["path"] for each in event["source_losses"]] == paths
+        assert sum(nums) == event["num_tokens"]
+        assert sum(map(operator.mul, losses, nums)) / sum(nums) == pytest.approx(event["loss"], rel=1e-6)
+    sources = measured(run)[0].get()["sources"]
+    assert [each["path"] for each in sources] == paths
+    for name, event in (("before", told[0]), ("after", told[-1])):
+        expected = [each["loss"] for each in event["source_losses"]]
+        assert [each[name] for each in sources] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_workbook_is_measured_by_the_columns_and_the_sheet_that_were_named(

@@ -54,6 +54,7 @@ WAYS = {
     "dropout": {},
     "unfused parts": {"method": {"dropout": 0.3, "rank": 4, "dora": True}},
     "plain": {"hardware": {"kernels": False}},
+    "8-bit": {},
 }
 """Dropout draws random numbers; with DoRA it keeps the linear layers from being fused."""
 
@@ -61,12 +62,15 @@ WAYS = {
 @pytest.fixture
 def whole(request: pytest.FixtureRequest, tiny_spec: MakeSpec, new_run: NewRun) -> Run:
     """The run that nobody interrupted."""
-    run = new_run(tiny_spec(**{**HARD, **WAYS[getattr(request, "param", "unfused parts")]}))
+    way = getattr(request, "param", "unfused parts")
+    spec = tiny_spec(**{**HARD, **WAYS[way]})
+    spec.quantization.kind = "int8" if way == "8-bit" else "none"
+    run = new_run(spec)
     assert train(run) == 0
     return run
 
 
-@pytest.mark.parametrize("whole", ["fused", "DoRA", "dropout", "unfused parts", "plain"], indirect=True)
+@pytest.mark.parametrize("whole", ["fused", "DoRA", "dropout", "unfused parts", "plain", "8-bit"], indirect=True)
 @pytest.mark.parametrize("stop_at", [3, 9, *(pytest.param(step, marks=pytest.mark.long) for step in (1, 4))])
 def test_stopped_and_resumed_run_is_bit_exact(new_run: NewRun, whole: Run, stop_at: int) -> None:
     run = new_run(whole.load_spec())

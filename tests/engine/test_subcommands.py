@@ -91,9 +91,10 @@ def test_plan_check_trains_the_longest_rows(call: Call, spec: RunSpec) -> None:
     assert result["longest_tokens"] > 50
 
 
-def test_plan_check_with_checkpointing_and_four_bits(call: Call, spec: RunSpec) -> None:
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
+def test_plan_check_with_checkpointing_and_fewer_bits(call: Call, spec: RunSpec, kind: str) -> None:
     spec.hardware.activation_checkpointing = True
-    spec.quantization.kind = "nf4"
+    spec.quantization.kind = kind
     code, _ = call(PLAN_CHECK, spec)
     assert code == 0
 

@@ -577,6 +577,10 @@ Click a symbol in the legend to hide its line.</source>
         <translation>哪一列是提示词，哪一列是回答，哪一列是标签？</translation>
     </message>
     <message>
+        <source>Which column is the text?</source>
+        <translation>哪一列是文本？</translation>
+    </message>
+    <message>
         <source>Which column is the prompt, and which the response?</source>
         <translation>哪一列是提示词，哪一列是回答？</translation>
     </message>
@@ -6240,6 +6244,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>训练 {trained:,} 行，留出 {held_out:,} 行，每轮 {examples:,} 个样本</translation>
     </message>
     <message>
+        <source>{which} To save memory, set Frozen weights to NF4 or Int8: it is quantized while it loads.</source>
+        <translation>{which}要节省显存，请把“冻结权重”设为 NF4 或 Int8：加载时会自动量化。</translation>
+    </message>
+    <message>
         <source>{who} was better in {better} of {num} votes (95% interval {low} to {high}).</source>
         <translation>{num} 票中有 {better} 票认为{who}更好（95% 区间 {low} 到 {high}）。</translation>
     </message>
@@ -7418,10 +7426,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请选择生成它们的原仓库，其权重为 safetensors 文件。</translation>
     </message>
     <message>
-        <source>Choose the unquantized version of the model. To save memory, set Frozen weights to NF4: it is quantized while it loads.</source>
-        <translation>请选择该模型未量化的版本。要节省显存，可将“冻结权重”设为 NF4：加载时会自动量化。</translation>
-    </message>
-    <message>
         <source>Connect to the internet, or use --harness-tasks FOLDER with a task whose data is on this computer.</source>
         <translation>请连接网络，或用 --harness-tasks 文件夹 指定数据在本机的任务。</translation>
     </message>
@@ -7986,6 +7990,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正在询问基础模型</translation>
     </message>
     <message>
+        <source>Choose the unquantized model that it was made from: {base}.</source>
+        <translation>请选择它的未量化原模型：{base}。</translation>
+    </message>
+    <message>
+        <source>Choose the unquantized version of the model.</source>
+        <translation>请选择该模型的未量化版本。</translation>
+    </message>
+    <message>
         <source>Deleted at</source>
         <translation>删除时间</translation>
     </message>
@@ -8000,6 +8012,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Folder</source>
         <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>Held-out perplexity of each data file:</source>
+        <translation>每个数据文件的留出困惑度：</translation>
+    </message>
+    <message>
+        <source>Held-out perplexity of {name}: {before} before, {after} after training. Rows: {rows:,}.</source>
+        <translation>{name} 的留出困惑度：训练前 {before}，训练后 {after}。行数：{rows:,}。</translation>
     </message>
     <message>
         <source>Id</source>
@@ -8020,6 +8040,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Name</source>
         <translation>名称</translation>
+    </message>
+    <message>
+        <source>No fused kernel reads 8-bit weights.</source>
+        <translation>没有融合内核能读取 8 位权重。</translation>
     </message>
     <message>
         <source>No vote prefers an answer yet, so there are no pairs to learn from.</source>
@@ -9070,6 +9094,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>的选项少于两个</translation>
     </message>
     <message>
+        <source>has no effect with 8-bit frozen weights. Switch it off</source>
+        <translation>与 8 位冻结权重一起使用时不起作用。请关闭它</translation>
+    </message>
+    <message>
         <source>has no effect with the loss {loss}. Set it to 0</source>
         <translation>对损失“{loss}”无效。请设为 0</translation>
     </message>
@@ -9764,6 +9792,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>part of conda</source>
         <translation>属于 conda</translation>
+    </message>
+    <message>
+        <source>perplexity: {files}</source>
+        <translation>困惑度：{files}</translation>
     </message>
     <message>
         <source>positional arguments</source>
@@ -10880,6 +10912,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name} was not downloaded by Tunesmith, so its hashes are not known.</source>
         <translation>{name} 不是由 Tunesmith 下载的，因此哈希值未知。</translation>
+    </message>
+    <message>
+        <source>{name} {perplexity}</source>
+        <translation>{name} {perplexity}</translation>
     </message>
     <message>
         <source>{name} {problem}</source>
@@ -12406,6 +12442,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>正交</translation>
     </message>
     <message>
+        <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA). Int8 stores them in 8 bits (LLM.int8), closer to the original, and trains in plain PyTorch.</source>
+        <translation>“无”让模型保持 16 位（LoRA）。NF4 把线性层存成 4 位（QLoRA）。Int8 把线性层存成 8 位（LLM.int8），更接近原模型，用普通 PyTorch 训练。</translation>
+    </message>
+    <message>
+        <source>NF4 needs about a quarter of the weight memory and is a little slower. Int8 needs half and is slower.</source>
+        <translation>NF4 只需约四分之一的权重显存，速度稍慢。Int8 需要一半，速度更慢。</translation>
+    </message>
+    <message>
+        <source>8-bit (LLM.int8)</source>
+        <translation>8 位（LLM.int8）</translation>
+    </message>
+    <message>
         <source>AdamW in 32 bits, or with 8-bit states. Full fine-tuning can also take Adafactor, whose states need next to no memory, and Muon, which makes the update of each matrix even in all directions.</source>
         <translation>32 位的 AdamW，或使用 8 位状态。全量微调还可以选择 Adafactor（状态几乎不占显存）和 Muon（让每个矩阵的更新在各个方向上均匀）。</translation>
     </message>
@@ -12604,14 +12652,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>LoRA layers only</source>
         <translation>仅 LoRA 层</translation>
-    </message>
-    <message>
-        <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA).</source>
-        <translation>“无”保持模型为 16 位（LoRA）；NF4 以 4 位存储线性层（QLoRA）。</translation>
-    </message>
-    <message>
-        <source>NF4 needs about a quarter of the weight memory and is a little slower.</source>
-        <translation>NF4 只需约四分之一的权重显存，速度略慢。</translation>
     </message>
     <message>
         <source>4-bit (NF4)</source>
@@ -14192,6 +14232,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Use the sample</source>
         <translation>使用示例数据</translation>
+    </message>
+    <message>
+        <source>A long text is cut at headings and paragraphs, and nothing is left out.</source>
+        <translation>长文本会在标题和段落处切开，内容一点也不会丢。</translation>
     </message>
     <message>
         <source>Each row has a better and a worse answer. Only the better one is learned.</source>
@@ -16344,6 +16388,10 @@ Save a copy to train with your changes.</source>
         <translation>显示全部</translation>
     </message>
     <message>
+        <source>Held-out %1</source>
+        <translation>留出数据：%1</translation>
+    </message>
+    <message>
         <source>checkpoint</source>
         <translation>检查点</translation>
     </message>
@@ -17293,6 +17341,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Full fine-tuning in 32 bits</source>
         <translation>32 位全量微调</translation>
+    </message>
+    <message>
+        <source>LoRA on an 8-bit base</source>
+        <translation>8 位基础模型上的 LoRA</translation>
     </message>
     <message>
         <source>LoRA</source>
@@ -20103,6 +20155,10 @@ Save a copy to train with your changes.</source>
         <translation>奖励正确回答</translation>
     </message>
     <message>
+        <source>Read documents</source>
+        <translation>阅读文档</translation>
+    </message>
+    <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
         <translation>模型学习像示例那样回答。数据可以是对话、提示词和回答，或纯文本。</translation>
     </message>
@@ -20129,6 +20185,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>The whole model learns to answer like the examples, not only a small adapter. This needs several times the memory and disk space.</source>
         <translation>整个模型都学习像示例那样回答，而不只是一个小适配器。所需的显存和磁盘空间是原来的数倍。</translation>
+    </message>
+    <message>
+        <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them.</source>
+        <translation>模型通读整篇文本，学习其中的用语和知识。数据可以是文本文件、Markdown、网页、PDF、Word，或装有这些文件的文件夹。</translation>
     </message>
     <message>
         <source>How to teach</source>

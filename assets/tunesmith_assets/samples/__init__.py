@@ -12,6 +12,8 @@ Labeled answers: the answers of these pairs one by one, the short ones labeled g
 Messages of customers, 14 each about payment, delivery and the product, to be sorted.
 
 Sums: 120 prompts with one right number each, for learning from rewards.
+
+Documents: 12 short texts about Quellmar, an invented town, and five others that tell of some of it in other words.
 """
 
 from __future__ import annotations
@@ -205,4 +207,33 @@ def reward_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON 
             "warmup_steps": 0,
         },
         "evaluation": {"percent": 20.0, "every_steps": 10},
+    }
+
+
+def document_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of documents as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    folder = sample_folder(language)
+    return {
+        "version": 2,
+        "name": f"Town of Quellmar example ({language})",
+        "model": {"path": model_path},
+        "data": {
+            "sources": [{"path": str(folder / "documents.jsonl"), "format": "text"}],
+            "context_length": 256,
+            "train_on": "all",
+            "overlong": "split",
+        },
+        "adapter": {"rank": 8, "alpha": 32.0},
+        "optimizer": {"learning_rate": 1e-3},
+        "schedule": {
+            "max_steps": 40,
+            "micro_batch_size": 4,
+            "gradient_accumulation_steps": 1,
+            "warmup_steps": 0,
+        },
+        "evaluation": {"path": str(folder / "more-documents.jsonl"), "every_steps": 10},
     }

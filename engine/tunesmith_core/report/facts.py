@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunesmith_core import preferences, rewards, sorting
+from tunesmith_core import preferences, rewards, sorting, source_losses
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.outcome import Verdict
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunStatus
+from tunesmith_core.source_losses import SourceLoss
 from tunesmith_core.verdict import Measured, judge
 
 Series = dict[int, float]
@@ -26,6 +27,7 @@ class Facts:
     Attributes:
         training, held_out: losses in nats per token, or per pair; held out of runs that learn from rewards, minus
             the mean reward.
+        source_losses: those of each data file where rows of several are held out, by step.
         numbers: what else is told of steps and evaluations, by what is learned from and by step.
         answers: to questions of held-out rows, in the order in which they were first asked.
         comparison: fields of the last event `comparison`.
@@ -37,6 +39,7 @@ class Facts:
     status: RunStatus = field(default_factory=RunStatus)
     training: Series = field(default_factory=dict)
     held_out: Series = field(default_factory=dict)
+    source_losses: dict[int, list[SourceLoss]] = field(default_factory=dict)
     numbers: dict[str, Numbers] = field(default_factory=lambda: {"pairs": {}, "labels": {}, "rewards": {}})
     answers: list[Answered] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
@@ -75,6 +78,8 @@ class Facts:
                 _put_numbers(self.rewards, data, rewards.of_event(data))
             case "eval":
                 _put(self.held_out, data)
+                if _is_step(data.get("step")) and (of_sources := source_losses.of_event(data)):
+                    self.source_losses[data["step"]] = of_sources
                 _put_numbers(self.pairs, data, preferences.of_event(data))
                 _put_numbers(self.labels, data, sorting.of_event(data))
             case "answers":
@@ -94,6 +99,7 @@ class Facts:
         """Drop what came after the checkpoint that the run continues from: this model never saw it."""
         self.training = {each: loss for each, loss in self.training.items() if each <= step}
         self.held_out = {each: loss for each, loss in self.held_out.items() if each <= step}
+        self.source_losses = {each: found for each, found in self.source_losses.items() if each <= step}
         for name, known in self.numbers.items():
             self.numbers[name] = {each: found for each, found in known.items() if each <= step}
         self.comparison = {}

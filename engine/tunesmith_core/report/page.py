@@ -23,6 +23,7 @@ from tunesmith_core.redact import redact
 from tunesmith_core.report.curves import REWARDS, curves
 from tunesmith_core.report.facts import Facts, read, verdict_on
 from tunesmith_core.runs import ADAPTER_FILES, CONFIG_FILE, Run, display_name
+from tunesmith_core.source_losses import perplexity
 from tunesmith_core.spec import RunSpec, in_force, told_settings
 from tunesmith_core.spec_sections import CHOICE_WORDS
 
@@ -156,7 +157,23 @@ def _loss(spec: RunSpec, facts: Facts) -> str:
 def _losses(facts: Facts) -> str:
     labels = (Message("step"), Message("held-out loss"), Message("perplexity"))
     losses = sorted(facts.held_out.items())
-    return _figures(labels, ((str(step), evaluations.shown("loss", loss), _perplexity(loss)) for step, loss in losses))
+    rows = ((str(step), evaluations.shown("loss", loss), perplexity(loss)) for step, loss in losses)
+    return _figures(labels, rows) + _source_losses(facts)
+
+
+def _source_losses(facts: Facts) -> str:
+    """The perplexity of the held-out rows of each data file at every evaluation."""
+    found = sorted(facts.source_losses.items())
+    if not found:
+        return ""
+    newest = found[-1][1]
+    head = "".join(f"<th>{_text(each.name)}</th>" for each in newest)
+    rows = "".join(
+        f"<tr><td>{step}</td>{''.join(f'<td>{_text(each.perplexity)}</td>' for each in losses)}</tr>"
+        for step, losses in found
+    )
+    words = _text(Message("Held-out perplexity of each data file:"))
+    return f"<p class=soft>{words}</p><table><tr><th>{_label(Message('step'))}</th>{head}</tr>{rows}</table>"
 
 
 def _label_losses(facts: Facts) -> str:
@@ -190,11 +207,6 @@ def _figures(labels: Iterable[Message], rows: Iterable[Iterable[str]]) -> str:
     head = "".join(f"<th>{_label(label)}</th>" for label in labels)
     body = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>" if body else ""
-
-
-def _perplexity(loss: float) -> str:
-    # Beyond that nobody compares them, and e^loss soon has no number.
-    return f"{math.exp(loss):.2f}" if loss < 20 else "> 10^8"
 
 
 def _evaluation(spec: RunSpec, found: evaluations.Values) -> str:

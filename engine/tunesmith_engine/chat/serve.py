@@ -216,7 +216,7 @@ def _collecting_nothing() -> Iterator[None]:
 
 
 def _open(run: Run, spec: RunSpec, folder: Path, checkpoint: int) -> Session:
-    if spec.quantization.kind != "nf4":
+    if spec.quantization.kind == "none":
         _leave_out_bitsandbytes()
     # Imported here: PyTorch takes seconds, in which the process that makes prompts starts.
     from tunesmith_engine.chat.session import Session

@@ -82,13 +82,14 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     bench = _Bench(host, model, tokenizer, compute, asked_spec)
     tasks = harness.measured(host, spec, model, trained.tokenizer(folder)) if spec.harness else []
     parts = Parts(trained.spec, compute, method, folder, tokenizer, data, model)
-    losses, preferred = bench.losses(data.eval) if method.writes else scores(host, parts)
+    losses, preferred, of_sources = bench.losses(data) if method.writes else (*scores(host, parts), [])
     before, after = bench.answers(questions)
     found = {
         "step": trained.step,
         "data": {"path": spec.data or asked_spec.evaluation.path, "held_out": data.held_out_hash()},
         "at": round(time.time(), 3),
         "losses": losses,
+        "sources": of_sources,
         "metrics": [
             *_matched(host, spec.matches, reason, before, after),
             *preferred,
@@ -192,6 +193,34 @@ def _loss_figures(rows: Sequence[Example], before: Floats, after: Floats) -> Val
     }
 
 
+def _source_figures(
+    data: PreparedData, rows: Sequence[Example], step: int, before: Floats, after: Floats
+) -> list[Values]:
+    """Return the mean losses of the held-out rows of each data file, nothing where they are of one.
+
+    Args:
+        data: of the run.
+        rows: every so many of the held-out rows.
+        step: how many that is.
+        before, after: the rows' losses, each summed over trained tokens, [rows].
+    """
+    numbers = np.repeat(np.arange(len(data.sources)), [source.num_eval_rows for source in data.sources])[::step]
+    present = np.unique(numbers).tolist()
+    if len(numbers) != len(rows) or len(present) < 2:
+        return []
+    weights = np.array([row.num_trained_tokens for row in rows], dtype=np.float64)
+    return [
+        {
+            "path": data.sources[number].path,
+            "rows": int(own.sum()),
+            "before": float(before[own].sum() / weights[own].sum()),
+            "after": float(after[own].sum() / weights[own].sum()),
+        }
+        for number in present
+        for own in [numbers == number]
+    ]
+
+
 def _preferred(gains: Floats) -> Values:
     """Return in how many pairs the better answer gained more than the worse one: DPO's accuracy of rewards.
 
@@ -218,10 +247,11 @@ class _Bench:
     compute: Compute
     spec: RunSpec
 
-    def losses(self, examples: Sequence[Example]) -> tuple[Values, list[Values]]:
-        """Measure losses row by row: of good answers, and in how many pairs these are preferred."""
-        examples = [example for example in examples if not example.is_bad] or examples
-        rows = examples[:: max(1, -(-len(examples) // MOST_LOSS_ROWS))]
+    def losses(self, data: PreparedData) -> tuple[Values, list[Values], list[Values]]:
+        """Measure losses row by row: of good answers, in how many pairs these are preferred, and of each data file."""
+        examples = [example for example in data.eval if not example.is_bad] or data.eval
+        step = max(1, -(-len(examples) // MOST_LOSS_ROWS))
+        rows = examples[::step]
         sequences = [sequence for row in rows for sequence in row.sequences]
         pad = padding_id(self.tokenizer, self.model.get_base_model().config)
         path = PlainPath(self.model, self.compute, pad, 1, False, "", method_of("sft"))
@@ -236,8 +266,9 @@ class _Bench:
                         found.append(float(path.losses([sequence], Totals(1, 1), True)))
         before, after = (np.array(found) for found in losses.values())
         if len(sequences) == len(rows):
-            return _loss_figures(rows, before, after), []
-        return _loss_figures(rows, before[::2], after[::2]), [_preferred(before - after)]
+            of_sources = _source_figures(data, rows, step, before, after) if len(examples) == len(data.eval) else []
+            return _loss_figures(rows, before, after), [], of_sources
+        return _loss_figures(rows, before[::2], after[::2]), [_preferred(before - after)], []
 
     def answers(self, questions: Sequence[Asked]) -> tuple[list[str], list[str]]:
         """Answer questions without the adapter and with it."""

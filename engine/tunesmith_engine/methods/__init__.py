@@ -61,7 +61,8 @@ class Method:
             model = load_full(folder, spec, compute)
             check_exportable(model, folder)
             return model
-        return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4", head_of(spec)), spec)
+        four_bit, eight_bit = spec.quantization.kind == "nf4", spec.quantization.kind == "int8"
+        return attach_adapter(load_model(folder, compute, four_bit, head_of(spec), eight_bit=eight_bit), spec)
 
     def described(self, model: Any, spec: RunSpec) -> list[str]:  # Any: PEFT's model or FullModel
         """Return sentences about what is trained."""

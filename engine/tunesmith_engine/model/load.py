@@ -25,7 +25,7 @@ from tunesmith_engine.model.foreign import reading, refused
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import Head, kind_of_model
 from tunesmith_engine.model.patches import never_look_for_packed_rows, never_reserve_weights_in_one_piece
-from tunesmith_engine.model.quant import never_pack_for_the_cpu, nf4_config
+from tunesmith_engine.model.quant import int8_config, never_pack_for_the_cpu, nf4_config
 
 REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
 """Keys by which a model folder could name code or kernels to load."""
@@ -96,9 +96,14 @@ def _with_special_floats(value: Any) -> Any:  # Any: JSON values
 
 
 def load_model(
-    folder: Path, compute: Compute, four_bit: bool, head: Head | None = None
+    folder: Path, compute: Compute, four_bit: bool, head: Head | None = None, *, eight_bit: bool = False
 ) -> Any:  # Any: a transformers model
     """Return the frozen base model on its device, with a new head in place of its output layer where one is given.
+
+    Args:
+        folder: of the model, whose weights are not quantized.
+        compute: its device and number format.
+        four_bit, eight_bit: how its linear layers are stored; as the rest of it where neither is said.
 
     Raises:
         UserError: `model-files-missing-or-corrupt` when the files hold other weights than the model has,
@@ -126,7 +131,9 @@ def load_model(
     }
     if four_bit:
         arguments["quantization_config"] = nf4_config(compute.dtype, arguments["config"].model_type)
-    if four_bit or compute.device.type == "cuda":
+    if eight_bit:
+        arguments["quantization_config"] = int8_config(arguments["config"].model_type)
+    if four_bit or eight_bit or compute.device.type == "cuda":
         arguments["device_map"] = {"": compute.device}
     if (folder / "generation_config.json").is_file():
         with reading(folder / "generation_config.json", "the settings can't be used"):

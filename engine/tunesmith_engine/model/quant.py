@@ -1,4 +1,4 @@
-"""4-bit base weights: NF4 with double quantisation by bitsandbytes."""
+"""4-bit and 8-bit base weights: NF4 with double quantisation, and LLM.int8, by bitsandbytes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ def nf4_config(compute_dtype: torch.dtype, model_type: str) -> BitsAndBytesConfi
         bnb_4bit_compute_dtype=compute_dtype,
         llm_int8_skip_modules=KEPT_WHOLE.get(model_type),
     )
+
+
+def int8_config(model_type: str) -> BitsAndBytesConfig:
+    """Return the settings of an 8-bit base (Dettmers et al. 2022, arXiv:2208.07339): outliers keep 16 bits."""
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=KEPT_WHOLE.get(model_type))
 
 
 def never_pack_for_the_cpu(model: torch.nn.Module) -> None:

@@ -151,7 +151,8 @@ def _is_forbidden(model: Any, name: str) -> bool:  # Any: a transformers model
 
 def _is_product(module: Any) -> bool:  # Any: a linear layer of some kind
     """Return whether a layer does what its weight says; layers of PyTorch and of 4-bit libraries do."""
-    if type(module).forward is nn.Linear.forward or hasattr(module.weight, "quant_state") or isinstance(module, Conv1D):
+    is_packed = hasattr(module.weight, "quant_state") or hasattr(module.weight, "SCB")
+    if type(module).forward is nn.Linear.forward or is_packed or isinstance(module, Conv1D):
         return True
     # Of a model without weights, any numbers show it.
     weights = {name: _numbers(value) for name, value in module.named_parameters(recurse=False)}

@@ -213,7 +213,8 @@ class _Writer:
 
         compute = inference_compute(run)
         self._tokenizer = load_tokenizer(self._folder, run.model.chat_template)
-        model = load_model(self._folder, compute, four_bit=run.quantization.kind == "nf4").eval()
+        kind = run.quantization.kind
+        model = load_model(self._folder, compute, four_bit=kind == "nf4", eight_bit=kind == "int8").eval()
         self._ends = end_tokens(model, self._tokenizer)
         self._decoder = open_decoder(model, compute)
         # One way answers row by row, so nothing is gained by asking about more than one.

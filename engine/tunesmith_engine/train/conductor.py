@@ -301,10 +301,21 @@ class Conductor:
             return None
         seconds = round(time.monotonic() - started_s, 3)
         numbers = {"loss": result.loss, "num_tokens": result.num_tokens, **result.metrics}
-        self._host.event("eval", step=step, seconds=seconds, **numbers)
+        self._host.event("eval", step=step, seconds=seconds, **numbers, **self._of_sources(result))
         if not math.isfinite(result.loss):
             self._fail_at_evaluation(step)
         return result.loss
+
+    def _of_sources(self, result: HeldOut) -> dict[str, Any]:  # Any: JSON values
+        """Return what an event says of each data file, nothing where they are not told apart."""
+        if not result.source_losses:
+            return {}
+        paths = [source.path for source in self._parts.data.sources if source.num_eval_rows]
+        found = [
+            {"path": path, "loss": loss, "num_tokens": num_tokens}
+            for path, (loss, num_tokens) in zip(paths, result.source_losses, strict=True)
+        ]
+        return {"source_losses": found}
 
     def _fail_at_evaluation(self, step: int) -> NoReturn:
         if not step:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,13 @@ class HeldOut:
         loss: the mean of the objective: of SFT per trained token in nats, of pairs per pair; of rewards their negative.
         num_tokens: trained tokens; 0 of rewards.
         metrics: of the objective, by their names.
+        source_losses: of SFT, loss and trained tokens of the rows of each data file, where there are several.
     """
 
     loss: float
     num_tokens: int
     metrics: dict[str, float]
+    source_losses: tuple[tuple[float, int], ...] = ()
 
     @staticmethod
     def of_rewards(rewards: NDArray[np.float64]) -> HeldOut:
@@ -50,24 +53,53 @@ def held_out(
     metrics: Sequence[str],
     with_adapter: bool,
     should_stop: Callable[[], bool],
+    num_of_sources: Sequence[int] = (),
 ) -> HeldOut | None:
-    """Return how well rows are predicted, or None when stopped on the way."""
-    # Longest first: little padding, and a lack of memory shows at once.
-    ordered = sorted(examples, key=lambda example: -example.num_tokens)
-    sums = torch.zeros(1 + len(metrics), device=device, dtype=torch.float64)
+    """Return how well rows are predicted, or None when stopped on the way.
+
+    Args:
+        model: with its adapter.
+        path: computes its loss.
+        examples: the held-out rows.
+        device: of the model.
+        metrics: names of the numbers behind the loss.
+        with_adapter: whether the adapter is on.
+        should_stop: asked before each micro-batch.
+        num_of_sources: how many rows come from each data file, one file behind the other.
+    """
+    rates = isinstance(path, RatingPath)
+    groups = [examples] if rates or path.objective is not None else _of_sources(examples, num_of_sources)
+    sums = torch.zeros(len(groups), 1 + len(metrics), device=device, dtype=torch.float64)
     if isinstance(path, RatingPath):
         path.begin_set()
     with untouched_training(model, device):
         totals = totals_of(path, examples, with_adapter, should_stop)
-        for portion in path.portions(ordered):
-            if should_stop():
-                return None
-            sums += path.losses(portion, totals, with_adapter)
-    loss, *others = sums.tolist()
-    found = named(metrics, others)
-    if isinstance(path, RatingPath):
-        found |= path.figures()
-    return HeldOut(loss, num_trained_tokens(examples), found)
+        # Longest first: little padding, and a lack of memory shows at once.
+        for number in sorted(range(len(groups)), key=lambda number: -_longest(groups[number])):
+            for portion in path.portions(sorted(groups[number], key=lambda example: -example.num_tokens)):
+                if should_stop():
+                    return None
+                sums[number] += path.losses(portion, totals, with_adapter)
+    loss, *others = sums.sum(0).tolist()
+    num_tokens = num_trained_tokens(examples)
+    figures = path.figures() if isinstance(path, RatingPath) else {}
+    found = HeldOut(loss, num_tokens, {**named(metrics, others), **figures})
+    if len(groups) == 1:
+        return found
+    each = zip(sums[:, 0].tolist(), map(num_trained_tokens, groups), strict=True)
+    return replace(found, source_losses=tuple((share * num_tokens / max(1, own), own) for share, own in each))
+
+
+def _of_sources(examples: list[Example], num_of_sources: Sequence[int]) -> list[list[Example]]:
+    """Return the rows of each data file that has some, all in one where they are not told apart."""
+    if sum(num_of_sources) != len(examples):
+        return [examples]
+    ends = list(accumulate(num_of_sources))
+    return [examples[end - num : end] for num, end in zip(num_of_sources, ends, strict=True) if num]
+
+
+def _longest(examples: list[Example]) -> int:
+    return max((example.num_tokens for example in examples), default=0)
 
 
 @dataclass(frozen=True, slots=True)

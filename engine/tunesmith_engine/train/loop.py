@@ -213,7 +213,8 @@ class Loop:
                 if self._rollouts:
                     rewards = self._held_out_rewards(self._rollouts, step, with_adapter, should_stop)
                     return None if rewards is None else HeldOut.of_rewards(rewards)
-                return held_out(model, self.path, rows, device, self.parts.metrics, with_adapter, should_stop)
+                nums = [source.num_eval_rows for source in self.parts.data.sources]
+                return held_out(model, self.path, rows, device, self.parts.metrics, with_adapter, should_stop, nums)
 
         return self._fit(measure, step)
 

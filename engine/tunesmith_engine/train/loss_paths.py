@@ -284,7 +284,10 @@ def open_path(
         UserError: `model-kind-unsupported` when the model looks ahead; the fused path knows no such model.
     """
     reason = Message("The fused kernels are switched off.")
-    if spec.hardware.kernels:
+    if spec.quantization.kind == "int8":
+        # Which numbers count as outliers depends on all tokens of a product, so other batches would not agree.
+        reason = Message("No fused kernel reads 8-bit weights.")
+    elif spec.hardware.kernels:
         # Not imported where nothing is fused.
         from tunesmith_engine.train.fused_path import open_fused
 

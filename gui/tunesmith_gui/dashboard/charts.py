@@ -14,6 +14,7 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QSlider, QVBoxLayout, QWidget
 
+from tunesmith_core.source_losses import in_brief
 from tunesmith_gui import tr
 from tunesmith_gui.dashboard.chart_card import ChartCard, Scale
 from tunesmith_gui.dashboard.chart_views import mouse_help
@@ -72,6 +73,9 @@ class LossCard(ChartCard):
         self.log = QCheckBox(self.tr("Log scale"), self)
         self.log.setAccessibleName(self.tr("Logarithmic loss axis"))
         self.body.addWidget(SideBySide(self.axis, self._build_view_controls(), parent=self))
+        self.sources = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.sources.hide()
+        self.body.addWidget(self.sources)
         self._model: DashboardModel | None = None
         self.slider.valueChanged.connect(self._redraw)
         self.axis.changed.connect(self._redraw)
@@ -95,6 +99,9 @@ class LossCard(ChartCard):
         """Draw the curves of a run when they changed."""
         if model is not self._model:
             self._model, self._drawn, self._described_at = model, (), 0.0
+        words = in_brief(model.source_losses)
+        self.sources.setText(tr.fill(self.tr("Held-out %1"), tr.core_text(words)) if words else "")
+        self.sources.setVisible(words is not None)
         self._redraw()
         if time.monotonic() - self._described_at > DESCRIPTION_EVERY_S:
             self._described_at = time.monotonic()

@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tunesmith_core import preferences, rewards, sorting
+from tunesmith_core import preferences, rewards, sorting, source_losses
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.outcome import Verdict
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import FIRST_SAVED_STEP, PAUSED_PHASE, RunState, RunStatus
+from tunesmith_core.source_losses import SourceLoss
 from tunesmith_core.verdict import Measured, judge
 from tunesmith_gui.models.log_lines import LogLine, LogLines
 from tunesmith_gui.models.metric_series import Floats, MetricSeries
@@ -173,6 +174,7 @@ class DashboardModel:
     samples: list[Sample] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)  # Any: fields of the comparison event
+    source_losses: list[SourceLoss] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)  # Any: fields of warning events
     setup: dict[str, Any] = field(default_factory=dict)  # Any: fields of the setup event
@@ -225,6 +227,7 @@ class DashboardModel:
             series.truncate_after(resumed)
         self.samples = [sample for sample in self.samples if sample.step <= resumed]
         self.answers, self.comparison = forget_answers(self.answers, resumed), {}
+        self.source_losses = []
         self.checkpoints = [checkpoint for checkpoint in self.checkpoints if checkpoint.step <= resumed]
         self.group = self.group if (self.group.get("step") or 0) <= resumed else {}
         self._session_row, self.result = len(self.steps), {}
@@ -259,6 +262,9 @@ class DashboardModel:
             return
         shown = translate("RunLog", "not a number") if loss is None else number(loss, 3)
         self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
+        self.source_losses = source_losses.of_event(event.data)
+        if of_sources := source_losses.in_brief(self.source_losses):
+            self._say(event.t, "info", core_text(of_sources))
 
     def _on_answers(self, event: Event) -> None:
         take_answers(self.answers, event)

@@ -26,6 +26,7 @@ from tunesmith_gui.new_run.form import (
     BY_FULL,
     BY_LABEL,
     BY_PREFERENCE,
+    BY_READING,
     BY_REWARD,
     BY_SCORE,
     MAPPING,
@@ -274,6 +275,7 @@ class NewRunActions(QObject):
         language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
         model = self._form.value("model.path")
         makers = {
+            BY_READING: samples.document_spec,
             BY_PREFERENCE: samples.preference_spec,
             BY_LABEL: samples.label_spec,
             BY_REWARD: samples.reward_spec,

@@ -13,7 +13,7 @@ from tunesmith_core.datafmt.formats import RAW
 from tunesmith_core.datafmt.labels import has_label
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_sections import SourceSpec
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, BY_READING
 from tunesmith_gui.new_run.way_bar import way_word
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
@@ -43,9 +43,10 @@ def _wanted_words(way: str) -> str:
         BY_LABEL: translate(
             "DataPicker", "Each row: a prompt, an answer, and whether it is good or bad. Pairs work too."
         ),
+        BY_READING: translate("DataPicker", "A long text is cut at headings and paragraphs, and nothing is left out."),
     }.get(way, translate("DataPicker", "One example per row: a chat, a prompt and its response, or text."))
     kinds = translate("DataPicker", "JSONL, CSV, Excel, Parquet, PDF, Word, text and more.")
-    if way != BY_EXAMPLE:
+    if way not in (BY_EXAMPLE, BY_READING):
         kinds = translate("DataPicker", "JSONL, CSV, Excel, Parquet and more.")
     return f"{kinds} {rows}"
 

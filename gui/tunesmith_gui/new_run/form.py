@@ -53,7 +53,7 @@ FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 SAMPLE_FILES = frozenset(
     str(samples.sample_folder(language) / name)
     for language in samples.LANGUAGES
-    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl", "classes.jsonl", "sums.jsonl")
+    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl", "classes.jsonl", "sums.jsonl", "documents.jsonl")
 )
 AUTO = "auto"
 REWARDS = "rollouts.rewards"
@@ -68,9 +68,13 @@ GROUPS = "evaluation.group_column"
 OBJECTIVE = "objective.kind"
 ADAPTER = "adapter.kind"
 BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS = "sft", "dpo", "kto", "grpo", "reward", "classify"
-BY_FULL = "full"
-WAYS = (BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS, BY_FULL)
-"""The ways to teach: each by the objective that it begins with, the last one trains the whole model by example."""
+BY_READING, BY_FULL = "documents", "full"
+WAYS = (BY_EXAMPLE, BY_READING, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS, BY_FULL)
+"""The ways to teach, each by the objective that it begins with; reading documents is SFT on whole texts, and full
+fine-tuning trains the whole model by example."""
+
+OF_CHATS = frozenset({"data.train_on", "data.system_prompt", "data.special_tokens", "model.chat_template"})
+"""Settings that change nothing where texts are read."""
 
 SMOOTHING = "objective.label_smoothing"
 DRAFT_VERSION = 2
@@ -167,6 +171,8 @@ class _State:
     wrong: dict[str, _WrongText] = field(default_factory=dict)
     proposed: set[str] = field(default_factory=set)
     """Settings whose values were proposed for this data, not chosen."""
+    reads: bool = False
+    """Whether the model is taught by reading documents."""
 
     def wrong_texts(self) -> dict[str, str]:
         return {path: each.text for path, each in self.wrong.items()}
@@ -228,7 +234,8 @@ class NewRunForm(QObject):
     def set_value(self, path: str, value: object) -> None:
         """Takes a value of the setting's type."""
         if path == OBJECTIVE:
-            self._choose(str(value), self.value(ADAPTER))
+            reads = self._state.reads and value == BY_EXAMPLE
+            self._choose(str(value), self.value(ADAPTER), reads=reads)
             return
         if path == ADAPTER:
             self._choose(self.value(OBJECTIVE), str(value))
@@ -339,7 +346,9 @@ class NewRunForm(QObject):
             return BY_PREFERENCE
         if kind in WAYS and kind != BY_EXAMPLE:
             return str(kind)
-        return BY_FULL if self.value(ADAPTER) == FULL else BY_EXAMPLE
+        if self.value(ADAPTER) == FULL:
+            return BY_FULL
+        return BY_READING if self._state.reads else BY_EXAMPLE
 
     @property
     def lacks_pairs(self) -> bool:
@@ -366,8 +375,9 @@ class NewRunForm(QObject):
         if way == self.way:
             return
         self._objectives[self.way] = self.value(OBJECTIVE)
-        objective = BY_EXAMPLE if way == BY_FULL else self._objectives.get(way, way)
-        self._choose(objective, FULL if way == BY_FULL else LORA)
+        by_example = way in (BY_READING, BY_FULL)
+        objective = BY_EXAMPLE if by_example else self._objectives.get(way, way)
+        self._choose(objective, FULL if way == BY_FULL else LORA, reads=way == BY_READING)
 
     @property
     def _usual_format(self) -> str:
@@ -379,15 +389,23 @@ class NewRunForm(QObject):
         if path == SMOOTHING and self.value(OBJECTIVE) == "dpo" and self.value("objective.dpo_loss") not in SMOOTHED:
             # A value that has to be taken back is shown.
             return bool(self.value(path)) or path in self._state.wrong
+        if path in OF_CHATS and self.way == BY_READING:
+            return self.is_changed(path)
         return has_effect(self._state.spec, path)
 
-    def _choose(self, objective: str, adapter: str) -> None:
-        """Takes an objective, what is trained, and the values that suit both where the person has not chosen others."""
-        if (objective, adapter) == (self.value(OBJECTIVE), self.value(ADAPTER)):
+    def _choose(self, objective: str, adapter: str, *, reads: bool = False) -> None:
+        """Takes what suits an objective and what is trained, where the person has not chosen other values.
+
+        Args:
+            objective: what is learned.
+            adapter: what is trained.
+            reads: whether documents are learned.
+        """
+        if (objective, adapter, reads) == (self.value(OBJECTIVE), self.value(ADAPTER), self._state.reads):
             return
-        untouched = [path for path in PRESET_PATHS if not self.is_changed(path)]
+        untouched = [path for path in PRESET_PATHS | presets.DOCUMENTS.keys() if not self.is_changed(path)]
         before, spec = self._usual_format, self._state.spec
-        spec.objective.kind, spec.adapter.kind = objective, adapter
+        spec.objective.kind, spec.adapter.kind, self._state.reads = objective, adapter, reads
         if adapter == FULL:
             # Weights in 4 bits can't be trained, and the setting is not shown then.
             spec.quantization.kind = "none"
@@ -422,9 +440,12 @@ class NewRunForm(QObject):
         baseline.objective.kind, baseline.adapter.kind = self.value(OBJECTIVE), self.value(ADAPTER)
         if baseline.adapter.kind == FULL:
             baseline.quantization.kind = "none"
+        for path in presets.DOCUMENTS:
+            setting_of(path).set(baseline, setting_of(path).get(RunSpec()))
+        baseline = with_changes(baseline, presets.DOCUMENTS if self._state.reads else {})
         self._base_preset, self._baseline = name, presets.apply(baseline, name)
         # The way to teach is no change of a preset, and Reset goes back to the objective that it begins with.
-        self._baseline.objective.kind = BY_EXAMPLE if self.way == BY_FULL else self.way
+        self._baseline.objective.kind = BY_EXAMPLE if self.way in (BY_READING, BY_FULL) else self.way
         self._baseline.adapter.kind = FULL if self.way == BY_FULL else LORA
         self._baseline.data.sources[0].format = self._usual_format
 
@@ -454,7 +475,7 @@ class NewRunForm(QObject):
     def reset_all(self) -> None:
         """Brings every listed setting back."""
         # First of all, because the other values that are gone back to depend on it.
-        self._choose(self.baseline(OBJECTIVE), self.baseline(ADAPTER))
+        self._choose(self.baseline(OBJECTIVE), self.baseline(ADAPTER), reads=self._state.reads)
         for path in LISTED:
             if path not in MAPPING:
                 self._state.wrong.pop(path, None)
@@ -494,7 +515,7 @@ class NewRunForm(QObject):
         """Fills the form from a spec: a dropped file, a run to repeat, the sample; `proposed` as in a Proposal."""
         before = self._sample.before if self._sample else self._state
         self._sample = _Sample(before, copy.deepcopy(spec)) if spec.data.sources[0].path in SAMPLE_FILES else None
-        self._fill(_State(copy.deepcopy(spec), proposed=set(proposed)))
+        self._fill(_State(copy.deepcopy(spec), proposed=set(proposed), reads=presets.reads_documents(spec)))
 
     def leave_sample(self) -> None:
         """Brings back what the sample replaced, refused texts too; what was changed since stays."""
@@ -503,15 +524,17 @@ class NewRunForm(QObject):
         before, sample = self._sample.before, self._sample.spec
         self._sample = None
         spec, objective, adapter = self._state.spec, self.value(OBJECTIVE), self.value(ADAPTER)
+        reads = self._state.reads
         for path, setting in SETTINGS.items():
             if path not in (*CHOSEN_ABOVE, *self._state.wrong) and setting.get(spec) == setting.get(sample):
                 setting.set(spec, copy.deepcopy(setting.get(before.spec)))
                 if path in before.wrong:
                     self._state.wrong[path] = before.wrong[path]
         spec.name = before.spec.name if spec.name == sample.name else spec.name
+        self._state.reads = before.reads
         self._fill(self._state)
         # The way to teach was chosen, not brought by the sample.
-        self._choose(objective, adapter)
+        self._choose(objective, adapter, reads=reads)
 
     def forget_data(self) -> None:
         """Empties what belongs to the data: its files, how they are read, held-out rows in a file, what was proposed.
@@ -536,11 +559,11 @@ class NewRunForm(QObject):
         """The form as JSON values, wrong texts included."""
         spec, wrong = self._state.spec.to_dict(), self._state.wrong_texts()
         draft = {"version": DRAFT_VERSION, "preset": self._base_preset, "spec": spec, "wrong_texts": wrong}
-        draft["proposed"] = sorted(self._state.proposed)
+        draft["proposed"], draft["reads"] = sorted(self._state.proposed), self._state.reads
         if self._sample is not None:
             before = self._sample.before
             draft |= {"before_sample": before.spec.to_dict(), "wrong_before_sample": before.wrong_texts()}
-            draft["sample"] = self._sample.spec.to_dict()
+            draft["sample"], draft["read_before_sample"] = self._sample.spec.to_dict(), before.reads
         return draft
 
     def load_draft(self, draft: object) -> bool:
@@ -557,12 +580,13 @@ class NewRunForm(QObject):
         self._sample = None
         if before and sample:
             # Each of the two in its turn is the form's own, so that its texts are judged in one way.
-            self._state = _State(before)
+            self._state = _State(before, reads=draft.get("read_before_sample") is True)
             self._take_preset(preset, RunSpec())
             self._take_texts(draft.get("wrong_before_sample"))
             self._sample = _Sample(self._state, sample)
         proposed = draft.get("proposed") or []
-        self._state = _State(spec, proposed={path for path in SETTINGS if path in proposed})
+        proposals = {path for path in SETTINGS if path in proposed}
+        self._state = _State(spec, proposed=proposals, reads=draft.get("reads") is True)
         self._take_preset(preset, RunSpec())
         self._take_texts(draft.get("wrong_texts"))
         self.changed.emit("")

@@ -35,6 +35,8 @@ def base_word(spec: RunSpec, hardware: Hardware | None) -> str:
         return translate("PresetBar", "Full fine-tuning in 32 bits")
     if spec.quantization.kind == "nf4":
         return translate("PresetBar", "LoRA on a 4-bit base")
+    if spec.quantization.kind == "int8":
+        return translate("PresetBar", "LoRA on an 8-bit base")
     if hardware is None:
         return translate("PresetBar", "LoRA")
     if number_bytes(spec, hardware) == 2:

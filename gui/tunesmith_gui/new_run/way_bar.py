@@ -11,6 +11,7 @@ from tunesmith_gui.new_run.form import (
     BY_FULL,
     BY_LABEL,
     BY_PREFERENCE,
+    BY_READING,
     BY_REWARD,
     BY_SCORE,
     WAYS,
@@ -31,6 +32,7 @@ def way_word(way: str) -> str:
         BY_CLASS: translate("WayBar", "Sort texts into classes"),
         BY_FULL: translate("WayBar", "Full fine-tune"),
         BY_REWARD: translate("WayBar", "Reward what is right"),
+        BY_READING: translate("WayBar", "Read documents"),
     }[way]
 
 
@@ -67,6 +69,11 @@ def way_words(way: str) -> str:
             "WayBar",
             "The whole model learns to answer like the examples, not only a small adapter. This needs several times "
             "the memory and disk space.",
+        ),
+        BY_READING: translate(
+            "WayBar",
+            "The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, "
+            "web pages, PDF, Word or a folder of them.",
         ),
     }[way]
 

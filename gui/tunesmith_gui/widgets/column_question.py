@@ -23,7 +23,7 @@ from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.row_words import role_word
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
-PROMPT_COMPLETION = "prompt-completion"
+PROMPT_COMPLETION, TEXT = "prompt-completion", "text"
 
 
 def asks_for_columns(data: DataFacts) -> bool:
@@ -50,13 +50,15 @@ class AskedColumns:
 
 
 def asked_columns(way: str = "sft") -> AskedColumns:
-    """What a way to teach, named by the objective that it begins with, must know of rows of unknown columns."""
+    """What a way to teach, one of `form.WAYS`, must know of rows of unknown columns."""
     if way == "dpo":
         words = translate("ColumnQuestion", "Which column is the prompt, which the better and which the worse answer?")
         return AskedColumns(words, PREFERENCE, ("prompt", "chosen", "rejected"), {})
     if way == "kto":
         words = translate("ColumnQuestion", "Which column is the prompt, which the response, and which the label?")
         return AskedColumns(words, PROMPT_COMPLETION, ("prompt", "completion", "label"), {})
+    if way == "documents":
+        return AskedColumns(translate("ColumnQuestion", "Which column is the text?"), TEXT, ("text",), {})
     words = translate("ColumnQuestion", "Which column is the prompt, and which the response?")
     return AskedColumns(words, PROMPT_COMPLETION, ("prompt", "completion"), {})
 

@@ -234,3 +234,14 @@ def test_the_distance_from_the_base_model_has_a_chart_where_labels_are_learned_f
     assert accuracy.plot.y_span == (0.0, 100.0)
     charts.show_model(run_of(40, 60))
     assert not charts.kl.isVisible()
+
+
+def test_the_perplexity_of_each_data_file_stands_with_the_loss(charts: DashboardCharts) -> None:
+    model = run_of(10, 20)
+    charts.show_model(model)
+    (card,) = charts.findChildren(LossCard)
+    assert not card.sources.isVisible()
+    files = [{"path": f"/data/{name}.md", "loss": 0.0, "num_tokens": 9} for name in ("town", "lake")]
+    model.apply(pack([Event(99, 200.0, "eval", {"step": 10, "loss": 1.0, "source_losses": files})]))
+    charts.show_model(model)
+    assert (card.sources.isVisible(), card.sources.text()) == (True, "Held-out perplexity: town.md 1.00, lake.md 1.00")
