@@ -130,14 +130,12 @@ def load_model(
         "ignore_mismatched_sizes": True,
     }
     if four_bit:
-        arguments["quantization_config"] = nf4_config(compute.dtype, arguments["config"].model_type)
+        arguments["quantization_config"] = nf4_config(compute.dtype, config.model_type)
     if eight_bit:
-        arguments["quantization_config"] = int8_config(arguments["config"].model_type)
+        arguments["quantization_config"] = int8_config(config.model_type)
     if four_bit or eight_bit or compute.device.type == "cuda":
         arguments["device_map"] = {"": compute.device}
-    if (folder / "generation_config.json").is_file():
-        with reading(folder / "generation_config.json", "the settings can't be used"):
-            GenerationConfig.from_pretrained(folder, local_files_only=True)
+    _check_generation_config(folder)
     with reading(folder, "no model can be made of config.json and the weights"):
         try:
             model, info = kind.from_pretrained(folder, attn_implementation="sdpa", **arguments)
@@ -156,6 +154,12 @@ def load_model(
     model.requires_grad_(False)
     never_pack_for_the_cpu(model)
     return model
+
+
+def _check_generation_config(folder: Path) -> None:
+    if (folder / "generation_config.json").is_file():
+        with reading(folder / "generation_config.json", "the settings can't be used"):
+            GenerationConfig.from_pretrained(folder, local_files_only=True)
 
 
 def _check_complete(

@@ -6,7 +6,6 @@ so a plan can still be made.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import re
@@ -20,12 +19,13 @@ from PySide6.QtCore import QObject, Signal
 from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
 from tunesmith_core.datafmt.formats import LABELED
-from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec, Setting, has_effect, iter_settings
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_rollouts import RewardSpec
 from tunesmith_core.spec_sections import SMOOTHED, SourceSpec
 from tunesmith_core.trained_parts import FULL, LORA, OPTIMIZERS_OF_FULL
+from tunesmith_gui.new_run.draft import DRAFT_VERSION, from_1, lenient_spec
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
 from tunesmith_gui.tr import core_text
 
@@ -77,7 +77,6 @@ OF_CHATS = frozenset({"data.train_on", "data.system_prompt", "data.special_token
 """Settings that change nothing where texts are read."""
 
 SMOOTHING = "objective.label_smoothing"
-DRAFT_VERSION = 2
 EARLY_STOPPING_EVALUATIONS = 3
 EVALUATION_PERCENT = 5.0
 
@@ -571,12 +570,12 @@ class NewRunForm(QObject):
         if not isinstance(draft, dict) or draft.get("version") not in (1, DRAFT_VERSION):
             return False
         if draft["version"] == 1:
-            draft = _from_1(draft)
-        spec = _lenient_spec(draft.get("spec"))
+            draft = from_1(draft)
+        spec = lenient_spec(draft.get("spec"))
         if spec is None:
             return False
         preset = draft["preset"] if draft.get("preset") in presets.PRESETS else presets.DEFAULT
-        before, sample = _lenient_spec(draft.get("before_sample")), _lenient_spec(draft.get("sample"))
+        before, sample = lenient_spec(draft.get("before_sample")), lenient_spec(draft.get("sample"))
         self._sample = None
         if before and sample:
             # Each of the two in its turn is the form's own, so that its texts are judged in one way.
@@ -596,22 +595,3 @@ class NewRunForm(QObject):
         for path, text in texts.items() if isinstance(texts, dict) else ():
             if path in SETTINGS and isinstance(text, str):
                 self.set_text(path, text)
-
-
-def _from_1(draft: dict[str, Any]) -> dict[str, Any]:  # Any: JSON values
-    """A draft of version 1 as one of today: a warm-up of 5 was the default then, and an empty one means that now."""
-    draft = copy.deepcopy(draft)
-    for spec in (draft.get(name) for name in ("spec", "before_sample", "sample")):
-        schedule = spec.get("schedule") if isinstance(spec, dict) else None
-        if isinstance(schedule, dict) and schedule.get("warmup_steps") == 5:
-            schedule["warmup_steps"] = None
-    return draft
-
-
-def _lenient_spec(values: object) -> RunSpec | None:
-    """A spec from a draft, field by field: what does not fit keeps its default; None where nothing is known of it."""
-    if not isinstance(values, dict):
-        return None
-    with contextlib.suppress(UserError):
-        return RunSpec.salvage(values)
-    return None
