@@ -184,7 +184,7 @@ def test_our_own_mistake_keeps_its_traceback(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("never thought of that")
 
-    monkeypatch.setattr(assembly_module.Totals, "of", fail)
+    monkeypatch.setattr(assembly_module, "totals_of", fail)
     run = new_run(tiny_spec())
     assert train(run) == 1
     (error,) = events(run, "error")

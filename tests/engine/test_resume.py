@@ -62,7 +62,7 @@ WAYS = {
 @pytest.fixture
 def whole(request: pytest.FixtureRequest, tiny_spec: MakeSpec, new_run: NewRun) -> Run:
     """The run that nobody interrupted."""
-    way = getattr(request, "param", "unfused parts")
+    way = getattr(request, "param", "dropout")
     spec = tiny_spec(**{**HARD, **WAYS[way]})
     spec.quantization.kind = "int8" if way == "8-bit" else "none"
     run = new_run(spec)

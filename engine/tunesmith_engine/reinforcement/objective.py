@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from tunesmith_core.rewards import OF_UPDATES
-from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.reinforcement.losses import Clip, PolicyLoss, Written, divergence, is_clipped
+
+if TYPE_CHECKING:
+    from tunesmith_engine.packed.answers import Answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,10 +13,12 @@ from peft import PeftModel
 
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.collate import collate
-from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.preference.labeled import LabeledObjective
 from tunesmith_engine.preference.objective import PreferenceObjective
 from tunesmith_engine.reinforcement.objective import PolicyObjective
+
+if TYPE_CHECKING:
+    from tunesmith_engine.packed.answers import Answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
 from tunesmith_engine.model.lora import use_activation_checkpointing
 from tunesmith_engine.model.row_lengths import RotarySwitches
-from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.preference.labeled import LabeledObjective, mismatched
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.loss import (
@@ -219,6 +218,9 @@ class PlainPath:
         if objective.has_reference and reference is None:
             with torch.no_grad():
                 reference = self.log_probabilities(portion, False)
+        # Only runs with an objective need it.
+        from tunesmith_engine.packed.answers import Answers
+
         answers = Answers.of(portion, device)
         return objective_of(objective, self.log_probabilities(portion), reference, portion, answers, totals)
 

@@ -213,9 +213,9 @@ def test_held_out_pairs_are_told_apart_and_the_verdict_says_so(
     after = events(run, "eval")[-1].data
     assert after["reward_accuracy"] == 1.0
     verdict = verdict_on(read(run))
-    assert verdict.sentence.startswith("Improved a lot. In 100% of the held-out pairs the better answer scores higher")
+    assert verdict.sentence.startswith("Improved, but 10 held-out rows are too few to say by how much. In 100% of the")
     assert "reward margin" in verdict.evidence
-    assert verdict.advice == "Score answers that are not among the rows before you rely on it."
+    assert verdict.advice == "Hold out more rows, at least 20, to know how much better it is."
     (tmp_path / "evaluation").mkdir()
     with OperationHost(Operation(tmp_path / "evaluation")) as host:
         found = evaluate(host, EvaluateSpec(run=RunFolder(str(run.path))))
