@@ -143,7 +143,7 @@ def length_line(spec: RunSpec) -> str:
     learned = "" if spec.objective.kind in HEADS else f"; loss on: {spec.data.train_on}"
     return f"- Context length: {spec.data.context_length} tokens{learned}"
 def _lora_kind(spec: RunSpec) -> str:
-    return "LoRA" if spec.quantization.kind == "none" else "QLoRA"
+    return "QLoRA" if spec.quantization.kind == "nf4" else "LoRA"
 
 
 def _front(spec: RunSpec, licence: str) -> str:
