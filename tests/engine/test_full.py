@@ -45,8 +45,19 @@ def _weights(run: Run) -> dict[str, torch.Tensor]:
     return load_file(run.model_path / "model.safetensors")
 
 
-@pytest.mark.parametrize("weights", ["float32", "bfloat16"])
-@pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit", "adafactor", "muon"])
+@pytest.mark.parametrize(
+    ("optimizer", "weights"),
+    [
+        *(("adamw", "float32"), ("adamw_8bit", "bfloat16"), ("muon", "bfloat16")),
+        *(
+            pytest.param(optimizer, weights, marks=pytest.mark.long)
+            for optimizer, weights in (
+                *(("adamw", "bfloat16"), ("adamw_8bit", "float32"), ("muon", "float32")),
+                *(("adafactor", "float32"), ("adafactor", "bfloat16")),
+            )
+        ),
+    ],
+)
 def test_a_stopped_run_goes_on_to_the_same_bits(
     tiny_spec: MakeSpec, new_run: NewRun, optimizer: str, weights: str
 ) -> None:

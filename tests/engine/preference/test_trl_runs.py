@@ -164,8 +164,11 @@ def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[
 @pytest.mark.parametrize(
     ("kind", "loss"),
     [
-        *(("dpo", "sigmoid"), ("dpo", "ipo"), ("dpo", "robust"), ("simpo", ""), ("orpo", ""), ("cpo", "")),
-        *(("kto", "kto"), ("kto", "apo_zero_unpaired")),
+        *(("dpo", "sigmoid"), ("simpo", ""), ("orpo", ""), ("cpo", ""), ("kto", "kto")),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (("dpo", "ipo"), ("dpo", "robust"), ("kto", "apo_zero_unpaired"))
+        ),
     ],
 )
 def test_thirty_steps_are_those_of_trl(

@@ -129,9 +129,9 @@ def _oracle_log(spec: RunSpec, folder: Path, out: Path, rounds: list[Round]) -> 
     ("kind", "loss", "ratio_of", "beta", "updates"),
     [
         ("grpo", "dapo", "token", 0.0, 1),
-        ("grpo", "grpo", "answer", 0.05, 2),
-        ("grpo", "dr_grpo", "token", 0.05, 2),
-        ("rloo", "", "token", 0.05, 1),
+        pytest.param("grpo", "grpo", "answer", 0.05, 2, marks=pytest.mark.long),
+        pytest.param("grpo", "dr_grpo", "token", 0.05, 2, marks=pytest.mark.long),
+        pytest.param("rloo", "", "token", 0.05, 1, marks=pytest.mark.long),
         ("rloo", "", "token", 0.05, 2),
     ],
 )
