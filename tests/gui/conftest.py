@@ -41,6 +41,14 @@ def themed(qapp: QApplication) -> None:
 
 
 @pytest.fixture(autouse=True)
+def same_appearance(themed: None) -> Iterator[None]:
+    """Leave the next test the usual look, whatever this one tried."""
+    yield
+    if (theme().scheme, theme().font_scale) != (Scheme.LIGHT, 1.0):
+        theme().set_appearance(Scheme.LIGHT, 1.0)
+
+
+@pytest.fixture(autouse=True)
 def no_leftovers(themed: None) -> Iterator[None]:
     """Fail a test that leaves a window, a thread or a running timer behind."""
     # Collecting looks at what this test made only: with PyTorch loaded, everything else takes seconds.
