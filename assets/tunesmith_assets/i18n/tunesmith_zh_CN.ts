@@ -15874,6 +15874,10 @@ Save a copy to train with your changes.</source>
         <translation>用设置中指定的文件评估</translation>
     </message>
     <message>
+        <source>Stop when the held-out reward no longer rises</source>
+        <translation>留出奖励不再上升时停止</translation>
+    </message>
+    <message>
         <source>No groups</source>
         <translation>不分组</translation>
     </message>

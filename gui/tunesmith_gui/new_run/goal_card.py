@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
 from tunesmith_core import held_out
 from tunesmith_core.runs import MAX_NAME_CHARS
-from tunesmith_gui.new_run.form import EVALUATION_PERCENT, GROUPS, NewRunForm
+from tunesmith_gui.new_run.form import BY_REWARD, EVALUATION_PERCENT, GROUPS, NewRunForm
 from tunesmith_gui.new_run.setting_text import number_text
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tr import core_text, fill, translate
@@ -29,7 +29,7 @@ class GoalCard(Card):
         self._form = form
         self.evaluation = QCheckBox(self)
         self.evaluation.clicked.connect(form.set_keeps_evaluation_split)
-        self.early = QCheckBox(self.tr("Stop when the evaluation loss no longer falls"), self)
+        self.early = QCheckBox(self)
         self.early.clicked.connect(form.set_stops_early)
         self.name = QLineEdit(self)
         self.name.setMaxLength(MAX_NAME_CHARS)
@@ -66,6 +66,9 @@ class GoalCard(Card):
         self.evaluation.setChecked(own_file or form.keeps_evaluation_split)
         self.evaluation.setEnabled(not own_file)
         self._show_groups()
+        by_loss = self.tr("Stop when the evaluation loss no longer falls")
+        by_reward = self.tr("Stop when the held-out reward no longer rises")
+        self.early.setText(by_reward if form.way == BY_REWARD else by_loss)
         self.early.setChecked(form.stops_early)
         self.early.setEnabled(form.can_stop_early)
         if self.name.text().strip() != form.name:

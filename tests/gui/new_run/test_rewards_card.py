@@ -146,3 +146,9 @@ def test_nothing_is_cut_off_at_double_text_size(qtbot: QtBot, rewarded: NewRunPa
     theme().set_appearance(Scheme.LIGHT, 2.0)
     rewarded.resize(900, 600)
     qtbot.waitUntil(lambda: clipped(rewarded) == [], timeout=5000)
+
+
+def test_stopping_early_is_told_by_the_reward(qtbot: QtBot, rewarded: NewRunPage) -> None:
+    assert rewarded.goal_card.early.text() == "Stop when the held-out reward no longer rises"
+    rewarded.form.choose_way(BY_EXAMPLE)
+    assert rewarded.goal_card.early.text() == "Stop when the evaluation loss no longer falls"
