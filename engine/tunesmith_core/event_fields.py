@@ -58,7 +58,7 @@ def _are_sources(value: object) -> bool:
 
 
 def _are_source_losses(value: object) -> bool:
-    """Return whether a JSON value lists files, each with its loss, null where that is no number."""
+    """Return whether a JSON value lists files, each with its loss, or null if that is not finite."""
     return isinstance(value, list) and all(
         isinstance(each, dict)
         and is_text(each.get("path"))

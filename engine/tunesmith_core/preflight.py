@@ -18,10 +18,11 @@ from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, head_rows
 from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
-from tunesmith_core.objectives import FROM_PAIRS, LABELS
+from tunesmith_core.objectives import FROM_PAIRS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, told
+from tunesmith_core.spec_rollouts import PYTHON
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.spec_training import WSL
 from tunesmith_core.trained_parts import FULL, is_chosen, state_bytes
@@ -86,6 +87,20 @@ def check_rows(spec: RunSpec) -> None:
         datafmt.check_head(source, spec.data.skip_bad_rows, in_pairs=in_pairs, in_labels=in_labels)
         _check_named(source)
     _check_groups(spec)
+    _check_rewards(spec)
+
+
+def _check_rewards(spec: RunSpec) -> None:
+    """Check that the person's own rewards are there. Raises UserError `reward-failed`."""
+    if spec.objective.kind not in REINFORCEMENT:
+        return
+    for reward in spec.rollouts.rewards:
+        try:
+            if reward.kind == PYTHON:
+                Path(reward.path).open("rb").close()
+        except OSError as error:
+            reason = Message(str(error.strerror))
+            raise TunesmithError("reward-failed", "{path}: {reason}.", path=reward.path, reason=reason) from error
 
 
 def _check_named(source: SourceSpec) -> None:

@@ -21,7 +21,7 @@ class SourceLoss:
 
     Attributes:
         name: of the file; its path where two files have the same name.
-        loss: mean per trained token in nats; None where it is no number.
+        loss: mean per trained token in nats; None if it is not finite.
     """
 
     name: str

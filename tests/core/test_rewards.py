@@ -22,6 +22,7 @@ from tunesmith_core.operations.kinds.score import SCORE, ScoreSpec, score
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.outcome import Outcome, Verdict
+from tunesmith_core.preflight import check_rows
 from tunesmith_core.protocol import Event, JournalWriter
 from tunesmith_core.report.facts import read
 from tunesmith_core.rewards import METRICS, described, in_brief, of_event
@@ -343,3 +344,17 @@ def test_weights_to_export_are_told_by_their_reward(run: Run, tmp_path: Path) ->
     (run.adapter_path / "adapter_model.safetensors").write_bytes(b"weights")
     (run.adapter_path / "adapter_config.json").write_bytes(b"{}")
     assert [(each.step, each.eval_reward) for each in saved_weights(run)] == [(4, 0.6)]
+
+
+def test_a_file_of_rewards_that_is_missing_is_named_before_the_run(tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text('{"prompt": "1 + 1?", "completion": "2"}\n' * 3, encoding="utf-8")
+    own = tmp_path / "own.py"
+    values = {"model": {"path": "m"}, "data": {"sources": [{"path": str(data)}]}, "objective": {"kind": "grpo"}}
+    rewards = [{"kind": "right"}, {"kind": "python", "path": str(own)}]
+    spec = RunSpec.from_dict({"version": 3, **values, "rollouts": {"rewards": rewards}})
+    with pytest.raises(TunesmithError, match=r"own\.py: No such file or directory") as error:
+        check_rows(spec)
+    assert error.value.code == "reward-failed"
+    own.write_text("def reward(prompt, answer, expected):\n    return 1\n", encoding="utf-8")
+    check_rows(spec)

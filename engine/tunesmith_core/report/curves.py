@@ -20,7 +20,7 @@ REWARDS = (Message("Reward by step"), Message("reward in training"), Message("he
 
 
 def curves(training: Series, held_out: Series, words: tuple[Message, Message, Message] = LOSSES) -> str:
-    """Return the curves as SVG, "" where nothing was measured; what is no number is left out."""
+    """Return the curves as SVG, "" where nothing was measured; values that are not finite are left out."""
     lines = [_thinned(series) for series in (training, held_out)]
     points = [point for line in lines for point in line]
     if len(points) < 2:

@@ -59,7 +59,7 @@ class Labels:
         """Return what stands for a label in a row.
 
         Raises:
-            UserError: `dataset-classes` where there is no such class, or it is no number; `place` names the row.
+            UserError: `dataset-classes` where no such class exists or it is not a number; `place` names the row.
         """
         if self.are_numbers:
             number = number_of(label)

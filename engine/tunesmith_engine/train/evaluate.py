@@ -74,7 +74,7 @@ def held_out(
         path.begin_set()
     with untouched_training(model, device):
         totals = totals_of(path, examples, with_adapter, should_stop)
-        # Longest first: little padding, and a lack of memory shows at once.
+        # Longest first: little padding, and too little memory shows at once.
         for number in sorted(range(len(groups)), key=lambda number: -_longest(groups[number])):
             for portion in path.portions(sorted(groups[number], key=lambda example: -example.num_tokens)):
                 if should_stop():

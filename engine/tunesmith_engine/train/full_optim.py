@@ -59,7 +59,7 @@ class FullOptimizer(torch.optim.Optimizer):
         if settings.name == "adamw_8bit":
             device = next(iter(parameters.values())).device
             self._tables = [table_of_8_bits(signed).to(device) for signed in (True, False)]
-        # All of them now: a lack of memory shows before the first step, not half-way through an update.
+        # All of them now: too little memory shows before the first step, not half-way through an update.
         for name, weight in parameters.items():
             self.state[weight] |= {"step": 0, **self._fresh_states(name, weight)}
 

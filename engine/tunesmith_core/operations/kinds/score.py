@@ -52,7 +52,7 @@ def _function(path: str) -> Callable[[str, str, str], object]:
     try:
         function = runpy.run_path(path).get(FUNCTION)
     except OSError as error:
-        raise _failed(Message("{path}: {reason}.", path=path, reason=phrase(error))) from error
+        raise _failed(Message("{path}: {reason}.", path=path, reason=Message(str(error.strerror)))) from error
     except Exception as error:
         raise _failed(_told(error, path)) from error
     if not callable(function):
