@@ -83,6 +83,9 @@ OF_WRITING = frozenset(
 )
 """Settings of other sections that are for all objectives but HEADS."""
 
+ONLY_FOR = {"optimizer.neftune_alpha": frozenset({"sft"})}
+"""Settings of other sections that are for some objectives only: others would compare probabilities under noise."""
+
 FROM_LABELS = frozenset({"classify"})
 """Objectives whose rows are texts with labels."""
 
@@ -102,6 +105,8 @@ def uses(kind: str, path: str) -> bool:
         return kind in REINFORCEMENT
     if path in OF_WRITING:
         return kind not in HEADS
+    if path in ONLY_FOR:
+        return kind in ONLY_FOR[path]
     return section != "objective" or kind in USED_BY.get(name, (kind,))
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tunesmith_core import adapter_shapes, fused_memory, rollout_memory
+from tunesmith_core.adapter_kinds import KINDS
+from tunesmith_core.adapter_ranks import adapts_experts, is_in_layers, layer_numbers, ranks, size_of
 from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
@@ -23,7 +25,7 @@ from tunesmith_core.objectives import HEADS, REINFORCEMENT, sequences_per_row
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import ALL_LINEAR
-from tunesmith_core.trained_parts import FULL, TRANSIENT_NUMBERS, TRANSIENT_WEIGHTS, is_chosen, state_bytes
+from tunesmith_core.trained_parts import FULL, LORA, TRANSIENT_NUMBERS, TRANSIENT_WEIGHTS, is_chosen, state_bytes
 
 __all__ = ["Hardware", "Plan", "Saving", "detect_hardware", "plan"]
 
@@ -228,9 +230,21 @@ def number_bytes(spec: RunSpec, hardware: Hardware) -> int:
 
 def num_adapter_parameters(spec: RunSpec, card: ModelCard) -> int:
     """Return the size of the adapter."""
-    targets = None if spec.adapter.target_modules == ALL_LINEAR else spec.adapter.target_modules
+    adapter = spec.adapter
+    targets = None if adapter.target_modules == ALL_LINEAR else adapter.target_modules
+    numbers, patterns = layer_numbers(adapter), ranks(adapter.rank_pattern)
+    kind = KINDS.get(adapter.kind)
+
+    def of_layer(name: str, rows: int, columns: int) -> int:
+        if not is_in_layers(numbers, name):
+            return 0
+        if kind:
+            return kind.size(name, rows, columns, adapter.rank)
+        return size_of(adapter, name, patterns) * (rows + columns) + (rows if adapter.dora else 0)
+
+    experts = card.expert_shapes if adapts_experts(adapter) else {}
     return adapter_shapes.num_adapter_parameters(
-        card.model_type, card.linear_shapes, card.expert_shapes, targets, spec.adapter.rank, spec.adapter.dora
+        card.model_type, card.linear_shapes, experts, targets, adapter.rank, adapter.dora, of_layer
     )
 
 
@@ -279,7 +293,7 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    is_plain = spec.adapter.kind == FULL or spec.objective.kind in HEADS or spec.quantization.kind == "int8"
+    is_plain = spec.adapter.kind != LORA or spec.objective.kind in HEADS or spec.quantization.kind == "int8"
     is_plain = is_plain or (spec.adapter.dora and spec.adapter.dropout > 0)
     return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
 
@@ -313,6 +327,9 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
     logits = num_logits * (size + 12)
     if spec.adapter.dora:
         activations = round(activations * DORA_SLACK)
+    if kind := KINDS.get(spec.adapter.kind):
+        # Several compute the change of a whole weight and keep it.
+        activations += kind.kept_bytes * card.num_linear_parameters
     if hardware.device == "cuda" and size == 4:
         activations = round(activations * CUDA_FLOAT32_SLACK)
     if hardware.device == "cpu":

@@ -261,6 +261,7 @@ def told_settings(spec: RunSpec) -> list[Setting]:
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
     # Told as a sentence of their own, see `rewards.described`.
     unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")}
+    unused |= {each.path for each in iter_settings() if each.section in TOLD_SECTIONS and each.get(spec) == []}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tunesmith_core.adapter_problems import adapter_problems
 from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
@@ -12,7 +13,7 @@ from tunesmith_core.objectives import FROM_LABELS, LABELS, PREFERENCES, REINFORC
 from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
-from tunesmith_core.trained_parts import ALL, FULL, OBJECTIVES, OPTIMIZERS_OF_FULL
+from tunesmith_core.trained_parts import ALL, FULL, OBJECTIVES
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
@@ -51,7 +52,7 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
                 Message('must be "{all_linear}" or a list of module names', all_linear=ALL_LINEAR),
             )
         )
-    problems += _full_problems(spec) if spec.adapter.kind == FULL else _lora_problems(spec)
+    problems += _full_problems(spec) if spec.adapter.kind == FULL else list(adapter_problems(spec))
     if spec.objective.kind == "dpo" and spec.objective.label_smoothing and spec.objective.dpo_loss not in SMOOTHED:
         loss = Message(CHOICE_WORDS[spec.objective.dpo_loss])
         words = Message("has no effect with the loss {loss}. Set it to 0", loss=loss)
@@ -125,23 +126,6 @@ def _full_problems(spec: RunSpec) -> list[FieldProblem]:
     if spec.adapter.weights == "bfloat16" and spec.model.dtype not in ("auto", "bfloat16"):
         words = Message("needs the number format bfloat16 for the calculations, not {format}", format=spec.model.dtype)
         problems.append(FieldProblem("adapter.weights", words))
-    return problems
-
-
-def _lora_problems(spec: RunSpec) -> list[FieldProblem]:
-    problems = []
-    if spec.optimizer.name in OPTIMIZERS_OF_FULL:
-        words = Message(
-            "{optimizer} is for full fine-tuning. Choose AdamW for LoRA",
-            optimizer=Message(CHOICE_WORDS[spec.optimizer.name]),
-        )
-        problems.append(FieldProblem("optimizer.name", words))
-    if spec.adapter.initial_values == "orthogonal" and spec.adapter.rank % 2:
-        words = Message("must be even for orthogonal initial values")
-        problems.append(FieldProblem("adapter.rank", words))
-    if spec.adapter.initial_values == "orthogonal" and spec.quantization.kind != "none":
-        words = Message("can't be orthogonal beside frozen weights in 4 bits. Choose the usual ones")
-        problems.append(FieldProblem("adapter.initial_values", words))
     return problems
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tunesmith_core import objectives
+from tunesmith_core.adapter_kinds import KINDS
+from tunesmith_core.adapter_ranks import alpha_problem, layers_problem, rank_problem
 from tunesmith_core.chat_templates import CHAT_TEMPLATES, OWN
 from tunesmith_core.declared import declared
 from tunesmith_core.trained_parts import ALL, FULL, LORA
@@ -112,6 +114,11 @@ CHOICE_WORDS = {
     "default": "Usual",
     "gaussian": "Gaussian",
     "orthogonal": "Orthogonal",
+    "pissa": "PiSSA",
+    "pissa_niter_16": "PiSSA, fast",
+    "olora": "OLoRA",
+    "eva": "EVA, from the data",
+    **{name: kind.title for name, kind in KINDS.items()},
     "nf4": "4-bit (NF4)",
     "lora": "LoRA adapter",
     "full": "Full fine-tuning",
@@ -440,16 +447,18 @@ class ObjectiveSpec:
 
 @dataclass(kw_only=True, slots=True)
 class AdapterSpec:
-    """What is trained: a LoRA adapter on the frozen model, or the model itself."""
+    """What is trained: an adapter on the frozen model, or the model itself."""
 
     kind: str = declared(
         LORA,
         label="What is trained",
         meaning=(
             "LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model's "
-            "own weights, which can learn more and needs much more memory and disk space."
+            "own weights, which can learn more and needs much more memory and disk space. The others are kinds of "
+            "adapters that run in plain PyTorch. Very small ones such as VeRA and IA3 usually need a learning rate "
+            "of 0.001 or more."
         ),
-        choices=(LORA, FULL),
+        choices=(LORA, FULL, *KINDS),
     )
     parts: str | list[str] = declared(
         ALL,
@@ -503,6 +512,28 @@ class AdapterSpec:
         meaning='Layers that get an adapter: "all-linear", or a list of module names such as q_proj, v_proj.',
         effect="Fewer modules need less memory and learn less.",
     )
+    layers: list[str] = declared(
+        [],
+        label="Layers",
+        meaning="Numbers of the layers that get an adapter, such as 0-7, 20. Empty takes all layers.",
+        rule=layers_problem,
+        effect="Fewer layers need less memory and learn less.",
+    )
+    rank_pattern: list[str] = declared(
+        [],
+        label="Ranks of some modules",
+        meaning=(
+            "Modules with another rank than the others, such as q_proj = 32, layers.0.*.up_proj = 8. A name may be "
+            "the end of the full name, and * stands for anything."
+        ),
+        rule=rank_problem,
+    )
+    alpha_pattern: list[str] = declared(
+        [],
+        label="Alphas of some modules",
+        meaning="Modules with another alpha than the others, written like their ranks. Alpha is divided by that rank.",
+        rule=alpha_problem,
+    )
     rslora: bool = declared(
         False, label="rsLoRA", meaning="Scale by alpha / sqrt(rank), which keeps high ranks effective."
     )
@@ -519,10 +550,13 @@ class AdapterSpec:
         "default",
         label="Initial values",
         meaning=(
-            "Random numbers that the adapter starts with. The usual ones suit most runs. Orthogonal makes the "
-            "directions of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits."
+            "What the adapter starts with. The usual random numbers suit most runs. Orthogonal makes the directions "
+            "of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits. PiSSA "
+            "and OLoRA start from the strongest parts of the frozen weights and often learn faster. EVA starts from "
+            "what the layers see in your data."
         ),
-        choices=("default", "gaussian", "orthogonal"),
+        choices=("default", "gaussian", "orthogonal", "pissa", "pissa_niter_16", "olora", "eva"),
+        effect="PiSSA and OLoRA save an adapter of twice the rank.",
     )
     bias: str = declared(
         "none",

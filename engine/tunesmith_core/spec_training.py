@@ -103,6 +103,17 @@ class OptimizerSpec:
         ),
         minimum=0.0,
     )
+    neftune_alpha: float = declared(
+        0.0,
+        label="NEFTune noise",
+        zero="none",
+        meaning=(
+            "Adds random noise to the embeddings of the training rows, which can make answers better after little "
+            "data. 5 to 15 are usual. Evaluations see no noise."
+        ),
+        minimum=0.0,
+        maximum=1000.0,
+    )
 
 
 @dataclass(kw_only=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.adapter_shapes import NO_LAYER
 
 LORA, FULL = "lora", "full"
@@ -43,7 +44,12 @@ def matters(adapter: str, path: str) -> bool:
         return True
     if adapter == FULL:
         return path in OF_FULL or not (path.startswith("adapter.") or path in OF_LORA)
-    return path not in OF_FULL
+    if path in OF_FULL or adapter not in KINDS:
+        return path not in OF_FULL
+    section, _, name = path.partition(".")
+    if section == "adapter":
+        return name in KINDS[adapter].settings | {"target_modules"}
+    return path not in OF_LORA or (path == "quantization.kind" and KINDS[adapter].takes_quantized)
 
 
 def is_chosen(name: str, shape: Sequence[int], parts: str | Sequence[str]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from peft.tuners.lora import layer as lora
+from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import ModulesToSaveWrapper
 from torch import nn
 from transformers.conversion_mapping import get_model_conversion_mapping
@@ -19,6 +20,7 @@ from tunesmith_engine.export.restoring import PREFIX
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import has_head
 from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.model.targets import is_of_adapter
 
 ADAPTER = "default"
 PORTION_BYTES = 64 << 20
@@ -188,16 +190,20 @@ def _own(name: str) -> str:
 def _changes(model: PeftModel) -> dict[str, Change]:
     """Return what becomes of the weights that were trained, by their names in the model without an adapter."""
     changes: dict[str, Change] = {}
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, lora.LoraLayer)}
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
     for name, layer in layers.items():
-        if not isinstance(layer, MERGED_KINDS):
+        is_lora = isinstance(layer, lora.LoraLayer)
+        if is_lora and not isinstance(layer, MERGED_KINDS):
             raise TunesmithError(
                 "export-unsupported", "The adapter of {name} can't be merged into its weights.", name=_own(name)
             )
         changes[f"{_own(name)}.{_role(layer)}"] = _adding(layer, _role(layer))
+        if not is_lora and layer.get_base_layer().bias is not None:
+            # IA3 scales outputs with their bias.
+            changes[f"{_own(name)}.bias"] = _adding(layer, "bias")
     wrappers = [name for name, module in model.named_modules() if isinstance(module, ModulesToSaveWrapper)]
     for name, value in trainable(model).items():
-        in_layer = any(name.startswith(f"{layer}.lora_") for layer in layers)
+        in_layer = is_of_adapter(name) and any(name.startswith(f"{layer}.") for layer in layers)
         if not in_layer or any(name.startswith(f"{wrapper}.") for wrapper in wrappers):
             changes[_own(name)] = _replacing(value)
     return changes
@@ -210,7 +216,7 @@ def _row_changes(model: PeftModel) -> dict[str, RowChange]:
         if type(layer) in (lora.Linear, lora.Embedding) and not layer.lora_variant and not layer.fan_in_fan_out:
             changes[f"{_own(name)}.weight"] = _adding_rows(layer)
     for name, value in trainable(model).items():
-        if ".lora_" not in name:
+        if not is_of_adapter(name):
             changes[_own(name)] = _replacing_rows(value)
     return changes
 
@@ -240,7 +246,7 @@ def _added_to(model: PeftModel) -> set[str]:
     }
 
 
-def _role(layer: lora.LoraLayer) -> str:
+def _role(layer: BaseTunerLayer) -> str:
     return layer.parameter_name if isinstance(layer, lora.ParamWrapper) else "weight"
 
 
@@ -251,15 +257,18 @@ def _replacing(value: torch.Tensor) -> Change:
 def _adding(layer: Any, role: str) -> Change:  # Any: a layer of PEFT
     def add(weight: torch.Tensor) -> torch.Tensor:
         inner = layer.get_base_layer()
-        empty = getattr(inner, role)
-        # A copy, because PEFT adds in place, and a tied weight is merged twice.
-        setattr(inner, role, nn.Parameter(weight.to(torch.float32, copy=True), requires_grad=False))
+        own = dict(inner.named_parameters(recurse=False))
+        # Copies, because PEFT adds in place, and a tied weight is merged twice.
+        for each, value in own.items():
+            number = weight if each == role else value
+            setattr(inner, each, nn.Parameter(number.to(torch.float32, copy=True), requires_grad=False))
         try:
             with torch.no_grad():
                 layer.merge(adapter_names=[ADAPTER])
             merged: torch.Tensor = getattr(inner, role).detach()
         finally:
-            setattr(inner, role, empty)
+            for each, value in own.items():
+                setattr(inner, each, value)
             layer.merged_adapters.clear()
             getattr(layer, "_caches", {}).clear()
         return merged

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from peft import PeftModel
-from peft.tuners.lora import LoraLayer
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
 from tunesmith_engine.export.proof import Answer, Figures, Model, compare
@@ -66,7 +66,7 @@ def _separate_tied(model: PeftModel) -> None:
     """Give each layer with an adapter a weight of its own: PEFT would also change the one it is tied to."""
     shared = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
     for layer in model.modules():
-        if not isinstance(layer, LoraLayer):
+        if not isinstance(layer, BaseTunerLayer):
             continue
         inner = layer.get_base_layer()
         weight = getattr(inner, "weight", None)

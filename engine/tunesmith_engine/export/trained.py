@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tunesmith_core import files
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.base_model import BaseModel, FileNote
 from tunesmith_core.checkpoint_manifest import damage, newest_noted, weight_files
 from tunesmith_core.errors import TunesmithError
@@ -126,6 +127,9 @@ class Trained:
             RunFailure: `adapter-not-restored` when the file does not hold every trained weight.
         """
         head, config = head_of(self.spec), load_config(folder)
+        if self.spec.adapter.kind in KINDS:
+            # Other kinds than LoRA compute something from the frozen weights, or have frozen parts of their own.
+            return self.load_whole(folder)
         if head:
             head.configure(config, folder)
         with torch.device("meta"):

@@ -25,6 +25,7 @@ from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
+from tunesmith_engine.fused.noise import Noise
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels.embedding import embed
@@ -46,6 +47,7 @@ class FusedModel:
         self.arena = assembly.arena
         self._refresh_graph: torch.cuda.CUDAGraph | None = None
         self._num_refreshes = 0
+        self._noise: Noise | None = None
         self._fp8_report: list[str] = []
         self._fp8_notes: list[str] = []
         self._wanted_tokens = plan.capacity_tokens
@@ -100,6 +102,14 @@ class FusedModel:
         fused._wanted_tokens = capacity_tokens
         fused._change(plan)
         return fused
+
+    def add_noise(self, alpha: float) -> None:
+        """Add NEFTune's noise to the embedded tokens of training steps from now on; none where alpha is 0."""
+        if alpha:
+            shape = self._assembly.shape
+            # What the model multiplies behind its embedding, it multiplies the noise with as well.
+            factor = 1.0 if hasattr(shape.embedding, "embed_scale") else shape.embedding_scale
+            self._noise = Noise(alpha * factor, self._assembly.masks.reserve())
 
     def _try_fp8(self) -> None:
         """Multiply in 8 bits from now on, if that is possible and hardly changes loss and gradient."""
@@ -356,6 +366,8 @@ class FusedModel:
         (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
         x: torch.Tensor = embedded[:, : shape.hidden_size]
         embed(now.batch.input_ids, shape.embedding.weight.data, shape.embedding_scale, x)
+        if self._noise and self._assembly.masks.active:
+            self._noise.add(now.batch, self._assembly.masks, x)
         pending: torch.Tensor | None = None
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)

@@ -1,4 +1,4 @@
-"""The adapter: LoRA by PEFT, with float32 weights that depend on the seed alone."""
+"""The adapter: LoRA or another kind by PEFT, with float32 weights that depend on the seed alone."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
+from tunesmith_core.adapter_ranks import FROM_WEIGHTS, alphas, expression, layer_numbers, ranks
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import LORA
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import has_head
-from tunesmith_engine.model.targets import choose_targets
+from tunesmith_engine.model.other_adapters import config_of
+from tunesmith_engine.model.targets import Targets, check_patterns, choose_targets
 
 
 def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transformers model
@@ -19,7 +22,7 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
 
     Raises:
         UserError: `lora-target-modules-missing` when no layer has one of the names, `spec-invalid` when experts are
-            named and the method can't adapt them.
+            named and the method can't adapt them, or a pattern or layer fits no adapter.
         RunFailure: `nan-loss` for an alpha with which no number would be finite.
     """
     adapter = spec.adapter
@@ -31,28 +34,43 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
             alpha=adapter.alpha,
         )
     targets = choose_targets(model, adapter)
-    config = LoraConfig(
-        task_type="SEQ_CLS" if has_head(model) else "CAUSAL_LM",
-        modules_to_save=[HEAD_NAME] if has_head(model) else None,
-        r=adapter.rank,
-        lora_alpha=adapter.alpha,
-        lora_dropout=adapter.dropout,
-        target_modules=targets.modules,
-        exclude_modules=targets.excluded or None,
-        target_parameters=targets.parameters or None,
-        use_rslora=adapter.rslora,
-        use_dora=adapter.dora,
-        init_lora_weights=True if adapter.initial_values == "default" else adapter.initial_values,
-        bias=adapter.bias,
-    )
     torch.manual_seed(spec.schedule.seed)
+    config = _lora_config(model, spec, targets) if adapter.kind == LORA else config_of(model, spec, targets)
     adapted = get_peft_model(model, config)
     for parameter in trainable(adapted).values():
         # Also biases of a 16-bit base: updates of a rounded weight would get lost.
         parameter.data = parameter.data.float()
+    check_patterns(adapted, adapter)
     adapted.peft_config["default"].base_model_name_or_path = spec.model.path
     adapted.peft_config["default"].revision = spec.model.revision or None
     return adapted
+
+
+def _lora_config(model: Any, spec: RunSpec, targets: Targets) -> LoraConfig:  # Any: a transformers model
+    """Return what PEFT is told of a LoRA adapter."""
+    adapter, values = spec.adapter, spec.adapter.initial_values
+    # Twice the rank at the same scale, see `initial_values`.
+    times = 2 if values in FROM_WEIGHTS else 1
+    louder = times**0.5 if adapter.rslora else times
+    of_ranks, of_alphas = ranks(adapter.rank_pattern), alphas(adapter.alpha_pattern)
+    return LoraConfig(
+        task_type="SEQ_CLS" if has_head(model) else "CAUSAL_LM",
+        modules_to_save=[HEAD_NAME] if has_head(model) else None,
+        r=adapter.rank * times,
+        lora_alpha=adapter.alpha * louder,
+        lora_dropout=adapter.dropout,
+        target_modules=targets.modules,
+        exclude_modules=targets.excluded or None,
+        target_parameters=targets.parameters or None,
+        layers_to_transform=layer_numbers(adapter),
+        rank_pattern={expression(name): rank * times for name, rank in of_ranks.items()},
+        alpha_pattern={expression(name): alpha * louder for name, alpha in of_alphas.items()},
+        use_rslora=adapter.rslora,
+        use_dora=adapter.dora,
+        # What is computed from weights or data comes later.
+        init_lora_weights=values if values in ("gaussian", "orthogonal") else True,
+        bias=adapter.bias,
+    )
 
 
 def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

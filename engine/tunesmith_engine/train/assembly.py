@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.trained_parts import FULL, LORA
+from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method, method_of
 from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_id
+from tunesmith_engine.model.initial_values import StillHalf, begin, has_still_half
 from tunesmith_engine.model.load import check_predicts, check_row_lengths, check_token_ids, load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.preparation import Preparation
@@ -112,7 +113,7 @@ def make_parts(
         return None
     model = method.load(folder, spec, compute)
     check_row_lengths(data.stats.longest_tokens, model.get_base_model(), folder)
-    with model.disable_adapter() if spec.adapter.kind == LORA else contextlib.nullcontext():
+    with model.disable_adapter() if spec.adapter.kind != FULL else contextlib.nullcontext():
         check_predicts(model, compute, torch.from_numpy(data.train[0].input_ids[:TRIED_TOKENS]).long(), folder)
     return Parts(spec, compute, method, folder, tokenizer, data, model)
 
@@ -125,6 +126,7 @@ class Assembly:
         path: computes gradients.
         parameters: what is trained, by name.
         updater: applies gradients.
+        still: what no update changes of adapters that start from frozen weights, None where there is no such half.
     """
 
     def __init__(self, parts: Parts, path: LossPath) -> None:
@@ -133,6 +135,19 @@ class Assembly:
         device, dtype = parts.compute.device, parts.compute.dtype
         full = _full_optimizer(self.parameters, parts.spec)
         self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena, full)
+        self.still = StillHalf(self.parameters, path.arena) if has_still_half(parts.spec) else None
+
+    def begin(self, parts: Parts) -> None:
+        """Put computed initial values into an adapter that has not been trained yet; see `initial_values.begin`."""
+        with self.path.out_of_the_way():
+            begin(parts.model, parts.spec, parts.compute, parts.data.train)
+        self.weights_were_set()
+
+    def weights_were_set(self) -> None:
+        """Take note of weights that come from elsewhere than an update."""
+        if self.still:
+            self.still.weights_were_set()
+        self.path.weights_changed()
 
     def update(
         self,
@@ -155,7 +170,11 @@ class Assembly:
             shares = [
                 self.path.add_gradients(portion, totals, self.updater) for portion in self.path.portions(examples)
             ]
+        if self.still:
+            self.still.before_update()
         grad_norm = self.updater.update(learning_rate)
+        if self.still:
+            self.still.after_update()
         self.path.weights_changed()
         return reduce(torch.add, shares), grad_norm
 

@@ -10,6 +10,7 @@ import torch
 from peft import PeftModel
 
 from tunesmith_core import rollout_memory
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.fused_memory import USABLE_SHARE
 from tunesmith_core.messages import joined
 from tunesmith_core.planner import optimizer_bytes
@@ -30,6 +31,7 @@ from tunesmith_engine.packed.pack import make_packed_batch, pack
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.kernel_check import check_kernels
 from tunesmith_engine.train.loss import Objective, Totals, kept_reference, objective_of
+from tunesmith_engine.train.neftune import alpha_of
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
@@ -132,6 +134,10 @@ class FusedPath:
         self.kernels: list[str] = []
         self.rows_at_once = MOST_ROWS
         self.arena: AdapterArena | None = self._fused.arena
+
+    def add_noise(self, alpha: float) -> None:
+        """Add NEFTune's noise to the embedded tokens of training steps from now on; none where alpha is 0."""
+        self._fused.add_noise(alpha)
 
     @property
     def report(self) -> list[str]:
@@ -245,7 +251,7 @@ def open_fused(
     Raises:
         NotFusableError: the objective, the model or the device can't run on it.
     """
-    _check_possible(compute, method)
+    _check_possible(compute, method, spec)
     lengths = timing.lengths if timing else method.row_lengths(spec, data)
     _check_tables(model, data, [lengths.longest] if method.from_rewards else [])
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
@@ -271,6 +277,7 @@ def open_fused(
         method.objective(spec),
     )
     path.rows_at_once = rows_at_once
+    path.add_noise(alpha_of(spec))
     path.kernels = [*checked.running, *checked.twins]
     # On a CPU nothing but the twins is expected.
     if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
@@ -285,8 +292,10 @@ def _usable(device: torch.device) -> tuple[int, int]:
     return torch.cuda.memory_reserved(device) + free_bytes, free_bytes
 
 
-def _check_possible(compute: Compute, method: Method) -> None:
-    """Raise NotFusableError where the objective is not fused or the processor is no good at it."""
+def _check_possible(compute: Compute, method: Method, spec: RunSpec) -> None:
+    """Raise NotFusableError where objective or adapter are not fused or the processor is no good at it."""
+    if kind := KINDS.get(spec.adapter.kind):
+        raise NotFusableError("No fused kernel computes {kind}.", kind=kind.title)
     if not method.fused:
         raise NotFusableError("The fused path does not support this objective.")
     if compute.device.type == "cpu" and compute.dtype == torch.float16:

@@ -14,6 +14,7 @@ from tunesmith_engine.proof.cases import CASES, KernelCase
 from tunesmith_engine.proof.inputs import sizes_of
 from tunesmith_engine.proof.prove import apply, prove
 from tunesmith_engine.shapes import ModelShape
+from tunesmith_engine.train.neftune import alpha_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
     adapter = spec.adapter
     # DoRA with dropout runs in plain PyTorch.
     dropout = 0.0 if adapter.dora else adapter.dropout
-    sizes = sizes_of(shape, compute.dtype, in_4_bits, spec.hardware.fp8_weights, adapter.dora, dropout)
+    noise = alpha_of(spec) > 0
+    sizes = sizes_of(shape, compute.dtype, in_4_bits, spec.hardware.fp8_weights, adapter.dora, dropout, noise)
     if device.type == "cuda":
         apply(prove(sizes, device))
     other_optimizer = {"adamw": "adamw_8bit", "adamw_8bit": "adamw"}[spec.optimizer.name]

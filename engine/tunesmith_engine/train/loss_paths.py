@@ -39,6 +39,7 @@ from tunesmith_engine.train.loss import (
     takes_positions,
     token_log_probabilities,
 )
+from tunesmith_engine.train.neftune import alpha_of, noisy
 from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ class PlainPath:
         objective: Objective | None = None,
         equal_lengths: bool = False,
         longest: int = sys.maxsize,
+        neftune_alpha: float = 0.0,
     ) -> None:
         self.report: list[str] = [Message(PLAIN.template, reason=reason)]
         if equal_lengths:
@@ -155,7 +157,7 @@ class PlainPath:
             self.report.append(
                 Message("This objective leaves out the model's share of the loss for even use of experts.")
             )
-        self._equal_lengths = equal_lengths
+        self._equal_lengths, self._neftune_alpha = equal_lengths, neftune_alpha
         self._rotary = RotarySwitches(model)
         self._method, self.objective, self.longest = method, objective, longest
         self._model = model
@@ -187,7 +189,8 @@ class PlainPath:
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """See LossPath."""
         if self.objective is None:
-            shares = (self._summed_loss(portion) / totals.num_trained_tokens).reshape(1)
+            with noisy(self._model, self._neftune_alpha, [len(example.input_ids) for example in portion]):
+                shares = (self._summed_loss(portion) / totals.num_trained_tokens).reshape(1)
         else:
             shares = self._objective_shares(self.objective, portion, totals)
         updater.backward(shares[0])
@@ -312,6 +315,7 @@ def open_path(
         method.objective(spec),
         equal_lengths,
         max(len(sequence.input_ids) for row in (*data.train, *data.eval) for sequence in row.sequences),
+        alpha_of(spec),
     )
 
 
