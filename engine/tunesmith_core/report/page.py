@@ -15,6 +15,7 @@ from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
+from tunesmith_core.adapter_kinds import papers
 from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, HEADS, LABELS, ORIGINS, PREFERENCES, REINFORCEMENT
 from tunesmith_core.outcome import Verdict
 from tunesmith_core.plain_text import visible
@@ -291,6 +292,7 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
     created = run.created_at
     return [
         (Message("method"), ORIGINS.get(spec.objective.kind)),
+        (Message("trained with"), "; ".join(papers(spec)) or None),
         (Message("classes"), joined(setup.get("classes") or (), LISTED) or None),
         (Message("rewards"), _rewarded(spec)),
         (Message("base model"), spec.model.path),

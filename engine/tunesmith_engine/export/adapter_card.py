@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunesmith_core import rewards
+from tunesmith_core.adapter_kinds import KINDS, papers
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
@@ -69,7 +70,7 @@ def adapter_card(
 - License of the base model: {licence}; it holds for {"this model" if spec.adapter.kind == FULL else "the adapter"} too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 {length_line(spec)}
-{method_line(spec)}{classes_line(spec)}
+{method_line(spec)}{papers_line(spec)}{classes_line(spec)}
 {losses_line(spec, eval_loss_before, eval_loss_after)}{pairs_line(preferences)}
 {system_prompt_part(system_prompt)}## Use
 
@@ -143,6 +144,8 @@ def length_line(spec: RunSpec) -> str:
     learned = "" if spec.objective.kind in HEADS else f"; loss on: {spec.data.train_on}"
     return f"- Context length: {spec.data.context_length} tokens{learned}"
 def _lora_kind(spec: RunSpec) -> str:
+    if kind := KINDS.get(spec.adapter.kind):
+        return kind.title
     return "QLoRA" if spec.quantization.kind == "nf4" else "LoRA"
 
 
@@ -195,6 +198,12 @@ def method_line(spec: RunSpec) -> str:
     # The card may go to others, whom the folders of this computer don't concern.
     rewarded = [replace(each, path=Path(each.path).name) for each in spec.rollouts.rewards]
     return f"{line}- Rewards: {rewards.described(rewarded)}\n"
+
+
+def papers_line(spec: RunSpec) -> str:
+    """Return the line of a card about what a run does beside plain training of a LoRA adapter, "" for nothing."""
+    named = papers(spec)
+    return f"- Trained with: {'; '.join(named)}\n" if named else ""
 
 
 def classes_line(spec: RunSpec) -> str:

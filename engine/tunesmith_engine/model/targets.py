@@ -67,6 +67,9 @@ def choose_targets(model: Any, adapter: AdapterSpec) -> Targets:  # Any: a trans
         _check_names(model, modules)
     else:
         excluded = _not_adaptable(model)
+        if adapter.layers:
+            # PEFT takes numbers of layers beside names only.
+            modules = _linear_ends(model, excluded)
     _check_kinds(model, modules, adapter)
     if parameters and not adapts_experts(adapter):
         if adapter.target_modules != ALL_LINEAR:
@@ -142,6 +145,14 @@ def _check_names(model: nn.Module, names: list[str]) -> None:
             names=shortened(", ".join(unfit)),
             known=listed,
         )
+
+
+def _linear_ends(model: Any, excluded: list[str]) -> list[str]:  # Any: a transformers model
+    """Return the ends of names of the linear layers that are meant by "all-linear"."""
+    head = model.get_output_embeddings()
+    linear = {name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)}
+    names = {name for name in linear if model.get_submodule(name) is not head}
+    return sorted({name.rpartition(".")[2] for name in names if not any(_ends(name, end) for end in excluded)})
 
 
 def _check_kinds(model: nn.Module, modules: str | list[str], adapter: AdapterSpec) -> None:
