@@ -42,10 +42,10 @@ def _kind_problems(spec: RunSpec) -> Iterator[FieldProblem]:
         )
         yield FieldProblem("adapter.kind", words)
     if spec.quantization.kind != "none" and not kind.takes_quantized:
-        words = Message("must be none for {kind}, which PEFT has at 16 and 32 bits only", kind=kind.title)
+        words = Message("must be none for {kind}, which PEFT does not support on 4 or 8 bits", kind=kind.title)
         yield FieldProblem("quantization.kind", words)
     if spec.adapter.kind == "oft" and spec.adapter.rank < 2:
-        yield FieldProblem("adapter.rank", Message("must be at least 2 for OFT, whose blocks are as large"))
+        yield FieldProblem("adapter.rank", Message("must be at least 2 for OFT"))
 
 
 def _lora_problems(spec: RunSpec) -> Iterator[FieldProblem]:
@@ -60,7 +60,7 @@ def _lora_problems(spec: RunSpec) -> Iterator[FieldProblem]:
             yield FieldProblem("adapter.initial_values", words)
     if adapter.initial_values in FROM_WEIGHTS and adapter.dropout:
         words = Message(
-            "must be 0 for {values}, whose first values would be dropped too",
+            "must be 0 for {values}, which does not work with dropout",
             values=Message(CHOICE_WORDS[adapter.initial_values]),
         )
         yield FieldProblem("adapter.dropout", words)

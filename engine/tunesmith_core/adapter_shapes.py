@@ -54,7 +54,6 @@ def num_adapter_parameters(
     experts: Mapping[str, tuple[int, ...]],
     targets: Collection[str] | None,
     rank: int,
-    dora: bool = False,
     of_layer: Callable[[str, int, int], int] | None = None,
 ) -> int:
     """Return the size of an adapter: rank x (inputs + outputs) of every weight that gets one (LoRA, section 4.1).
@@ -65,7 +64,6 @@ def num_adapter_parameters(
         experts: sizes of weights of experts and routers, by tensor name; three where a layer's experts lie together.
         targets: names of layers; None for all that can have an adapter.
         rank: of the adapter.
-        dora: each output of a linear layer has a magnitude as well.
         of_layer: the size at a linear layer by its name, its outputs and its inputs, where that is another.
     """
     names = NAMES_OF_EXPERTS.get(model_type, frozenset())
@@ -74,8 +72,8 @@ def num_adapter_parameters(
         leaf = _leaf(tensor)
         wanted = leaf in targets if targets is not None else leaf != "out_proj" or model_type not in NO_OUT_PROJ
         if wanted and leaf not in names:
-            size = rank * (rows + columns) + (rows if dora else 0)
-            num_others += of_layer(tensor.removesuffix(".weight"), rows, columns) if of_layer else size
+            module = tensor.removesuffix(".weight")
+            num_others += of_layer(module, rows, columns) if of_layer else rank * (rows + columns)
     for tensor, shape in experts.items():
         leaf = _leaf(tensor)
         known = {leaf} | ({"gate_up_proj"} if leaf in names and leaf not in ("w2", "down_proj") else set())

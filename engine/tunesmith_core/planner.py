@@ -244,7 +244,7 @@ def num_adapter_parameters(spec: RunSpec, card: ModelCard) -> int:
 
     experts = card.expert_shapes if adapts_experts(adapter) else {}
     return adapter_shapes.num_adapter_parameters(
-        card.model_type, card.linear_shapes, experts, targets, adapter.rank, adapter.dora, of_layer
+        card.model_type, card.linear_shapes, experts, targets, adapter.rank, of_layer
     )
 
 

@@ -89,7 +89,7 @@ EFFECTS = {
     "adapter.dropout": Message("From here on, another share of adapter inputs is ignored at random."),
     "optimizer.learning_rate": _OTHER_UPDATES,
     "optimizer.lora_plus_ratio": _OTHER_UPDATES,
-    "optimizer.neftune_alpha": Message("From here on, training rows get more or less noise."),
+    "optimizer.neftune_alpha": Message("From here on, training rows get another amount of noise."),
     "optimizer.weight_decay": _OTHER_UPDATES,
     "optimizer.beta1": _OTHER_UPDATES,
     "optimizer.beta2": _OTHER_UPDATES,

@@ -521,17 +521,17 @@ class AdapterSpec:
     )
     rank_pattern: list[str] = declared(
         [],
-        label="Ranks of some modules",
+        label="Rank per module",
         meaning=(
-            "Modules with another rank than the others, such as q_proj = 32, layers.0.*.up_proj = 8. A name may be "
-            "the end of the full name, and * stands for anything."
+            "Modules with another rank than the others, such as q_proj = 32, layers.0.*.up_proj = 8. The end of a "
+            "module's name is enough, and * stands for anything."
         ),
         rule=rank_problem,
     )
     alpha_pattern: list[str] = declared(
         [],
-        label="Alphas of some modules",
-        meaning="Modules with another alpha than the others, written like their ranks. Alpha is divided by that rank.",
+        label="Alpha per module",
+        meaning="Modules with another alpha than the others, written like their ranks. It is divided by the module's own rank.",
         rule=alpha_problem,
     )
     rslora: bool = declared(

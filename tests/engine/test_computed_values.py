@@ -137,4 +137,4 @@ def test_frozen_weights_in_four_bits_stay_as_they_are(tiny_spec: Make, new_run: 
 def test_a_rank_beyond_a_layer_is_named(tiny_spec: Make, new_run: NewRun) -> None:
     run = new_run(tiny_spec(method={"initial_values": "olora", "rank": 64}))
     assert train(run) == 2
-    assert "adapter.rank: 64 is more than" in events(run, "error")[-1].data["message"]
+    assert "adapter.rank: 64 is too high for" in events(run, "error")[-1].data["message"]

@@ -4516,6 +4516,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>从这里开始，模型所写回答的数量或长度会改变。</translation>
     </message>
     <message>
+        <source>From here on, training rows get another amount of noise.</source>
+        <translation>从这里开始，训练行的噪声大小会改变。</translation>
+    </message>
+    <message>
         <source>Full fine-tuning has no fused kernels.</source>
         <translation>全量微调没有融合内核。</translation>
     </message>
@@ -4942,6 +4946,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>None found that could block compiled kernels.</source>
         <translation>没有发现可能拦截已编译内核的软件。</translation>
+    </message>
+    <message>
+        <source>None of the chosen modules is a linear layer. Only LoRA works for others.</source>
+        <translation>所选模块都不是线性层。其他类型的模块只能使用 LoRA。</translation>
     </message>
     <message>
         <source>None that misleads compilers or libraries.</source>
@@ -5792,6 +5800,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>您的模型列表格式不正确：{path}</translation>
     </message>
     <message>
+        <source>adapter.initial_values: PiSSA, OLoRA and EVA are for linear layers only, which {name} is not.</source>
+        <translation>adapter.initial_values：PiSSA、OLoRA 和 EVA 只用于线性层，而 {name} 不是线性层。</translation>
+    </message>
+    <message>
+        <source>adapter.rank: {rank} is too high for {name}, whose smaller side is {most}.</source>
+        <translation>adapter.rank：{rank} 对 {name} 来说太高，它较短的一边只有 {most}。</translation>
+    </message>
+    <message>
         <source>fails: {problem}</source>
         <translation>失败：{problem}</translation>
     </message>
@@ -5816,8 +5832,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>第 {line} 行</translation>
     </message>
     <message>
+        <source>must be 0 for {values}, which does not work with dropout</source>
+        <translation>使用 {values} 时必须为 0，因为它不能与 dropout 一起使用</translation>
+    </message>
+    <message>
         <source>must be above {limit}</source>
         <translation>必须大于 {limit}</translation>
+    </message>
+    <message>
+        <source>must be at least 2 for OFT</source>
+        <translation>使用 OFT 时必须至少为 2</translation>
     </message>
     <message>
         <source>must be at least {limit}</source>
@@ -5826,6 +5850,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>must be at most {limit}</source>
         <translation>不能大于 {limit}</translation>
+    </message>
+    <message>
+        <source>must be none for {kind}, which PEFT does not support on 4 or 8 bits</source>
+        <translation>使用 {kind} 时必须为“无”，因为 PEFT 不支持在 4 位或 8 位权重上使用它</translation>
     </message>
     <message>
         <source>show rows as they are read, or token by token as training sees them</source>
@@ -6170,6 +6198,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{seconds} s</source>
         <translation>{seconds} 秒</translation>
+    </message>
+    <message>
+        <source>{setting}: no module with an adapter is called {pattern}. Those with one are {known}.</source>
+        <translation>{setting}：没有名为 {pattern} 且带适配器的模块。带适配器的模块有：{known}。</translation>
+    </message>
+    <message>
+        <source>{setting}: {name} fits both {first} and {second}. Leave one of them out.</source>
+        <translation>{setting}：{name} 同时符合 {first} 和 {second}。去掉其中一个即可。</translation>
     </message>
     <message>
         <source>{setting}: {value} is not between {least} and {most}.</source>
@@ -7978,6 +8014,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>  其他目标的学习率：{rates}</translation>
     </message>
     <message>
+        <source>Adapters ({kind}): {names}.</source>
+        <translation>适配器（{kind}）：{names}。</translation>
+    </message>
+    <message>
         <source>All answers to a prompt got the same reward for {steps} steps, {reward} on average, so nothing is learned. The task is too hard or too easy for the model, or the reward does not tell answers apart.</source>
         <translation>连续 {steps} 步，同一提示词的所有回答都得到相同的奖励（平均 {reward}），因此什么也学不到。任务对模型来说太难或太容易，或者奖励无法区分回答的好坏。</translation>
     </message>
@@ -7996,6 +8036,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Choose the unquantized version of the model.</source>
         <translation>请选择该模型的未量化版本。</translation>
+    </message>
+    <message>
+        <source>Choose the usual initial values, a lower rank, or more data.</source>
+        <translation>可以选择常用的初始值、更低的秩，或使用更多数据。</translation>
     </message>
     <message>
         <source>Deleted at</source>
@@ -8040,6 +8084,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Name</source>
         <translation>名称</translation>
+    </message>
+    <message>
+        <source>No fused kernel computes {kind}.</source>
+        <translation>没有支持 {kind} 的融合内核。</translation>
     </message>
     <message>
         <source>No fused kernel reads 8-bit weights.</source>
@@ -8148,6 +8196,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Set the context length to {positions} tokens or less.</source>
         <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
+    </message>
+    <message>
+        <source>Set the rank to {most} or less.</source>
+        <translation>将秩设为 {most} 或更低。</translation>
     </message>
     <message>
         <source>Sign test: p {p}.</source>
@@ -8774,6 +8826,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
     </message>
     <message>
+        <source>adapter.initial_values: EVA needs more trained tokens than the rank, {rank}. The data has {num_tokens}.</source>
+        <translation>adapter.initial_values：EVA 需要的训练词元数要多于秩 {rank}，而数据中只有 {num_tokens} 个。</translation>
+    </message>
+    <message>
+        <source>adapter.layers: the model has no layer {number}. Its layers are 0 to {last}.</source>
+        <translation>adapter.layers：模型没有第 {number} 层，它的层编号为 0 到 {last}。</translation>
+    </message>
+    <message>
         <source>adapter.weights: this GPU can&apos;t calculate with bfloat16. Use float32.</source>
         <translation>adapter.weights：这块 GPU 不支持 bfloat16 计算。请使用 float32。</translation>
     </message>
@@ -8908,6 +8968,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>calibration error</source>
         <translation>校准误差</translation>
+    </message>
+    <message>
+        <source>can&apos;t be EVA for this objective. Choose the usual ones</source>
+        <translation>在这个训练目标下不能为 EVA。请选择常用的初始值</translation>
     </message>
     <message>
         <source>can&apos;t be orthogonal beside frozen weights in 4 bits. Choose the usual ones</source>
@@ -9282,6 +9346,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>llama.cpp 把 {text!r} 切分成不同的词元</translation>
     </message>
     <message>
+        <source>llama.cpp has no {kind} adapters.</source>
+        <translation>llama.cpp 不支持 {kind} 适配器。</translation>
+    </message>
+    <message>
         <source>llama.cpp refuses a prompt: {reason}</source>
         <translation>llama.cpp 拒绝了一个提示词：{reason}</translation>
     </message>
@@ -9548,6 +9616,18 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be true or false</source>
         <translation>必须是 true 或 false</translation>
+    </message>
+    <message>
+        <source>must be written as numbers of layers, such as 0-7, 20</source>
+        <translation>必须写成层的编号，例如 0-7, 20</translation>
+    </message>
+    <message>
+        <source>must be written as: module = alpha, such as q_proj = 64, with an alpha above 0</source>
+        <translation>必须写成：模块 = alpha，例如 q_proj = 64，并且 alpha 大于 0</translation>
+    </message>
+    <message>
+        <source>must be written as: module = rank, such as q_proj = 32. Ranks go from 1 to {most}</source>
+        <translation>必须写成：模块 = 秩，例如 q_proj = 32。秩的范围是 1 到 {most}</translation>
     </message>
     <message>
         <source>must be {wanted} for KTO, which rates answers</source>
@@ -10386,6 +10466,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>训练</translation>
     </message>
     <message>
+        <source>trained with</source>
+        <translation>训练方法</translation>
+    </message>
+    <message>
         <source>trained {step} steps in {time}</source>
         <translation>训练了 {step} 步，用时 {time}</translation>
     </message>
@@ -10830,8 +10914,8 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{names} 太旧：CPU</translation>
     </message>
     <message>
-        <source>{names}: experts stored in one weight support neither DoRA nor dropout nor orthogonal initial values. Switch them off, or remove these names.</source>
-        <translation>{names}：合存在一个权重中的专家既不支持 DoRA 和 dropout，也不支持正交初始值。请关闭它们，或移除这些名称。</translation>
+        <source>{names}: experts stored in one weight support only LoRA in all layers, without DoRA, dropout and special initial values. Change these settings, or remove these names.</source>
+        <translation>{names}：存放在同一个权重中的专家只支持作用于所有层的 LoRA，不支持 DoRA、dropout 和特殊的初始值。请更改这些设置，或去掉这些名称。</translation>
     </message>
     <message>
         <source>{names}: if kernels fail to compile, allow the folder {folder} there.</source>
@@ -12270,6 +12354,82 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>用于长度奖励：词元更多的回答得到更少的奖励，达到两倍及以上则没有。</translation>
     </message>
     <message>
+        <source>LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model&apos;s own weights, which can learn more and needs much more memory and disk space. The others are kinds of adapters that run in plain PyTorch. Very small ones such as VeRA and IA3 usually need a learning rate of 0.001 or more.</source>
+        <translation>LoRA 在模型旁边训练一个小的适配器，模型本身不变。全参数微调训练模型自身的权重，能学到更多，但需要多得多的内存和磁盘空间。其他选项是以普通 PyTorch 运行的其他类型的适配器。VeRA 和 IA3 这样很小的适配器通常需要 0.001 或更高的学习率。</translation>
+    </message>
+    <message>
+        <source>OFT</source>
+        <translation>OFT</translation>
+    </message>
+    <message>
+        <source>VeRA</source>
+        <translation>VeRA</translation>
+    </message>
+    <message>
+        <source>IA3</source>
+        <translation>IA3</translation>
+    </message>
+    <message>
+        <source>LoHa</source>
+        <translation>LoHa</translation>
+    </message>
+    <message>
+        <source>LoKr</source>
+        <translation>LoKr</translation>
+    </message>
+    <message>
+        <source>RandLoRA</source>
+        <translation>RandLoRA</translation>
+    </message>
+    <message>
+        <source>MiSS</source>
+        <translation>MiSS</translation>
+    </message>
+    <message>
+        <source>DeLoRA</source>
+        <translation>DeLoRA</translation>
+    </message>
+    <message>
+        <source>SHiRA</source>
+        <translation>SHiRA</translation>
+    </message>
+    <message>
+        <source>Layers</source>
+        <translation>层</translation>
+    </message>
+    <message>
+        <source>Numbers of the layers that get an adapter, such as 0-7, 20. Empty takes all layers.</source>
+        <translation>带适配器的层的编号，例如 0-7, 20。留空表示所有层。</translation>
+    </message>
+    <message>
+        <source>Fewer layers need less memory and learn less.</source>
+        <translation>层数越少，需要的内存越少，学到的也越少。</translation>
+    </message>
+    <message>
+        <source>What the adapter starts with. The usual random numbers suit most runs. Orthogonal makes the directions of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits. PiSSA and OLoRA start from the strongest parts of the frozen weights and often learn faster. EVA starts from what the layers see in your data.</source>
+        <translation>适配器开始时的数值。常用的随机数适合大多数训练。正交让适配器的各个方向一开始就相互独立，它需要偶数的秩和 16 位的冻结权重。PiSSA 和 OLoRA 从冻结权重中最强的部分开始，通常学得更快。EVA 从各层在数据上看到的内容开始。</translation>
+    </message>
+    <message>
+        <source>PiSSA and OLoRA save an adapter of twice the rank.</source>
+        <translation>PiSSA 和 OLoRA 保存的适配器的秩是两倍。</translation>
+    </message>
+    <message>
+        <source>PiSSA</source>
+        <translation>PiSSA</translation>
+    </message>
+    <message>
+        <source>PiSSA, fast</source>
+        <translation>PiSSA（快速）</translation>
+    </message>
+    <message>
+        <source>OLoRA</source>
+        <translation>OLoRA</translation>
+    </message>
+    <message>
+        <source>EVA, from the data</source>
+        <translation>EVA（来自数据）</translation>
+    </message>
+    <message>
         <source>Frozen weights</source>
         <translation>冻结权重</translation>
     </message>
@@ -12330,6 +12490,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>梯度范数上限。较低可抑制损失突增，过低会减慢学习。多数运行用 1，设为 0 则关闭。</translation>
     </message>
     <message>
+        <source>NEFTune noise</source>
+        <translation>NEFTune 噪声</translation>
+    </message>
+    <message>
+        <source>Adds random noise to the embeddings of the training rows, which can make answers better after little data. 5 to 15 are usual. Evaluations see no noise.</source>
+        <translation>给训练行的嵌入加上随机噪声，数据较少时可以让回答更好。常用 5 到 15。评估时没有噪声。</translation>
+    </message>
+    <message>
         <source>Epochs</source>
         <translation>轮数</translation>
     </message>
@@ -12386,10 +12554,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>训练对象</translation>
     </message>
     <message>
-        <source>LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model&apos;s own weights, which can learn more and needs much more memory and disk space.</source>
-        <translation>LoRA 在模型旁训练一个小适配器，模型本身不变。全量微调训练模型自身的权重，能学到更多，但需要多得多的显存和磁盘空间。</translation>
-    </message>
-    <message>
         <source>LoRA adapter</source>
         <translation>LoRA 适配器</translation>
     </message>
@@ -12422,16 +12586,28 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>bfloat16 让权重和梯度占用的显存减半。</translation>
     </message>
     <message>
+        <source>Rank per module</source>
+        <translation>各模块的秩</translation>
+    </message>
+    <message>
+        <source>Modules with another rank than the others, such as q_proj = 32, layers.0.*.up_proj = 8. The end of a module&apos;s name is enough, and * stands for anything.</source>
+        <translation>秩与其他模块不同的模块，例如 q_proj = 32, layers.0.*.up_proj = 8。只写模块名称的末尾即可，* 代表任意内容。</translation>
+    </message>
+    <message>
+        <source>Alpha per module</source>
+        <translation>各模块的 alpha</translation>
+    </message>
+    <message>
+        <source>Modules with another alpha than the others, written like their ranks. It is divided by the module&apos;s own rank.</source>
+        <translation>alpha 与其他模块不同的模块，写法与秩相同。alpha 会除以该模块自己的秩。</translation>
+    </message>
+    <message>
         <source>Also learns how strong each weight row is, which can come closer to full fine-tuning. Together with dropout it runs in plain PyTorch.</source>
         <translation>同时学习每一行权重的强度，效果可以更接近全量微调。与 dropout 同时使用时以普通 PyTorch 运行。</translation>
     </message>
     <message>
         <source>Initial values</source>
         <translation>初始值</translation>
-    </message>
-    <message>
-        <source>Random numbers that the adapter starts with. The usual ones suit most runs. Orthogonal makes the directions of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits.</source>
-        <translation>适配器开始时的随机数。常用初始值适合大多数训练。正交让适配器的各个方向从一开始就互相独立，需要偶数的秩和 16 位的冻结权重。</translation>
     </message>
     <message>
         <source>Gaussian</source>

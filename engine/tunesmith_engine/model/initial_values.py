@@ -146,7 +146,7 @@ def _batch(rows: Sequence[Example], device: torch.device) -> dict[str, torch.Ten
 def _too_few(rank: int, name: str, most: int) -> TunesmithError:
     return TunesmithError(
         "spec-invalid",
-        "adapter.rank: {rank} is more than {name} has rows or columns, {most}.",
+        "adapter.rank: {rank} is too high for {name}, whose smaller side is {most}.",
         hint=Message("Set the rank to {most} or less.", most=most),
         rank=rank,
         name=name.removeprefix("base_model.model."),

@@ -84,6 +84,6 @@ def _modules(model: Any, targets: Targets, numbers: list[int] | None) -> list[st
     if not found:
         raise TunesmithError(
             "lora-target-modules-missing",
-            "None of the chosen layers is a linear one. Other kinds of adapters than LoRA need those.",
+            "None of the chosen modules is a linear layer. Only LoRA works for others.",
         )
     return found

@@ -75,8 +75,8 @@ def choose_targets(model: Any, adapter: AdapterSpec) -> Targets:  # Any: a trans
         if adapter.target_modules != ALL_LINEAR:
             raise TunesmithError(
                 "spec-invalid",
-                "{names}: experts stored in one weight support plain LoRA in all layers only, without DoRA, dropout "
-                "and computed or orthogonal initial values. Switch them off, or remove these names.",
+                "{names}: experts stored in one weight support only LoRA in all layers, without DoRA, dropout and "
+                "special initial values. Change these settings, or remove these names.",
                 names=", ".join(sorted(parameters)),
             )
         parameters = []
@@ -167,8 +167,7 @@ def _check_kinds(model: nn.Module, modules: str | list[str], adapter: AdapterSpe
         if any(_ends(name, end) for end in modules) and not isinstance(module, nn.Linear | Conv1D):
             raise TunesmithError(
                 "spec-invalid",
-                "adapter.initial_values: those of {name} can be the usual, Gaussian or orthogonal ones only, because "
-                "it is no linear layer.",
+                "adapter.initial_values: PiSSA, OLoRA and EVA are for linear layers only, which {name} is not.",
                 name=name,
             )
 
