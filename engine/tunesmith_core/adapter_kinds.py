@@ -93,11 +93,6 @@ def _of_delora(name: str, rows: int, columns: int, rank: int) -> int:
     return rank * (rows + columns) + 1
 
 
-def _of_shira(name: str, rows: int, columns: int, rank: int) -> int:
-    del name
-    return rank * (rows + columns)
-
-
 KINDS: Mapping[str, AdapterKind] = {
     "oft": AdapterKind("OFT", "Qiu et al. 2023, arXiv:2306.07280", _of_oft, frozenset({"layers", "rank"}), True),
     "vera": AdapterKind(
@@ -116,9 +111,6 @@ KINDS: Mapping[str, AdapterKind] = {
     ),
     "miss": AdapterKind("MiSS", "Kang and Yin 2024, arXiv:2409.15371", _of_miss, frozenset({"layers", "rank"})),
     "delora": AdapterKind("DeLoRA", "Bini et al. 2025, arXiv:2503.18225", _of_delora, frozenset({"layers", "rank"})),
-    "shira": AdapterKind(
-        "SHiRA", "Bhardwaj et al. 2024, arXiv:2406.13175", _of_shira, frozenset({"layers", "rank"}), kept_bytes=4
-    ),
 }
 """By `adapter.kind`. Their ranks mean what they do in PEFT; of OFT it is the size of a block."""
 

@@ -531,7 +531,10 @@ class AdapterSpec:
     alpha_pattern: list[str] = declared(
         [],
         label="Alpha per module",
-        meaning="Modules with another alpha than the others, written like their ranks. It is divided by the module's own rank.",
+        meaning=(
+            "Modules with another alpha than the others, written like their ranks. It is divided by the module's own "
+            "rank."
+        ),
         rule=alpha_problem,
     )
     rslora: bool = declared(

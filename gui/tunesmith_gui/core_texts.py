@@ -3061,7 +3061,6 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "RandLoRA"),
     QT_TRANSLATE_NOOP("Core", "MiSS"),
     QT_TRANSLATE_NOOP("Core", "DeLoRA"),
-    QT_TRANSLATE_NOOP("Core", "SHiRA"),
     QT_TRANSLATE_NOOP("Core", "Trained parts"),
     QT_TRANSLATE_NOOP("Core", "Which weights are trained: \"all\", or a list of embeddings, norms, layers, numbers of layers such as 20-31, and module names such as up_proj."),
     QT_TRANSLATE_NOOP("Core", "Fewer parts need less memory and learn less."),

@@ -1,4 +1,4 @@
-"""Layers, ranks and kinds of adapters: what may be written, what it means, what it takes, and what doesn't go together."""
+"""Layers, ranks and kinds of adapters: what may be written and what it means, what it takes, what can't go together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers, ranks and alphas of their own: PEFT's adapter, fused and plain alike, counted exactly and named when wrong."""
+"""Layers, ranks and alphas of their own: PEFT's adapter, fused and plain alike, counted and named when wrong."""
 
 from __future__ import annotations
 

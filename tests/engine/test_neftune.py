@@ -1,4 +1,4 @@
-"""NEFTune: the noise of transformers, the same fused and plain, exact after a resume, and none where it is not meant."""
+"""NEFTune: the noise of transformers, the same fused and plain, exact after a resume, none where it is not meant."""
 
 from __future__ import annotations
 

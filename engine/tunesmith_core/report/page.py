@@ -11,11 +11,11 @@ from typing import Any
 
 import tunesmith_core
 from tunesmith_core import evaluations, files, kernel_words, rewards, sorting, terminal, votes
+from tunesmith_core.adapter_kinds import papers
 from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
-from tunesmith_core.adapter_kinds import papers
 from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, HEADS, LABELS, ORIGINS, PREFERENCES, REINFORCEMENT
 from tunesmith_core.outcome import Verdict
 from tunesmith_core.plain_text import visible

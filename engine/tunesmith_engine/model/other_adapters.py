@@ -14,7 +14,6 @@ from peft import (
     OFTConfig,
     PeftConfig,
     RandLoraConfig,
-    ShiraConfig,
     VeraConfig,
 )
 from torch import nn
@@ -44,7 +43,6 @@ _CONFIGS: Mapping[str, tuple[type[PeftConfig], Callable[[AdapterSpec], Arguments
     ),
     "miss": (MissConfig, lambda adapter: {"r": adapter.rank}),
     "delora": (DeloraConfig, lambda adapter: {"r": adapter.rank}),
-    "shira": (ShiraConfig, lambda adapter: {"r": adapter.rank}),
 }
 
 
@@ -64,8 +62,7 @@ def config_of(model: Any, spec: RunSpec, targets: Targets) -> PeftConfig:  # Any
         return config(
             task_type="CAUSAL_LM", target_modules=ends, feedforward_modules=inputs, exclude_modules=targets.excluded
         )
-    more = {"random_seed": spec.schedule.seed} if kind == "shira" else {}
-    return config(task_type="CAUSAL_LM", target_modules=modules, **arguments(adapter), **more)
+    return config(task_type="CAUSAL_LM", target_modules=modules, **arguments(adapter))
 
 
 def _modules(model: Any, targets: Targets, numbers: list[int] | None) -> list[str]:

@@ -29,7 +29,7 @@ _ADAPTABLE = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Multi
 """Kinds of layers that PEFT puts an adapter into; those of 4-bit libraries are linear ones."""
 
 
-PREFIXES = ("lora_", "oft_", "vera_", "ia3_", "hada_", "lokr_", "randlora_", "miss_", "delora_", "shira_")
+PREFIXES = ("lora_", "oft_", "vera_", "ia3_", "hada_", "lokr_", "randlora_", "miss_", "delora_")
 """How PEFT's names of an adapter's own parts begin."""
 
 
