@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tunesmith_core import adapter_shapes, fused_memory, rollout_memory
 from tunesmith_core.adapter_kinds import KINDS
-from tunesmith_core.adapter_ranks import adapts_experts, is_in_layers, layer_numbers, ranks, size_of
+from tunesmith_core.adapter_ranks import FROM_WEIGHTS, adapts_experts, is_in_layers, layer_numbers, ranks, size_of
 from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
@@ -272,6 +272,13 @@ def optimizer_bytes(spec: RunSpec) -> int:
     return 2 if spec.optimizer.name == "adamw_8bit" else 8
 
 
+def still_bytes(spec: RunSpec) -> int:
+    """Return the bytes per number of an adapter half of which is never updated: which half, and against decay what."""
+    if spec.adapter.kind != LORA or spec.adapter.initial_values not in FROM_WEIGHTS:
+        return 0
+    return 5 if spec.optimizer.weight_decay else 1
+
+
 def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
     """Return the bytes of a run by name, with as many activations kept as the device has room for."""
     if not _runs_fused(spec, hardware):
@@ -311,7 +318,7 @@ def _fused_parts(
     return {
         # Where not everything can be kept, the first thing to leave the device is the embedding.
         "weights": fused_memory.weight_bytes(spec, card, size, embedding_on_host=level != "none"),
-        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec)),
+        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec) + still_bytes(spec)),
         "activations": fused_memory.activation_bytes(spec, card, size, tokens, level),
         "logits": fused_memory.logit_bytes(card, size, tokens, level),
         "runtime": CUDA_RUNTIME_BYTES + fused_memory.LIBRARY_BYTES,
@@ -354,7 +361,8 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         weights += size * num_unpacked * largest
     # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
     copy_bytes = 2 if size == 2 else 0
-    adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + optimizer_bytes(spec))
+    number = 4 + 4 + copy_bytes + optimizer_bytes(spec) + still_bytes(spec)
+    adapter = num_adapter_parameters(spec, card) * number
     return {
         "weights": round(weights),
         "adapter": adapter,

@@ -86,6 +86,17 @@ def test_size_of_an_adapter_by_layers_ranks_and_start() -> None:
     assert size_of(adapter, "x", {"x": 3}) == 6
 
 
+def test_a_half_that_stays_takes_memory() -> None:
+    def taken(**changes: Any) -> int:
+        return planner.plan(make({"adapter.rank": 8, **changes}), gpu(80), card=CARD).parts["adapter"]
+
+    number = planner.num_adapter_parameters(make({"adapter.rank": 16}), CARD)
+    start = {"adapter.initial_values": "olora"}
+    assert taken(**start) == number * (16 + 1)
+    assert taken(**start, **{"optimizer.weight_decay": 0.1}) == number * (16 + 5)
+    assert taken(**start, **{"hardware.kernels": False}) == number * (18 + 1)
+
+
 def test_fused_memory_follows_layers_and_ranks() -> None:
     def taken(**changes: Any) -> int:
         return fused_memory.weight_bytes(make({"quantization.kind": "nf4", **changes}), CARD, 2, False)

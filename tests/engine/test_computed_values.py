@@ -85,10 +85,11 @@ def test_losses_are_those_of_peft_and_the_adapter_fits_the_base(
 
 
 @pytest.mark.parametrize("values", ["pissa", pytest.param("olora", marks=pytest.mark.long)])
-@pytest.mark.parametrize("more", ["decay", pytest.param("dora", marks=pytest.mark.long)])
+@pytest.mark.parametrize("more", ["decay", *(pytest.param(each, marks=pytest.mark.long) for each in ("dora", "8-bit"))])
 def test_half_of_it_never_moves(values: str, more: str, tiny_spec: Make, new_run: NewRun) -> None:
     spec = tiny_spec(method={"initial_values": values, "dora": more == "dora"}, saving={"every_steps": 1})
-    spec.optimizer.weight_decay = 0.5
+    spec.optimizer.weight_decay = 0.0 if more == "8-bit" else 0.5
+    spec.optimizer.name = "adamw_8bit" if more == "8-bit" else "adamw"
     run = new_run(spec)
     assert train(run) == 0
     first, last = (find_trained(run, step).load(Path(spec.model.path)) for step in (5, 6))
@@ -122,12 +123,15 @@ def test_a_resume_is_exact(
     check_resume(spec, new_run)
 
 
-def test_frozen_weights_in_four_bits_stay_as_they_are(tiny_spec: Make, new_run: NewRun, tiny_model: Path) -> None:
+@pytest.mark.parametrize("format", ["nf4", pytest.param("int8", marks=pytest.mark.long)])
+def test_frozen_weights_in_few_bits_stay_as_they_are(
+    format: str, tiny_spec: Make, new_run: NewRun, tiny_model: Path
+) -> None:
     spec = tiny_spec(method={"initial_values": "pissa"}, schedule={"max_steps": 2})
-    spec.quantization.kind = "nf4"
+    spec.quantization.kind = format
     run = new_run(spec)
     assert train(run) == 0
-    begun = load_model(tiny_model, choose_compute(spec), True)
+    begun = load_model(tiny_model, choose_compute(spec), format == "nf4", eight_bit=format == "int8")
     before = logits(begun)
     model = PeftModel.from_pretrained(begun, run.adapter_path)
     with model.disable_adapter():

@@ -157,17 +157,21 @@ def _too_few(rank: int, name: str, most: int) -> TunesmithError:
 class StillHalf:
     """The second half of adapters that start from frozen weights: no update changes it."""
 
-    def __init__(self, parameters: dict[str, nn.Parameter], arena: Any | None) -> None:  # Any: an AdapterArena
+    def __init__(
+        self, parameters: dict[str, nn.Parameter], arena: Any | None, decays: bool
+    ) -> None:  # Any: an AdapterArena
         """Look at trained parameters.
 
         Args:
             parameters: by name.
             arena: where they lie, None where each is a tensor of its own.
+            decays: whether an update pulls weights toward zero that have no gradient.
         """
+        self._decays = decays
         self._parameters, self._arena = parameters, arena
         self._moving = {name: _moving(name, parameter) for name, parameter in parameters.items()}
         if arena is not None:
-            flat = torch.ones_like(arena.weights)
+            flat = torch.ones_like(arena.weights, dtype=torch.bool)
             for name, mask in self._moving.items():
                 arena.view(flat, name).copy_(mask)
             self._moving = {"": flat}
@@ -176,7 +180,8 @@ class StillHalf:
 
     def weights_were_set(self) -> None:
         """Take note of the half that shall stay as it is."""
-        self._still = {name: weight * (1 - self._moving[name]) for name, weight in self._weights()}
+        if self._decays:
+            self._still = {name: weight * ~self._moving[name] for name, weight in self._weights()}
 
     def before_update(self) -> None:
         """Leave nothing of the gradients of the half."""
@@ -185,7 +190,7 @@ class StillHalf:
 
     def after_update(self) -> None:
         """Undo what weight decay did to it."""
-        for name, weight in self._weights():
+        for name, weight in self._weights() if self._decays else ():
             weight.mul_(self._moving[name]).add_(self._still[name])
 
     def _weights(self) -> list[tuple[str, torch.Tensor]]:
@@ -201,10 +206,10 @@ class StillHalf:
 
 
 def _moving(name: str, parameter: nn.Parameter) -> torch.Tensor:
-    """Return 1 for numbers that are updated and 0 for those that are not, in the parameter's shape."""
-    mask = torch.ones_like(parameter.data)
+    """Return which numbers are updated, in the parameter's shape."""
+    mask = torch.ones_like(parameter.data, dtype=torch.bool)
     if ".lora_A." in name:
-        mask[len(mask) // 2 :] = 0
+        mask[len(mask) // 2 :] = False
     elif ".lora_B." in name:
-        mask[:, mask.shape[1] // 2 :] = 0
+        mask[:, mask.shape[1] // 2 :] = False
     return mask

@@ -135,7 +135,8 @@ class Assembly:
         device, dtype = parts.compute.device, parts.compute.dtype
         full = _full_optimizer(self.parameters, parts.spec)
         self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena, full)
-        self.still = StillHalf(self.parameters, path.arena) if has_still_half(parts.spec) else None
+        decays = parts.spec.optimizer.weight_decay > 0
+        self.still = StillHalf(self.parameters, path.arena, decays) if has_still_half(parts.spec) else None
 
     def begin(self, parts: Parts) -> None:
         """Put computed initial values into an adapter that has not been trained yet; see `initial_values.begin`."""

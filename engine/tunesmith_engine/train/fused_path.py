@@ -13,7 +13,7 @@ from tunesmith_core import rollout_memory
 from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.fused_memory import USABLE_SHARE
 from tunesmith_core.messages import joined
-from tunesmith_core.planner import optimizer_bytes
+from tunesmith_core.planner import optimizer_bytes, still_bytes
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.decode import MOST_ROWS, Decoder
@@ -249,9 +249,11 @@ def open_fused(
     """Return the fused way of a run; what of it is not fused is a warning. See `loss_paths.open_path`.
 
     Raises:
-        NotFusableError: the objective, the model or the device can't run on it.
+        NotFusableError: the objective, the adapter, the model or the device can't run on it.
     """
-    _check_possible(compute, method, spec)
+    _check_possible(compute, method)
+    if kind := KINDS.get(spec.adapter.kind):
+        raise NotFusableError("No fused kernel computes {kind}.", kind=kind.title)
     lengths = timing.lengths if timing else method.row_lengths(spec, data)
     _check_tables(model, data, [lengths.longest] if method.from_rewards else [])
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
@@ -272,7 +274,7 @@ def open_fused(
         micro_batch_size,
         policy,
         memory_bytes,
-        optimizer_bytes(spec),
+        optimizer_bytes(spec) + still_bytes(spec),
         spec.hardware.fp8_weights,
         method.objective(spec),
     )
@@ -292,10 +294,8 @@ def _usable(device: torch.device) -> tuple[int, int]:
     return torch.cuda.memory_reserved(device) + free_bytes, free_bytes
 
 
-def _check_possible(compute: Compute, method: Method, spec: RunSpec) -> None:
-    """Raise NotFusableError where objective or adapter are not fused or the processor is no good at it."""
-    if kind := KINDS.get(spec.adapter.kind):
-        raise NotFusableError("No fused kernel computes {kind}.", kind=kind.title)
+def _check_possible(compute: Compute, method: Method) -> None:
+    """Raise NotFusableError where the objective is not fused or the processor is no good at it."""
     if not method.fused:
         raise NotFusableError("The fused path does not support this objective.")
     if compute.device.type == "cpu" and compute.dtype == torch.float16:
