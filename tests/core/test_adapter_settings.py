@@ -12,6 +12,7 @@ from tunesmith_core.adapter_kinds import KINDS, block_size, papers
 from tunesmith_core.adapter_ranks import (
     adapts_experts,
     alpha_problem,
+    alphas,
     is_in_layers,
     layer_numbers,
     layers_problem,
@@ -70,6 +71,7 @@ def test_numbers_of_layers() -> None:
     assert not is_in_layers([4], "model.layers.14.q")
     assert not is_in_layers([4], "lm_head")
     assert layer_numbers(RunSpec().adapter) is None
+    assert alphas(["q_proj = 4.5"]) == {"q_proj": 4.5}
 
 
 def test_size_of_an_adapter_by_layers_ranks_and_start() -> None:
@@ -91,10 +93,10 @@ def test_a_half_that_stays_takes_memory() -> None:
         return planner.plan(make({"adapter.rank": 8, **changes}), gpu(80), card=CARD).parts["adapter"]
 
     number = planner.num_adapter_parameters(make({"adapter.rank": 16}), CARD)
-    start = {"adapter.initial_values": "olora"}
+    start = {"adapter.initial_values": "olora", "hardware.kernels": True}
     assert taken(**start) == number * (16 + 1)
-    assert taken(**start, **{"optimizer.weight_decay": 0.1}) == number * (16 + 5)
-    assert taken(**start, **{"hardware.kernels": False}) == number * (18 + 1)
+    assert taken(**{**start, "optimizer.weight_decay": 0.1}) == number * (16 + 5)
+    assert taken(**{**start, "hardware.kernels": False}) == number * (18 + 1)
 
 
 def test_fused_memory_follows_layers_and_ranks() -> None:
