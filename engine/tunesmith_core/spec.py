@@ -272,6 +272,9 @@ def has_effect(spec: RunSpec, path: str) -> bool:
     """Return whether a setting of a dotted path has an effect on a run."""
     if spec.optimizer.name == "adafactor" and path in ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"):
         return False
+    if path == "quantization.kind" and spec.quantization.kind != "none" and spec.adapter.kind != FULL:
+        # A value that has to be taken back is shown.
+        return True
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
 
 

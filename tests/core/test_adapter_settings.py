@@ -116,6 +116,7 @@ def test_other_kinds_are_planned_plain_and_have_settings_of_their_own(kind: str)
     assert (more > CARD.num_linear_parameters) == (KINDS[kind].kept_bytes > 0)
     assert not any(has_effect(spec, path) for path in OF_LORA - {"quantization.kind"})
     assert has_effect(spec, "quantization.kind") == KINDS[kind].takes_quantized
+    assert has_effect(with_changes(spec, {"quantization.kind": "nf4"}), "quantization.kind")
     assert has_effect(spec, "adapter.rank") == ("rank" in KINDS[kind].settings)
     assert has_effect(spec, "adapter.target_modules")
     assert not has_effect(spec, "adapter.dora")

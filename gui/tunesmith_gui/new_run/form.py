@@ -18,7 +18,6 @@ from PySide6.QtCore import QObject, Signal
 
 from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
-from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec, Setting, has_effect, iter_settings
@@ -68,7 +67,6 @@ GROUPS = "evaluation.group_column"
 
 OBJECTIVE = "objective.kind"
 ADAPTER = "adapter.kind"
-QUANTIZATION = "quantization.kind"
 BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS = "sft", "dpo", "kto", "grpo", "reward", "classify"
 BY_READING, BY_FULL = "documents", "full"
 WAYS = (BY_EXAMPLE, BY_READING, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS, BY_FULL)
@@ -390,8 +388,6 @@ class NewRunForm(QObject):
         if path == SMOOTHING and self.value(OBJECTIVE) == "dpo" and self.value("objective.dpo_loss") not in SMOOTHED:
             # A value that has to be taken back is shown.
             return bool(self.value(path)) or path in self._state.wrong
-        if path == QUANTIZATION and self.value(ADAPTER) in KINDS and self.value(path) != "none":
-            return True
         if path in OF_CHATS and self.way == BY_READING:
             return self.is_changed(path)
         return has_effect(self._state.spec, path)
