@@ -29,7 +29,7 @@ def patterned(spec: RunSpec) -> RunSpec:
     return spec
 
 
-@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("kernels", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_losses_are_those_of_peft(kernels: bool, tiny_spec: Make, new_run: NewRun, tiny_model: Path) -> None:
     spec = patterned(tiny_spec(schedule={"max_steps": 30}))
     spec.hardware.kernels = kernels

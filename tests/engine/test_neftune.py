@@ -78,6 +78,7 @@ def test_a_resume_is_exact_and_evaluations_see_no_noise(
     check_resume(spec, new_run)
 
 
+@pytest.mark.long
 def test_full_fine_tuning_has_it_too(tiny_spec: Make, new_run: NewRun) -> None:
     found = []
     for alpha in (0.0, ALPHA):
