@@ -68,7 +68,7 @@ def test_a_spec_of_an_earlier_release_means_the_same(path: Path, tmp_path: Path)
     assert new["hardware"] == ADDED | hardware | {"devices": ["cuda:1"]}
     assert new["model"] == {"chat_template": "own"} | old["model"]
     assert new["evaluation"] == {"group_column": ""} | old["evaluation"]
-    assert new["optimizer"] == {"lora_plus_ratio": 1.0} | old["optimizer"]
+    assert new["optimizer"] == {"lora_plus_ratio": 1.0, "neftune_alpha": 0.0} | old["optimizer"]
     for section in ("name", "schedule", "saving"):
         assert new[section] == old[section]
     assert RunSpec.from_dict(new) == spec
