@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.cross_entropy import cross_entropy
@@ -18,8 +19,16 @@ from tunesmith_engine.shapes import ModelShape
 class Head:
     """Computes the losses of the trained rows and their gradient."""
 
-    def __init__(self, shape: ModelShape, projection: Projection, workspace: Workspace, chunk_rows: int) -> None:
+    def __init__(
+        self,
+        shape: ModelShape,
+        projection: Projection,
+        workspace: Workspace,
+        chunk_rows: int,
+        gradients: WeightGradients | None = None,
+    ) -> None:
         self._shape, self._projection, self._workspace = shape, projection, workspace
+        self._gradients = gradients
         self._chunk_rows = chunk_rows
         workspace.reserve("block", *self._shapes(chunk_rows))
 
@@ -72,6 +81,8 @@ class Head:
                 continue
             self._projection.input_gradient(logits, to_total)
             self._projection.accumulate(logits, normed)
+            if self._gradients:
+                self._gradients.add_norm(self._shape.final_norm, to_total, total, statistics)
             rms_norm.norm_backward(to_total, total, self._shape.final_norm, statistics, to_total)
             # Rows that only fill up a fixed number repeat the last row and add zero.
             gradient.index_add_(0, rows, to_total)

@@ -24,7 +24,7 @@ from tunesmith_engine.fused.attention_block import Rotary
 from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
-from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
+from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeights
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels.embedding import embed
@@ -36,14 +36,14 @@ class FusedModel:
     """Computes losses and gradients of one model.
 
     Attributes:
-        arena: weights and gradients of the trained parameters.
+        arena: weights and gradients of the trained parameters of an adapter; None where whole weights are trained.
         report: what runs fused, what doesn't and why, a sentence each.
         plan: the memory that it is expected to take.
     """
 
     def __init__(self, model: PeftModel, assembly: Assembly, planner: MemoryPlanner, plan: MemoryPlan) -> None:
         self._model, self._assembly, self._planner = model, assembly, planner
-        self.arena = assembly.arena
+        self.arena = assembly.arena if assembly.gradients is None else None
         self._refresh_graph: torch.cuda.CUDAGraph | None = None
         self._num_refreshes = 0
         self._fp8_report: list[str] = []
@@ -63,6 +63,7 @@ class FusedModel:
         fp8: bool = False,
         longest_tokens: int | None = None,
         steps_vary: bool = False,
+        whole: WholeWeights | None = None,
     ) -> FusedModel:
         """Build the fused twin of a model.
 
@@ -76,12 +77,13 @@ class FusedModel:
             fp8: multiply with frozen weights in 8 bits if the model bears it; the report says what came of it.
             longest_tokens: of a row, if the plan may make micro-batches smaller than `capacity_tokens`.
             steps_vary: most micro-batches have far fewer tokens than that.
+            whole: what the training of whole weights takes; None for an adapter.
 
         Raises:
             NotFusableError: with a sentence for the person; the model is then as before.
         """
         assembly = Assembly(model, recognise(model), compute)
-        sizes = capacity_tokens, memory_bytes, optimizer_bytes_per_weight, longest_tokens, steps_vary
+        sizes = capacity_tokens, memory_bytes, optimizer_bytes_per_weight, longest_tokens, steps_vary, whole
         planner = MemoryPlanner(assembly, *sizes)
         plan = planner.plan(policy)
         # In little memory: whether a whole step fits is the first step's question.
@@ -144,6 +146,8 @@ class FusedModel:
         # It may read memory that goes now.
         self._refresh_graph, self._num_refreshes = None, 0
         self._assembly.scratch.give_back()
+        if self._assembly.gradients:
+            self._assembly.gradients.give_back()
 
     def _use(self, plan: MemoryPlan) -> None:
         """Build layers, buffers and store for a plan."""
@@ -345,9 +349,22 @@ class FusedModel:
         """Go through head and layers backward; return the losses of the trained rows."""
         width = self._assembly.gradient_width
         (gradient,) = self._parts.workspace.carve("gradient", (now.batch.num_tokens, width))
-        losses = self._losses(x, pending, now.batch, scale, gradient[:, : self._assembly.shape.hidden_size])
-        for layer in reversed(self._layers):
-            layer.backward(gradient, now, first=layer.index == 0)
+        shape, gradients = self._assembly.shape, self._assembly.gradients
+        stream = gradient[:, : shape.hidden_size]
+        losses = self._losses(x, pending, now.batch, scale, stream)
+        if gradients:
+            gradients.done_with_ends()
+        lowest, needs_input = self._assembly.lowest_trained
+        if self.plan.host_bytes:
+            # What was sent out is fetched again layer by layer.
+            lowest = 0
+        for layer in reversed(self._layers[lowest:]):
+            layer.backward(gradient, now, first=layer.index == lowest and not needs_input)
+            if gradients:
+                gradients.done_with_layer(layer.index)
+        if gradients:
+            gradients.add_embedding(shape.embedding, now.batch.input_ids, stream, shape.embedding_scale)
+            gradients.done()
         return losses
 
     def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from peft import PeftModel
@@ -14,15 +16,19 @@ from tunesmith_core.fused_memory import USABLE_SHARE
 from tunesmith_core.messages import joined
 from tunesmith_core.planner import optimizer_bytes
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import FULL, OPTIMIZERS_OF_FULL, TRANSIENT_NUMBERS, state_bytes
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.decode import MOST_ROWS, Decoder
 from tunesmith_engine.decode.fused import FusedDecoder
 from tunesmith_engine.decode.plain import PlainDecoder
-from tunesmith_engine.device import Compute
+from tunesmith_engine.device import DTYPES, Compute
 from tunesmith_engine.fused.arena import AdapterArena
+from tunesmith_engine.fused.memory import WholeWeights
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.methods import Method
+from tunesmith_engine.model.full import FullModel
+from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.packed.batch import PackedBatch
@@ -108,6 +114,7 @@ class FusedPath:
         optimizer_bytes_per_weight: float = 8.0,
         fp8: bool = False,
         objective: Objective | None = None,
+        whole: WholeWeights | None = None,
     ) -> None:
         """Attach the fused model, as `FusedModel.attach` says, with room for the micro-batches of a run.
 
@@ -128,10 +135,13 @@ class FusedPath:
             fp8,
             lengths.longest,
             lengths.steps_vary,
+            whole,
         )
         self.kernels: list[str] = []
         self.rows_at_once = MOST_ROWS
         self.arena: AdapterArena | None = self._fused.arena
+        self._gradients = self._fused.assembly.gradients
+        self.can_go_by_layer = self._gradients is not None and self._gradients.can_go_by_layer
 
     @property
     def report(self) -> list[str]:
@@ -153,7 +163,11 @@ class FusedPath:
         return pack(examples, self._fused.plan.capacity_tokens)
 
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
-        """Add a micro-batch's gradients to the arena."""
+        """Add a micro-batch's gradients to the arena, or to those of the weights, which may be consumed at once."""
+        with self._gradients.by_layer(updater.consume) if self._gradients else contextlib.nullcontext():
+            return self._added_gradients(portion, totals, updater)
+
+    def _added_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         if self.objective is None:
             batch = make_packed_batch(portion, self._device, **self._fused.fixed_sizes(portion))
             loss = self._fused.loss_and_gradients(batch, totals.num_trained_tokens, updater.loss_scale())
@@ -246,6 +260,8 @@ def open_fused(
         NotFusableError: the objective, the model or the device can't run on it.
     """
     _check_possible(compute, method)
+    if spec.adapter.kind == FULL:
+        compute = _compute_of_weights(spec, compute)
     lengths = timing.lengths if timing else method.row_lengths(spec, data)
     _check_tables(model, data, [lengths.longest] if method.from_rewards else [])
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
@@ -267,8 +283,9 @@ def open_fused(
         policy,
         memory_bytes,
         optimizer_bytes(spec),
-        spec.hardware.fp8_weights,
+        spec.hardware.fp8_weights and spec.adapter.kind != FULL,
         method.objective(spec),
+        _whole_weights(model, spec, lengths) if spec.adapter.kind == FULL else None,
     )
     path.rows_at_once = rows_at_once
     path.kernels = [*checked.running, *checked.twins]
@@ -276,6 +293,28 @@ def open_fused(
     if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
         warn("not-fused", joined(notes))
     return path
+
+
+def _compute_of_weights(spec: RunSpec, compute: Compute) -> Compute:
+    """Return how whole weights are computed with: in 16 bits where they have these themselves.
+
+    Raises:
+        NotFusableError: the device would take float16.
+    """
+    if compute.dtype == torch.float16:
+        raise NotFusableError("Full fine-tuning in float16 runs in plain PyTorch.")
+    weights = DTYPES[spec.adapter.weights]
+    return replace(compute, dtype=weights) if weights == torch.bfloat16 else compute
+
+
+def _whole_weights(model: FullModel, spec: RunSpec, lengths: RowLengths) -> WholeWeights:
+    shapes = {name: tuple(weight.shape) for name, weight in trainable(model).items()}
+    optimizer = spec.optimizer.name
+    whole_matrices = optimizer in OPTIMIZERS_OF_FULL
+    largest = max(map(math.prod, shapes.values()))
+    transient = 4 * TRANSIENT_NUMBERS * largest if whole_matrices else 0
+    by_layer = not spec.optimizer.max_grad_norm
+    return WholeWeights(state_bytes(optimizer, shapes), transient, by_layer, lengths.most_per_step)
 
 
 def _usable(device: torch.device) -> tuple[int, int]:

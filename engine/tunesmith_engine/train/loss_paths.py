@@ -18,7 +18,6 @@ from peft import PeftModel
 from tunesmith_core.kernel_words import PLAIN
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.trained_parts import LORA
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.decode import MOST_ROWS, Decoder
 from tunesmith_engine.decode.plain import PlainDecoder
@@ -60,8 +59,10 @@ class LossPath(Protocol):
         longest: tokens of the longest row that passes in one piece.
         objective: what is minimised; None for the mean cross-entropy.
         rows_at_once: answers for whose writing there is room.
+        can_go_by_layer: whether gradients of whole weights can be consumed layer by layer.
     """
 
+    can_go_by_layer: bool
     rows_at_once: int
     name: str
     longest: int
@@ -131,6 +132,7 @@ class PlainPath:
     arena: AdapterArena | None = None
     keeps_less_first = False
     plan_bytes: int | None = None
+    can_go_by_layer = False
     rows_at_once = MOST_ROWS
 
     def __init__(
@@ -297,8 +299,7 @@ def open_path(
             return open_fused(model, spec, compute, data, micro_batch_size, warn, method, timing)
         except NotFusableError as error:
             reason = error.message
-            if spec.adapter.kind == LORA:
-                warn("not-fused", reason)
+            warn("not-fused", reason)
     check_looks_back_only(model, compute, data.train)
     equal_lengths = feels_padding(model, compute, data.train, pad_token_id)
     return PlainPath(
