@@ -77,6 +77,11 @@ def _eight_bit_states(spec: RunSpec) -> Changes:
     return {"optimizer.name": "adamw_8bit"} if is_large else {}
 
 
+def _layer_by_layer(spec: RunSpec) -> Changes:
+    possible = spec.adapter.kind == FULL and spec.hardware.kernels and spec.schedule.gradient_accumulation_steps == 1
+    return {"optimizer.max_grad_norm": 0.0} if possible and spec.optimizer.max_grad_norm else {}
+
+
 def _bfloat16_weights(spec: RunSpec) -> Changes:
     is_large = spec.adapter.kind == FULL and spec.adapter.weights == "float32"
     possible = is_large and spec.model.dtype in ("auto", "bfloat16")
@@ -100,6 +105,7 @@ MEMORY_STEPS = (
     MICRO_BATCH,
     FEWER_ACTIVATIONS,
     MemoryStep("eight-bit-states", "AdamW with 8-bit states", _eight_bit_states),
+    MemoryStep("layer-by-layer", "no gradient clipping, with updates layer by layer", _layer_by_layer),
     MemoryStep("bfloat16-weights", "trained weights in bfloat16", _bfloat16_weights),
     MemoryStep("context", "{value:,} tokens", _shorter_context),
     MemoryStep("four-bit", "a 4-bit base (QLoRA)", _four_bit_base),

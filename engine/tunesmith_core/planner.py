@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunesmith_core import adapter_shapes, fused_memory, rollout_memory
+from tunesmith_core import adapter_shapes, full_memory, fused_memory, rollout_memory
 from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
@@ -273,14 +273,26 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
     """Return the bytes of a run that keeps as little as possible of one row at a time, which the engine comes to."""
     if not _runs_fused(spec, hardware):
         return _plain_parts(spec, hardware, card, longest_tokens)
+    rows, level = spec.schedule.micro_batch_size, _levels(spec)[-1]
     one_row = with_changes(spec, {"schedule.micro_batch_size": 1})
-    return _fused_parts(one_row, hardware, card, longest_tokens, _levels(spec)[-1])
+    if spec.adapter.kind == FULL and rows > 1 and full_memory.goes_by_layer(spec):
+        # Several micro-batches add up all gradients, which may take more than the rows that are left out.
+        one_row = with_changes(one_row, {"schedule.gradient_accumulation_steps": rows})
+        together = _fused_parts(spec, hardware, card, longest_tokens, level)
+        apart = _fused_parts(one_row, hardware, card, longest_tokens, level)
+        return min(together, apart, key=lambda parts: sum(parts.values()))
+    return _fused_parts(one_row, hardware, card, longest_tokens, level)
 
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    is_plain = spec.adapter.kind == FULL or spec.objective.kind in HEADS or spec.quantization.kind == "int8"
-    is_plain = is_plain or (spec.adapter.dora and spec.adapter.dropout > 0)
+    is_plain = spec.objective.kind in HEADS
+    if spec.adapter.kind == FULL:
+        # A GPU before Ampere calculates with float16, unless it is told otherwise.
+        is_old = (0, 0) < hardware.compute_capability < (8, 0) and spec.model.dtype != "float32"
+        is_plain = is_plain or is_old or spec.model.dtype == "float16"
+    else:
+        is_plain = is_plain or spec.quantization.kind == "int8" or (spec.adapter.dora and spec.adapter.dropout > 0)
     return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
 
 
@@ -294,10 +306,24 @@ def _fused_parts(
 ) -> dict[str, int]:
     size = number_bytes(spec, hardware)
     tokens = _batch_tokens(spec, longest_tokens)
+    if spec.adapter.kind == FULL:
+        number, trained = _trained_number_bytes(spec), trained_shapes(spec, card)
+        size = min(size, number)
+        return {
+            "weights": full_memory.weight_bytes(spec, card, number, size, embedding_on_host=level != "none"),
+            "training": full_memory.training_bytes(spec, card, trained, number, size),
+            **_fused_activations(spec, card, size, tokens, level),
+        }
     return {
         # Where not everything can be kept, the first thing to leave the device is the embedding.
         "weights": fused_memory.weight_bytes(spec, card, size, embedding_on_host=level != "none"),
         "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec)),
+        **_fused_activations(spec, card, size, tokens, level),
+    }
+
+
+def _fused_activations(spec: RunSpec, card: ModelCard, size: int, tokens: int, level: str) -> dict[str, int]:
+    return {
         "activations": fused_memory.activation_bytes(spec, card, size, tokens, level),
         "logits": fused_memory.logit_bytes(card, size, tokens, level),
         "runtime": CUDA_RUNTIME_BYTES + fused_memory.LIBRARY_BYTES,

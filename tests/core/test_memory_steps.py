@@ -29,8 +29,11 @@ SMALL = {
 
 def large(step: str) -> RunSpec:
     """Return a spec of which a step is left."""
-    is_of_full = step in ("eight-bit-states", "bfloat16-weights", "adapter")
-    return with_changes(RunSpec(), {**LARGE, "adapter.kind": "full" if is_of_full else "lora"})
+    is_of_full = step in ("eight-bit-states", "layer-by-layer", "bfloat16-weights", "adapter")
+    spec = with_changes(RunSpec(), {**LARGE, "adapter.kind": "full" if is_of_full else "lora"})
+    # Further micro-batches add to all gradients.
+    one_portion = {"schedule.gradient_accumulation_steps": 1} if step == "layer-by-layer" else {}
+    return with_changes(spec, one_portion)
 
 
 def test_each_step_changes_one_thing_least_harm_first() -> None:

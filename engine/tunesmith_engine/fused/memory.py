@@ -64,6 +64,7 @@ class MemoryPlan:
         embedding_on_host: the input embedding lies in the computer's memory.
         peak_bytes: expected peak of what PyTorch allocates on the device.
         host_bytes: pinned memory for activations.
+        by_layer: whole weights are updated layer by layer, so that their gradients never exist together.
     """
 
     policies: tuple[LayerPolicy, ...]
@@ -72,6 +73,7 @@ class MemoryPlan:
     embedding_on_host: bool
     peak_bytes: int
     host_bytes: int
+    by_layer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,15 +334,22 @@ class MemoryPlanner:
         fixed = self._fixed_bytes - embedding_bytes + self._passing_bytes(policies, capacity, tiling)
         fixed += self._assembly.quantised_bytes(capacity, tiling.mlp_tokens) + self._gradient_bytes(capacity)
         peak = plan_bytes(store, fixed, workspace_bytes)
-        return MemoryPlan(policies, capacity, tiling, embedding_bytes > 0, peak, store.host)
+        return MemoryPlan(
+            policies, capacity, tiling, embedding_bytes > 0, peak, store.host, self._goes_by_layer(capacity)
+        )
 
     def _gradient_bytes(self, capacity: int) -> int:
         """Return the memory of whole weights' gradients: of one layer, if steps are one micro-batch, or of all."""
         if self._assembly.gradients is None:
             return 0
-        whole = self._whole
-        by_layer = whole is not None and whole.by_layer and capacity >= whole.step_tokens
-        return self._assembly.gradients.num_bytes(by_layer) + (whole.transient_bytes if whole else 0)
+        transient = self._whole.transient_bytes if self._whole else 0
+        return self._assembly.gradients.num_bytes(self._goes_by_layer(capacity)) + transient
+
+    def _goes_by_layer(self, capacity: int) -> bool:
+        """Return whether steps are one micro-batch, and gradients of whole weights are applied as they come."""
+        gradients, whole = self._assembly.gradients, self._whole
+        possible = gradients is not None and gradients.can_go_by_layer and whole is not None and whole.by_layer
+        return possible and whole is not None and capacity >= whole.step_tokens
 
     def _passing_bytes(self, policies: Sequence[LayerPolicy], capacity: int, tiling: Tiling) -> int:
         """Return what attention's own operations allocate.

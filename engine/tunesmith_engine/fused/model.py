@@ -178,6 +178,10 @@ class FusedModel:
     def report(self) -> list[str]:
         """What runs fused, what doesn't and why; then how activations are kept."""
         sentences = [*self._assembly.report, *self._fp8_report, describe(self.plan.policies)]
+        if self.plan.by_layer:
+            sentences.append(Message("Each layer is updated as soon as its gradients are known. They are not clipped."))
+        elif self._assembly.gradients:
+            sentences.append(Message("The gradients of all layers are held until the update."))
         if self.plan.capacity_tokens < self._wanted_tokens:
             sentences.append(
                 Message(
