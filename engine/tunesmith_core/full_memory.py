@@ -51,10 +51,9 @@ def weight_bytes(spec: RunSpec, card: ModelCard, number: int, size: int, embeddi
 
 def training_bytes(spec: RunSpec, card: ModelCard, trained: Shapes, number: int, size: int) -> int:
     """Return the memory of gradients and of the optimizer; `number` and `size` as in `weight_bytes`."""
-    numbers = sum(map(math.prod, trained.values()))
-    if goes_by_layer(spec):
-        numbers = _numbers_at_once(trained, card.tied)
-    beside = ROUNDED_NUMBERS * size if number != size else 0
+    at_once = _numbers_at_once(trained, card.tied)
+    numbers = at_once if goes_by_layer(spec) else sum(map(math.prod, trained.values()))
+    beside = min(ROUNDED_NUMBERS, at_once) * size if number != size else 0
     transient = 0
     if spec.optimizer.name in OPTIMIZERS_OF_FULL:
         # These update a matrix as a whole.

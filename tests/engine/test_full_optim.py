@@ -11,10 +11,10 @@ from transformers import Adafactor
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.kernels import full_adamw
+from tunesmith_engine.kernels.rounding import key_of, random_bits, store_rounded
 from tunesmith_engine.train import full_optim
 from tunesmith_engine.train.full_optim import FullOptimizer, orthogonal
 from tunesmith_engine.train.optim import Updater
-from tunesmith_engine.kernels.rounding import key_of, random_bits, store_rounded
 
 SHAPES = {"model.layers.0.up_proj.weight": (96, 64), "model.embed_tokens.weight": (80, 64), "model.norm.weight": (64,)}
 NUM_STEPS = 12

@@ -131,8 +131,9 @@ class FusedModel:
         with torch.no_grad(), torch.random.fork_rng([compute.device] if compute.device.type == "cuda" else []):
             torch.manual_seed(0)
             loss = self._step(batch, torch.ones((), device=compute.device)).item()
-        measured = fp8.Measured(loss, self.arena.gradients.clone())
-        self.arena.gradients.zero_()
+        gradients = self._assembly.arena.gradients
+        measured = fp8.Measured(loss, gradients.clone())
+        gradients.zero_()
         return measured
 
     def _change(self, plan: MemoryPlan) -> None:

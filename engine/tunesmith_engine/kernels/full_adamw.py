@@ -1,4 +1,4 @@
-"""AdamW of whole weights in one pass: float32 or bfloat16 weights, states in 32 or 8 bits, nothing on the way in memory.
+"""AdamW of whole weights in one pass: float32 or bfloat16 weights, states in 32 or 8 bits, nothing more in memory.
 
 A weight in bfloat16 is rounded at random, by bits that are a function of a key and its place alone (see
 `rounding`, whose numbers these are). `control` lies on the device: whether to update at all, and the factor of the
@@ -98,7 +98,7 @@ def full_adamw_8bit(
             count = places.stop - places.start
             states = [state.part(places) for state in (mean, square)]
             moments = [state.read() for state in states]
-            some = [moment[:count] for moment in moments]
+            some = moments[0][:count], moments[1][:count]
             new = _updated_in_torch(weight, gradient, *some, control, numbers, places)
             _store_all(weight, some, new, control, numbers, places)
             for state, moment in zip(states, moments, strict=True):

@@ -133,7 +133,8 @@ class Assembly:
         self.parameters = trainable(parts.model)
         device, dtype = parts.compute.device, parts.compute.dtype
         full = _full_optimizer(self.parameters, parts.spec)
-        self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena, full, path.can_go_by_layer)
+        by_layer = full is not None and path.can_go_by_layer
+        self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena, full, by_layer)
 
     def update(
         self,

@@ -20,9 +20,9 @@ from tunesmith_core.trained_parts import TRANSIENT_WEIGHTS, by_muon
 from tunesmith_engine.kernels import full_adamw
 from tunesmith_engine.kernels.adamw import BLOCK_SIZE
 from tunesmith_engine.kernels.adamw_8bit import State
+from tunesmith_engine.kernels.rounding import key_of, signed, store_rounded
 from tunesmith_engine.train.arena_adamw import CLIP_EPSILON, table_of_8_bits
 from tunesmith_engine.train.oom import is_out_of_memory
-from tunesmith_engine.kernels.rounding import key_of, signed, store_rounded
 
 LEAST_IN_8_BITS = 4096
 """Weights of the smallest parameter with 8-bit states, as in bitsandbytes; smaller ones, such as norms, are the most
@@ -174,15 +174,16 @@ class FullOptimizer(torch.optim.Optimizer):
         if turn.weight.numel() < LEAST_IN_8_BITS:
             _adamw(turn, MOMENTS_IN_8_BITS)
             return
-        whole = [
+        mean, square = (
             State(states[f"state{place}"], states[f"absmax{place}"], table, (table[:-1] + table[1:]) / 2)
             for place, table in enumerate(self._tables, 1)
-        ]
-        full_adamw.full_adamw_8bit(turn.flat, turn.flat_gradient, *whole, turn.control, turn.numbers())
+        )
+        full_adamw.full_adamw_8bit(turn.flat, turn.flat_gradient, mean, square, turn.control, turn.numbers())
 
 
 def _norm(weights: Iterable[torch.nn.Parameter]) -> torch.Tensor:
-    norms = [torch.linalg.vector_norm(weight.grad, dtype=torch.float32) for weight in weights if weight.grad is not None]
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
     return torch.linalg.vector_norm(torch.stack(norms))
 
 

@@ -261,7 +261,7 @@ def open_fused(
     """
     _check_possible(compute, method)
     if spec.adapter.kind == FULL:
-        compute = _compute_of_weights(spec, compute)
+        compute = compute_of_weights(spec, compute)
     lengths = timing.lengths if timing else method.row_lengths(spec, data)
     _check_tables(model, data, [lengths.longest] if method.from_rewards else [])
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
@@ -285,7 +285,7 @@ def open_fused(
         optimizer_bytes(spec),
         spec.hardware.fp8_weights and spec.adapter.kind != FULL,
         method.objective(spec),
-        _whole_weights(model, spec, lengths) if spec.adapter.kind == FULL else None,
+        whole_weights(model, spec, lengths.most_per_step) if spec.adapter.kind == FULL else None,
     )
     path.rows_at_once = rows_at_once
     path.kernels = [*checked.running, *checked.twins]
@@ -295,7 +295,7 @@ def open_fused(
     return path
 
 
-def _compute_of_weights(spec: RunSpec, compute: Compute) -> Compute:
+def compute_of_weights(spec: RunSpec, compute: Compute) -> Compute:
     """Return how whole weights are computed with: in 16 bits where they have these themselves.
 
     Raises:
@@ -307,14 +307,15 @@ def _compute_of_weights(spec: RunSpec, compute: Compute) -> Compute:
     return replace(compute, dtype=weights) if weights == torch.bfloat16 else compute
 
 
-def _whole_weights(model: FullModel, spec: RunSpec, lengths: RowLengths) -> WholeWeights:
+def whole_weights(model: FullModel, spec: RunSpec, step_tokens: int) -> WholeWeights:
+    """Return what the training of whole weights takes, where the longest step has so many tokens."""
     shapes = {name: tuple(weight.shape) for name, weight in trainable(model).items()}
     optimizer = spec.optimizer.name
     whole_matrices = optimizer in OPTIMIZERS_OF_FULL
     largest = max(map(math.prod, shapes.values()))
     transient = 4 * TRANSIENT_NUMBERS * largest if whole_matrices else 0
     by_layer = not spec.optimizer.max_grad_norm
-    return WholeWeights(state_bytes(optimizer, shapes), transient, by_layer, lengths.most_per_step)
+    return WholeWeights(state_bytes(optimizer, shapes), transient, by_layer, step_tokens)
 
 
 def _usable(device: torch.device) -> tuple[int, int]:

@@ -28,7 +28,7 @@ class Updater:
 
     Attributes:
         goes_by_layer: whether a step of one micro-batch applies gradients as they come.
-        consume: takes the gradients of weights as soon as they are there, in a step that goes layer by layer; else None.
+        consume: takes the gradients of weights as they come, in a step that goes layer by layer; else None.
     """
 
     def __init__(

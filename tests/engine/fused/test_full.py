@@ -26,9 +26,7 @@ from tunesmith_engine.model.full import FullModel, choose_parts
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.shapes import NotFusableError
-from tunesmith_engine.train import full_optim
 from tunesmith_engine.train.full_optim import FullOptimizer
-from tunesmith_engine.train.memory_trial import try_longest
 from tunesmith_engine.train.optim import Updater
 
 BF16 = torch.bfloat16

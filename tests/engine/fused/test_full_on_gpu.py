@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.fused.full_models import fused_gradients, full_model, plain_gradients, side_by_side
+from tests.engine.fused.full_models import full_model, fused_gradients, plain_gradients, side_by_side
 from tests.engine.fused.test_gpu_fused import FAMILIES, GPU, HEADS, LENGTHS, SIZES
 from tests.engine.fused.test_model import num_trained, rows
 from tests.engine.numerics import judge, mutants_fail

@@ -78,7 +78,7 @@ def _judge(usual: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype, ours: t
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("padding_id", [None, 2])
 def test_the_gradient_of_an_embedding_is_pytorchs(
-    device: torch.device, dtype: torch.dtype, padding_id: int | None
+    device: torch.device, dtype: torch.dtype, padding_id: int | None, implementation: str
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, 5, (67,), generator=generator).to(device)
@@ -98,7 +98,10 @@ def test_the_gradient_of_an_embedding_is_pytorchs(
     mutants_fail(check, out)
     again = before.clone()
     add_embedding_gradient(ids, gradient, 1.5, padding_id, again)
-    assert torch.equal(out, again)
+    if implementation == "kernel" or device.type == "cpu":
+        # PyTorch's sum on a GPU is one of atomic additions.
+        assert torch.equal(out, again)
+    again.copy_(out)
     add_embedding_gradient(ids[:0], gradient[:0], 1.5, padding_id, again)
     assert torch.equal(out, again)
 
