@@ -4516,10 +4516,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>从这里开始，模型所写回答的数量或长度会改变。</translation>
     </message>
     <message>
-        <source>Full fine-tuning has no fused kernels.</source>
-        <translation>全量微调没有融合内核。</translation>
-    </message>
-    <message>
         <source>Full fine-tuning makes a whole model, which has no adapter.</source>
         <translation>全量微调得到的是完整模型，没有适配器。</translation>
     </message>
@@ -7974,6 +7970,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在运行页面查看回答，然后调整奖励或数据。</translation>
     </message>
     <message>
+        <source>no gradient clipping, with updates layer by layer</source>
+        <translation>不裁剪梯度，逐层更新</translation>
+    </message>
+    <message>
         <source>  learning rates of other objectives: {rates}</source>
         <translation>  其他目标的学习率：{rates}</translation>
     </message>
@@ -8002,6 +8002,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>删除时间</translation>
     </message>
     <message>
+        <source>Each layer is updated as soon as its gradients are known. They are not clipped.</source>
+        <translation>每一层的梯度一算出就更新该层，不裁剪梯度。</translation>
+    </message>
+    <message>
         <source>Every answer is labeled bad ({num:,}). This objective needs good answers too.</source>
         <translation>所有回答都标注为差（{num:,} 个）。这个目标还需要好的回答。</translation>
     </message>
@@ -8012,6 +8016,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Folder</source>
         <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>Full fine-tuning in float16 runs in plain PyTorch.</source>
+        <translation>float16 的全量微调由普通 PyTorch 运行。</translation>
     </message>
     <message>
         <source>Held-out perplexity of each data file:</source>
@@ -8276,6 +8284,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The frozen weights are multiplied in another precision from here on.</source>
         <translation>此后冻结权重以另一种精度参与乘法。</translation>
+    </message>
+    <message>
+        <source>The gradients of all layers are held until the update.</source>
+        <translation>所有层的梯度保留到更新时。</translation>
     </message>
     <message>
         <source>The held-out rows changed, so earlier evaluation losses can&apos;t be compared with new ones.</source>
@@ -12326,10 +12338,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>梯度裁剪</translation>
     </message>
     <message>
-        <source>Maximum gradient norm. Lower tames jumps in the loss, too low slows learning. 1 suits most runs. 0 turns it off.</source>
-        <translation>梯度范数上限。较低可抑制损失突增，过低会减慢学习。多数运行用 1，设为 0 则关闭。</translation>
-    </message>
-    <message>
         <source>Epochs</source>
         <translation>轮数</translation>
     </message>
@@ -12472,6 +12480,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>How many times faster the second matrix of each adapter (B) learns than the first (A). 1 is usual. With LoRA+, 4 to 16 can learn hard tasks sooner, best at half the learning rate. Too high makes the loss jump.</source>
         <translation>每个适配器的第二个矩阵（B）的学习速度是第一个（A）的多少倍。通常为 1。使用 LoRA+ 时，4 到 16 可以更快学会困难的任务，最好同时把学习率减半。过高会让损失跳动。</translation>
+    </message>
+    <message>
+        <source>Maximum gradient norm. Lower tames jumps in the loss, too low slows learning. 1 suits most runs. 0 turns it off. Full fine-tuning with 0 and without gradient accumulation updates each layer as soon as its gradient is known, which saves memory.</source>
+        <translation>梯度范数上限。较低可抑制损失突增，过低会减慢学习。多数运行用 1，设为 0 则关闭。全量微调设为 0 且不累积梯度时，每一层的梯度一算出就更新该层，可节省显存。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
