@@ -22,11 +22,16 @@ from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_engine.decode.fused import FusedDecoder
 from tunesmith_engine.fused.memory import MemoryPlanner, WholeWeights
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.model.full import FullModel, choose_parts
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.full_optim import FullOptimizer
+from tunesmith_engine.train.fused_path import FusedPath, RowLengths, compute_of_weights
+from tunesmith_engine.train.kernel_check import check_kernels
+from tunesmith_engine.train.memory_trial import try_longest
+from tunesmith_engine.train.oom import MemoryLadder
 from tunesmith_engine.train.optim import Updater
 
 BF16 = torch.bfloat16
@@ -211,6 +216,69 @@ def test_a_lack_of_memory_behind_the_first_update_is_not_tried_again(monkeypatch
     monkeypatch.setattr(untied, "_forward", fail)
     with pytest.raises(torch.OutOfMemoryError):
         _step(untied, _updater(untied._model, "adamw", True), batch, True)  # type: ignore[arg-type]
+
+
+def test_the_trial_goes_through_all_layers_and_changes_nothing() -> None:
+    model = full_model("llama3")
+    before = {name: weight.detach().clone() for name, weight in trainable(model).items()}
+    path = FusedPath(model, compute(), RowLengths.of_steps(max(LENGTHS), [sum(LENGTHS)]), len(LENGTHS))  # type: ignore[arg-type]
+    assert path.can_go_by_layer
+    updater = _updater(model, "adamw", True)
+    ladder = MemoryLadder(len(LENGTHS), lambda _code, _words: None)
+    ladder.path = path
+    try_longest(path, updater, ladder, rows(LENGTHS), len(LENGTHS), CPU)
+    gradients = path._gradients
+    assert gradients is not None
+    assert gradients._region is not None
+    assert updater.consume is None
+    assert updater.state()[1] == dict.fromkeys(updater.state()[1], 0)
+    for name, weight in trainable(model).items():
+        assert torch.equal(weight, before[name]), name
+        assert weight.grad is None
+    # With less memory several micro-batches add up, and nothing is applied before all are there.
+    path.use_micro_batch_size(1)
+    try_longest(path, updater, ladder, rows(LENGTHS), len(LENGTHS), CPU)
+    assert gradients._region is None
+    assert gradients._own
+
+
+def test_only_an_unclipped_run_goes_layer_by_layer() -> None:
+    model = full_model("llama3")
+    parameters, clipped = trainable(model), OptimizerSpec(name="adamw")
+    assert clipped.max_grad_norm
+    full = FullOptimizer(parameters, clipped, 0)
+    assert not Updater(parameters, clipped, CPU, BF16, None, full, True).goes_by_layer
+    assert _updater(model, "adamw", True).goes_by_layer
+    assert not _updater(model, "adamw", False).goes_by_layer
+
+
+def test_the_report_says_which_way_it_goes() -> None:
+    for by_layer, words in ((True, "Each layer is updated as soon"), (False, "The gradients of all layers are held")):
+        whole = WholeWeights(0, 0, by_layer, 64)
+        fused = FusedModel.attach(full_model("llama3"), compute(), 64, whole=whole)
+        assert any(words in line for line in fused.report)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weights", "used"), [("float32", "bfloat16", BF16), ("float32", "float32", torch.float32)]
+)
+def test_16_bit_weights_are_computed_with_in_16_bits(dtype: str, weights: str, used: torch.dtype) -> None:
+    spec = RunSpec()
+    spec.adapter.weights = weights
+    assert compute_of_weights(spec, compute(getattr(torch, dtype))).dtype == used
+    with pytest.raises(NotFusableError, match="float16 runs in plain PyTorch"):
+        compute_of_weights(spec, compute(torch.float16))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
+def test_the_kernels_of_whole_weights_are_named(optimizer: str) -> None:
+    spec = RunSpec()
+    spec.adapter.kind, spec.optimizer.name = "full", optimizer
+    named = " ".join(check_kernels(recognise(full_model("llama3")), compute(), spec, 64).twins)
+    assert "norm_gradient" in named
+    assert ("full_adamw" in named) == (optimizer == "adamw")
+    assert "adamw_8bit" not in named
+    assert "dropout" not in named
 
 
 # Around it
