@@ -291,7 +291,7 @@ def test_the_plan_counts_all_gradients_or_those_of_a_layer() -> None:
 
     def peak(by_layer: bool, step_tokens: int) -> int:
         whole = WholeWeights(1000, 10, by_layer, step_tokens)
-        return MemoryPlanner(fused.assembly, 64, None, 8.0, 64, False, whole).plan("none").peak_bytes
+        return MemoryPlanner(fused.assembly, 64, None, 8.0, 64, whole=whole).plan("none").peak_bytes
 
     apart = gradients.num_bytes(False) - gradients.num_bytes(True)
     assert peak(False, 64) - peak(True, 64) == apart
