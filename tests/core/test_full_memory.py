@@ -149,3 +149,10 @@ def test_the_least_is_the_smaller_of_all_rows_at_once_and_all_gradients() -> Non
 def test_float16_is_plain(changes: dict[str, Any], capability: tuple[int, int], is_fused: bool) -> None:
     runtime = planned(spec(**changes), capability=capability).parts["runtime"]
     assert (runtime > CUDA_RUNTIME_BYTES) == is_fused
+
+
+@pytest.mark.parametrize(("optimizer", "updated"), [("adamw", 1 << 22), ("adafactor", EMBEDDING)])
+def test_the_plain_path_holds_all_gradients_and_what_an_update_computes(optimizer: str, updated: int) -> None:
+    parts = planned(spec(optimizer__name=optimizer, hardware__kernels=False)).parts
+    gradients = (EMBEDDING + LAYERS * IN_LAYER + HIDDEN) * 2
+    assert parts["training"] == gradients + states(optimizer) + 4 * 8 * updated
