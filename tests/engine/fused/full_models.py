@@ -24,8 +24,8 @@ def full_model(
 ) -> FullModel:
     """Return a family's model with all weights trained."""
     base = families.make(name, **overrides).to(device, dtype)
-    if dtype != torch.float64 and name != "gemma2":
-        # What a run takes; it has no soft cap.
+    if dtype != torch.float64 and name not in ("gemma2", "vaultgemma"):
+        # What a run takes; it has no soft cap, which these have.
         base.set_attn_implementation("sdpa")
     return FullModel(base.requires_grad_(True), dict)
 
