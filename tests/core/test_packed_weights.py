@@ -130,6 +130,11 @@ def test_scales_of_fp8_are_of_blocks_or_of_all(settings: dict[str, Any], scale: 
     assert layout.packed[f"{LAYER}.weight"].settings["block"] == (settings.get("weight_block_size") or [48, 32])
 
 
+def test_a_layout_of_8_bits_may_go_unsaid(model_folder: Path) -> None:
+    folder_of(model_folder, METHODS["int8"], without("int8", ".weight_format"))
+    assert list(read_layout(model_folder).packed[f"{LAYER}.weight"].parts) == ["weight", "scales"]
+
+
 def test_groups_of_gptq_are_told_or_counted(model_folder: Path) -> None:
     told = read_layout(made(model_folder, "gptq")).packed[f"{LAYER}.weight"]
     assert told.parts["groups"] == f"{LAYER}.g_idx"

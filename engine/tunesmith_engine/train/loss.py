@@ -147,11 +147,33 @@ def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Ten
 
 def token_log_probabilities(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
     """Return the log-probabilities of the trained tokens, one row behind the other, in nats, float32 [R]."""
-    logits = logits_of(model, batch, some_positions)
+    return _of_targets(logits_of(model, batch, some_positions), batch)
+
+
+def _of_targets(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     losses = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="none"
     )
     return -losses[batch.targets.flatten() != IGNORED_LABEL]
+
+
+def balanced_log_probabilities(
+    model: PeftModel, batch: Batch, some_positions: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `token_log_probabilities`, and what the model adds for an even use of its experts, a float32 scalar.
+
+    What it adds leaves padding out, so the model must be told what is padding.
+    """
+    arguments: dict[str, Any] = {"logits_to_keep": batch.positions} if some_positions else {}
+    found = model(input_ids=batch.input_ids, attention_mask=_mask(batch), use_cache=False, **arguments)
+    logits = found.logits if some_positions else found.logits[:, batch.positions]
+    return _of_targets(logits.float(), batch), balance_weight(model) * found.aux_loss.float()
+
+
+def balance_weight(model: PeftModel) -> float:
+    """Return the weight of what a model adds for an even use of its experts; 0 where it adds nothing."""
+    config = model.get_base_model().config.get_text_config()
+    return float(getattr(config, "router_aux_loss_coef", 0.0)) if balances_experts(model) else 0.0
 
 
 def balances_experts(model: PeftModel) -> bool:
@@ -166,7 +188,14 @@ def own_summed_loss(model: PeftModel, batch: Batch) -> torch.Tensor:
     """
     labels = torch.full_like(batch.input_ids, IGNORED_LABEL)
     labels[:, batch.positions + 1] = batch.targets
-    lengths = torch.tensor(batch.lengths, device=labels.device)
-    mask = (torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]).long()
-    loss: torch.Tensor = model(input_ids=batch.input_ids, attention_mask=mask, labels=labels, use_cache=False).loss
+    loss: torch.Tensor = model(
+        input_ids=batch.input_ids, attention_mask=_mask(batch), labels=labels, use_cache=False
+    ).loss
     return loss.float() * (batch.targets != IGNORED_LABEL).sum()
+
+
+def _mask(batch: Batch) -> torch.Tensor:
+    """Return 1 for tokens and 0 for padding, [rows, length]."""
+    ids = batch.input_ids
+    lengths = torch.tensor(batch.lengths, device=ids.device)
+    return (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()
