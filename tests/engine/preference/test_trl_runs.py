@@ -14,6 +14,7 @@ from tests.engine.causal_types import write_model
 from tests.engine.conftest import events, train
 from tests.engine.prepared import prepare
 from tests.engine.test_oracle import GivenOrder
+from tests.engine.trl_settings import settings_of
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example
@@ -97,27 +98,7 @@ def _trainer(kind: str, spec: RunSpec, out: Path) -> tuple[type[Any], Any, Calla
     from trl.experimental.cpo import CPOConfig, CPOTrainer
     from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
-    usual: dict[str, Any] = {
-        "output_dir": str(out),
-        "max_steps": NUM_STEPS,
-        "per_device_train_batch_size": BATCH_SIZE,
-        "learning_rate": spec.optimizer.learning_rate,
-        "lr_scheduler_type": spec.schedule.scheduler,
-        "warmup_steps": spec.schedule.warmup_steps,
-        "weight_decay": spec.optimizer.weight_decay,
-        "max_grad_norm": spec.optimizer.max_grad_norm,
-        "adam_beta2": spec.optimizer.beta2,
-        "logging_steps": 1,
-        "report_to": [],
-        "save_strategy": "no",
-        "use_cpu": True,
-        "bf16": False,
-        "activation_checkpointing": False,
-        "seed": spec.schedule.seed,
-        "remove_unused_columns": False,
-        "disable_tqdm": True,
-        "optim": "adamw_torch",
-    }
+    usual = settings_of(spec, out, NUM_STEPS) | {"remove_unused_columns": False}
     if kind == "kto":
         config = KTOConfig(**usual, loss_type=spec.objective.kto_loss, beta=0.1, desirable_weight=1.0)
         config.undesirable_weight = spec.objective.bad_weight
