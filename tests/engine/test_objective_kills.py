@@ -115,7 +115,6 @@ def test_kills_lose_nothing(
     tiny_spec: Callable[..., RunSpec],
     new_run: Callable[[RunSpec], Run],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     spec = spec_of(kind, tiny_spec, tmp_path)
     whole, run, chance, moments = new_run(spec), new_run(spec), random.Random(kind), []
@@ -137,5 +136,4 @@ def test_kills_lose_nothing(
     assert last_losses(run) == last_losses(whole)
     assert weights_of(run) == weights_of(whole)
     assert result_of(run)["eval_loss_after"] == result_of(whole)["eval_loss_after"]
-    with capsys.disabled():
-        print(f" {kind}: {len(moments)} kills, after {', '.join(moments)}")
+    sys.stderr.write(f"{kind}: {len(moments)} kills, after {', '.join(moments)}\n")

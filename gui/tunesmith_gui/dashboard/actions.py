@@ -205,7 +205,14 @@ class DashboardActions(QObject):
         def ask(contents: RunContents) -> None:
             dialog = DeleteRunDialog([row], contents, page.window())
             if dialog.exec():
-                page.context.runs.delete([row.id], dialog.remove)
+                words = self.tr("Moved to the trash, from where runs can be restored.")
+                is_kept = dialog.trash.isChecked()
+
+                def tell() -> None:
+                    if is_kept:
+                        page.offer_undo(words, [row.path], page.context.library.refresh)
+
+                page.context.runs.delete([row.id], dialog.remove, tell)
                 page.navigate.emit("runs", None)
 
         page.run_in_background(lambda: contents_of([row]), ask)
