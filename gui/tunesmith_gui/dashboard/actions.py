@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 
+from tunesmith_core import votes
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.memory_steps import MEMORY_STEPS
@@ -49,6 +50,10 @@ class DashboardActions(QObject):
                 open_sheet(page, run, page.title)
             case "vote":
                 page.navigate.emit("vote", run.id)
+            case "train_on_votes":
+                page.run_in_background(
+                    lambda: votes.spec_to_train(run, votes.load(run)), lambda spec: page.navigate.emit("train", spec)
+                )
             case "stop":
                 self._ask_stop(run)
             case "checkpoint" | "evaluate":

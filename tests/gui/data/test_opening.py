@@ -205,6 +205,7 @@ class TestRecognition:
         qtbot.waitUntil(page.summary.train.isEnabled, timeout=PATIENCE_MS)
         assert page.source.columns == {"prompt": "left", "completion": "right"}
         assert page.summary.reason.text() == "You chose these columns."
+        assert page.summary.map.text() == page.summary.map.accessibleName() == "Change columns…"
 
     def test_rows_in_another_encoding_are_there_before_anybody_says_what_the_columns_hold(
         self, qtbot: QtBot, opened: Open, tmp_path: Path
