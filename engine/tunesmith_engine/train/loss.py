@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from peft import PeftModel
 
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.collate import collate
@@ -18,6 +17,7 @@ from tunesmith_engine.preference.objective import PreferenceObjective
 from tunesmith_engine.reinforcement.objective import PolicyObjective
 
 if TYPE_CHECKING:
+    from tunesmith_engine.model.full import TrainedModel
     from tunesmith_engine.packed.answers import Answers
 
 
@@ -126,12 +126,12 @@ def num_trained_tokens(examples: Sequence[Example]) -> int:
     return sum(example.num_trained_tokens for example in examples)
 
 
-def takes_positions(model: PeftModel) -> bool:
+def takes_positions(model: TrainedModel) -> bool:
     """Return whether the model can compute logits at chosen places only."""
     return "logits_to_keep" in inspect.signature(model.get_base_model().forward).parameters
 
 
-def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+def logits_of(model: TrainedModel, batch: Batch, some_positions: bool) -> torch.Tensor:
     """Return the float32 logits at a batch's places, [rows, P, vocabulary].
 
     Rows are padded on the right and attention looks back only, so padding needs no mask; without one, attention takes
@@ -145,7 +145,7 @@ def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Ten
     return logits.float()
 
 
-def token_log_probabilities(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+def token_log_probabilities(model: TrainedModel, batch: Batch, some_positions: bool) -> torch.Tensor:
     """Return the log-probabilities of the trained tokens, one row behind the other, in nats, float32 [R]."""
     return _of_targets(logits_of(model, batch, some_positions), batch)
 
@@ -158,7 +158,7 @@ def _of_targets(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 def balanced_log_probabilities(
-    model: PeftModel, batch: Batch, some_positions: bool
+    model: TrainedModel, batch: Batch, some_positions: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `token_log_probabilities`, and what the model adds for an even use of its experts, a float32 scalar.
 
@@ -170,18 +170,18 @@ def balanced_log_probabilities(
     return _of_targets(logits.float(), batch), balance_weight(model) * found.aux_loss.float()
 
 
-def balance_weight(model: PeftModel) -> float:
+def balance_weight(model: TrainedModel) -> float:
     """Return the weight of what a model adds for an even use of its experts; 0 where it adds nothing."""
     config = model.get_base_model().config.get_text_config()
     return float(getattr(config, "router_aux_loss_coef", 0.0)) if balances_experts(model) else 0.0
 
 
-def balances_experts(model: PeftModel) -> bool:
+def balances_experts(model: TrainedModel) -> bool:
     """Return whether the model's own loss holds a share for an even use of its experts (output_router_logits)."""
     return bool(getattr(model.get_base_model().config.get_text_config(), "output_router_logits", False))
 
 
-def own_summed_loss(model: PeftModel, batch: Batch) -> torch.Tensor:
+def own_summed_loss(model: TrainedModel, batch: Batch) -> torch.Tensor:
     """Return the model's own mean loss of a batch times its trained tokens.
 
     The share for the balance of experts leaves padding out, so the model must be told what is padding.

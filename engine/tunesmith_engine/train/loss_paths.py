@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
-from peft import PeftModel
 
 from tunesmith_core.kernel_words import PLAIN
 from tunesmith_core.messages import Message
@@ -45,6 +44,7 @@ from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
     from tunesmith_engine.fused.arena import AdapterArena
+    from tunesmith_engine.model.full import TrainedModel
     from tunesmith_engine.train.fused_path import Timing
 
 
@@ -137,7 +137,7 @@ class PlainPath:
 
     def __init__(
         self,
-        model: PeftModel,
+        model: TrainedModel,
         compute: Compute,
         pad_token_id: int,
         micro_batch_size: int,
@@ -290,7 +290,7 @@ class PlainPath:
 
 
 def open_path(
-    model: PeftModel,
+    model: TrainedModel,
     spec: RunSpec,
     compute: Compute,
     data: PreparedData,
