@@ -24,7 +24,7 @@ from tunesmith_gui.dashboard.report import command_line, diagnostics, written_re
 from tunesmith_gui.export.sheet import open_sheet
 from tunesmith_gui.models.run_row import RunContents, contents_of
 from tunesmith_gui.models.run_spec import Proposal, duplicate_spec, fixed_spec
-from tunesmith_gui.tr import core_text
+from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.save_file import ask_where_to_save
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class DashboardActions(QObject):
         def ask(contents: RunContents) -> None:
             dialog = DeleteRunDialog([row], contents, page.window())
             if dialog.exec():
-                words = self.tr("Moved to the trash, from where runs can be restored.")
+                words = translate("RunsPage", "Moved to the trash, from where runs can be restored.")
                 is_kept = dialog.trash.isChecked()
 
                 def tell() -> None:
