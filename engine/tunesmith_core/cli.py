@@ -63,7 +63,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"Tunesmith {tunesmith_core.__version__}")
     parser.set_defaults(command=open_window)
-    commands = parser.add_subparsers(metavar="COMMAND")
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=cli_sources.FilesParser)
 
     def add(name: str, command: Command, help_text: str, *, json: bool = False, epilog: str = "") -> Parser:
         sub = commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, epilog=epilog)

@@ -48,7 +48,7 @@ def add_options(parser: Parser) -> None:
 
 
 class FilesParser(Parser):
-    """A parser of a command that takes files, which may stand behind `--columns` too."""
+    """A parser of a command whose files and runs may stand behind `--columns`, too."""
 
     def parse_known_args(  # type: ignore[override]  # argparse has overloads of the same
         self, args: Sequence[str] | None = None, namespace: Namespace | None = None

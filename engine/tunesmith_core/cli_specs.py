@@ -21,11 +21,13 @@ from tunesmith_core import (
     presets,
     rewards,
     terminal,
+    unquantized,
 )
 from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
+from tunesmith_core.model_folder import base_folder
 from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.runner import conduct
@@ -90,6 +92,7 @@ def plan(arguments: Namespace) -> int:
         preflight.raw_text_note(spec),
         planner.warmup_note(spec, estimate.total_steps),
         held_out.note(spec, num_rows),
+        unquantized.note(base_folder(spec.model.path, spec.model.revision), spec),
         *looked.get("notes", ()),
     )
     notes = list(dict.fromkeys(note for note in possible if note))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tunesmith_core import adapter_shapes, full_memory, fused_memory, rollout_memory
 from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
-from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.hardware import DOT_CAPABILITY, Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
 from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
@@ -292,7 +292,9 @@ def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
         is_old = (0, 0) < hardware.compute_capability < (8, 0) and spec.model.dtype != "float32"
         is_plain = is_plain or is_old or spec.model.dtype == "float16"
     else:
-        is_plain = is_plain or spec.quantization.kind == "int8" or (spec.adapter.dora and spec.adapter.dropout > 0)
+        # Dropout multiplies matrices in Triton.
+        has_no_dropout = spec.adapter.dora or (0, 0) < hardware.compute_capability < DOT_CAPABILITY
+        is_plain = is_plain or spec.quantization.kind == "int8" or (has_no_dropout and spec.adapter.dropout > 0)
     return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
 
 

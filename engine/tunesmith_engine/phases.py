@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import tunesmith_core
-from tunesmith_core import terminal
+from tunesmith_core import terminal, unquantized
 from tunesmith_core.base_model import BaseModel
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, EXIT_UNSAVED, BugError, TunesmithError
 from tunesmith_core.messages import Message
@@ -205,7 +205,12 @@ def _emit_setup(host: Host, loop: Loop) -> None:
         dtype=parts.compute.dtype_name,
         micro_batch_size=loop.ladder.micro_batch_size,
         gradient_accumulation_steps=parts.spec.schedule.gradient_accumulation_steps,
-        kernels=[*parts.method.described(parts.model, parts.spec), *loop.path.report],
+        kernels=[*_base_note(loop), *parts.method.described(parts.model, parts.spec), *loop.path.report],
         planned_bytes=loop.path.plan_bytes if loop.tried_bytes is not None else None,
         tried_bytes=loop.tried_bytes,
     )
+
+
+def _base_note(loop: Loop) -> list[str]:
+    note = unquantized.note(loop.parts.folder, loop.parts.spec)
+    return [note] if note else []

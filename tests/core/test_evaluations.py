@@ -199,6 +199,9 @@ def test_how_a_file_of_rows_is_read_is_named_as_elsewhere(
     shown = capsys.readouterr().err
     assert "--columns prompt=Question completion=Answer" in shown
     assert "Column mapping" not in shown
+    # A run behind the columns is none of them.
+    assert cli.main(["evaluate", "--data", str(path), *named[:3], run.id]) == 2
+    assert asked.pop().read_as["columns"] == columns
     assert cli.main(["evaluate", run.id, *named]) == 2
     assert "--data FILE" in capsys.readouterr().err
     assert cli.main(["evaluate", run.id, "--data", str(tmp_path / "none.csv")]) == 2

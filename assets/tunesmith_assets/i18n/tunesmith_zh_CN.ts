@@ -8226,6 +8226,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name} 的适配器无法合并到权重中。</translation>
     </message>
     <message>
+        <source>The base model comes quantized ({format}) and is used as it is.</source>
+        <translation>基座模型本身已量化（{format}），将直接使用。</translation>
+    </message>
+    <message>
+        <source>The base model comes quantized ({format}). It is unpacked as it loads and quantized again to {kind}.</source>
+        <translation>基座模型本身已量化（{format}），加载时会先还原，再量化为 {kind}。</translation>
+    </message>
+    <message>
+        <source>The base model comes quantized ({format}). It is unpacked as it loads.</source>
+        <translation>基座模型本身已量化（{format}），加载时会还原。</translation>
+    </message>
+    <message>
         <source>The chat template can&apos;t write some rows ({num:,}), so they are skipped. The first: {reason}</source>
         <translation>有些行（{num:,}）无法用对话模板写出，因此会被跳过。第一处：{reason}</translation>
     </message>
@@ -9978,6 +9990,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>说明缺少什么，或逐步完成</translation>
     </message>
     <message>
+        <source>says that the weights are quantized ({format}), but none of them is</source>
+        <translation>声明权重已量化（{format}），但没有任何权重是量化的</translation>
+    </message>
+    <message>
         <source>search the list that ships with Tunesmith, offline</source>
         <translation>离线搜索 Tunesmith 自带的列表</translation>
     </message>
@@ -10266,6 +10282,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>数字 {number} 过大</translation>
     </message>
     <message>
+        <source>the packed weight {name} has no {part}</source>
+        <translation>量化权重 {name} 缺少 {part}</translation>
+    </message>
+    <message>
+        <source>the parts of the packed weight {name} don&apos;t fit together</source>
+        <translation>量化权重 {name} 的各部分互不匹配</translation>
+    </message>
+    <message>
         <source>the pattern</source>
         <translation>正则表达式</translation>
     </message>
@@ -10304,6 +10328,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>the same seed gives the same answer</source>
         <translation>相同的种子给出相同的回答</translation>
+    </message>
+    <message>
+        <source>the scales {name} are in {format}, which this version can&apos;t read</source>
+        <translation>缩放系数 {name} 的格式为 {format}，当前版本无法读取</translation>
     </message>
     <message>
         <source>the settings can&apos;t be used</source>
@@ -10708,6 +10736,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{hours} h {minutes:02d} min</source>
         <translation>{hours} 小时 {minutes:02d} 分</translation>
+    </message>
+    <message>
+        <source>{how} The adapter fits this model better than the one that it was made from.</source>
+        <translation>{how}适配器最适合这个模型，而不是它量化前的原模型。</translation>
+    </message>
+    <message>
+        <source>{how} The adapter fits this model better than {base}, which it was made from.</source>
+        <translation>{how}适配器最适合这个模型，而不是量化前的 {base}。</translation>
     </message>
     <message>
         <source>{id} contains GGUF files only, which are made for answering.</source>
@@ -14254,6 +14290,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>每行都有一个较好和一个较差的回答，现在只学习较好的回答。</translation>
     </message>
     <message>
+        <source>Change columns…</source>
+        <translation>更改列…</translation>
+    </message>
+    <message>
         <source>This model has a chat template. Trained without it, it may answer wrongly in a chat.</source>
         <translation>该模型有对话模板。若不使用它训练，模型在对话中可能答错。</translation>
     </message>
@@ -14448,6 +14488,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Some rows can&apos;t be used as they are</source>
         <translation>有些行不能直接使用</translation>
+    </message>
+    <message>
+        <source>good and bad answers, told apart by “%1”</source>
+        <translation>含好坏两类回答，由“%1”区分</translation>
     </message>
     <message>
         <source>You chose these columns.</source>
@@ -15609,6 +15653,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Reading the first rows…</source>
         <translation>正在读取前几行…</translation>
+    </message>
+    <message>
+        <source>Change columns…</source>
+        <translation>更改列…</translation>
     </message>
     <message>
         <source>Your changes to the rows are not checked yet</source>
@@ -17075,6 +17123,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>No file manager was found. The folder is %1</source>
         <translation>没有找到文件管理器。文件夹位于 %1</translation>
+    </message>
+    <message>
+        <source>Undo</source>
+        <translation>撤销</translation>
     </message>
 </context>
 <context>

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tunesmith_core import rewards
+from tunesmith_core import rewards, unquantized
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
@@ -56,6 +56,7 @@ def adapter_card(
 ) -> str:
     """Return the card as Markdown with the front matter that model sites read."""
     names = ", ".join(Path(source.path).name for source in spec.data.sources)
+    result = "this model" if spec.adapter.kind == FULL else "the adapter"
     licence = base_model_license(model_folder)
     return f"""---
 {_front(spec, licence)}
@@ -66,7 +67,7 @@ def adapter_card(
 {_made(spec)}, trained with Tunesmith for {step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-- License of the base model: {licence}; it holds for {"this model" if spec.adapter.kind == FULL else "the adapter"} too
+{_packed_line(spec, model_folder)}- License of the base model: {licence}; it holds for {result} too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 {length_line(spec)}
 {method_line(spec)}{classes_line(spec)}
@@ -81,6 +82,11 @@ def adapter_card(
 
 {settings_table(spec)}
 """
+
+
+def _packed_line(spec: RunSpec, folder: Path) -> str:
+    note = unquantized.note(folder, spec)
+    return f"- {note}\n" if note else ""
 
 
 _USE_FULL = """from transformers import AutoModelForCausalLM, AutoTokenizer

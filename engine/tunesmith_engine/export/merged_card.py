@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tunesmith_core import unquantized
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.export_proof import title
 from tunesmith_core.exports import UNKNOWN_LICENCE
 from tunesmith_core.objectives import FROM_LABELS, HEADS
+from tunesmith_core.packed_weights import WORDS
 from tunesmith_core.report.facts import read, verdict_on
 from tunesmith_engine.export.adapter_card import (
     SCORE,
@@ -114,7 +116,7 @@ tags: [tunesmith]{pipeline_line(spec)}
 The base model with {made}, trained with Tunesmith for {trained.step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-- License of the base model: {licence}; it holds for this model too
+{_packed_line(base)}- License of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
 {length_line(spec)}
 {method_line(spec)}{classes_line(spec)}
@@ -128,3 +130,8 @@ The base model with {made}, trained with Tunesmith for {trained.step} steps.
 
 {settings_table(spec)}
 """
+
+
+def _packed_line(base: Path) -> str:
+    format_ = unquantized.format_in(base)
+    return f"- The base model is quantized ({WORDS[format_]}). It was unpacked for this one.\n" if format_ else ""

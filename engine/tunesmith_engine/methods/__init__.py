@@ -15,12 +15,12 @@ from tunesmith_core.trained_parts import FULL
 
 if TYPE_CHECKING:
     import torch
-    from peft import PeftModel
 
     from tunesmith_core.operations.limits import Portions
     from tunesmith_engine.data import Prepared, PreparedData
     from tunesmith_engine.data.rows_file import RowsWriter
     from tunesmith_engine.device import Compute
+    from tunesmith_engine.model.full import TrainedModel
     from tunesmith_engine.train.assembly import Parts
     from tunesmith_engine.train.fused_path import RowLengths
     from tunesmith_engine.train.loss import Batch, Objective
@@ -121,7 +121,7 @@ class Method:
         objective = self.objective(spec)
         return objective.metrics if objective else ()
 
-    def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+    def summed_loss(self, model: TrainedModel, batch: Batch, some_positions: bool) -> torch.Tensor:
         """Return what is minimised of a batch summed over its trained tokens, a float32 scalar on the device.
 
         That is their cross-entropy in nats, and what the model adds for an even use of its experts.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -12,6 +12,9 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import has_head
 from tunesmith_engine.model.targets import choose_targets
+
+if TYPE_CHECKING:
+    from tunesmith_engine.model.full import TrainedModel
 
 
 def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transformers model
@@ -60,7 +63,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def use_activation_checkpointing(model: PeftModel) -> bool:
+def use_activation_checkpointing(model: TrainedModel) -> bool:
     """Make the backward pass compute activations again instead of keeping them; return whether the model can."""
     if not getattr(model.get_base_model(), "supports_gradient_checkpointing", True):
         return False

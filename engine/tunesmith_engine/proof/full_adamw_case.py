@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tunesmith_core.hardware import DOT_CAPABILITY
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.adamw_8bit import State
 from tunesmith_engine.kernels.full_adamw import Numbers, full_adamw, full_adamw_8bit
@@ -25,7 +26,7 @@ def updated_weights(inputs: Inputs) -> Results:
     signs = inputs.random(NUM_WEIGHTS).sign() + (inputs.random(NUM_WEIGHTS) == 0)
     found: Results = {}
     # GPUs before Ampere have no bfloat16, nor weights in it; the processor's twin has.
-    is_old = (0, 0) < registry.capability(inputs.device) < registry.DOT_CAPABILITY
+    is_old = (0, 0) < registry.capability(inputs.device) < DOT_CAPABILITY
     cases = [("float32", usual, torch.float32), ("bfloat16", exact, torch.bfloat16)]
     for name, numbers, dtype in cases[: 1 if is_old else 2]:
         weight, gradient = inputs.random(NUM_WEIGHTS).to(dtype), inputs.random(NUM_WEIGHTS).to(dtype)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from peft import PeftModel
 
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import Example
@@ -20,6 +19,9 @@ from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath, totals_of
 from tunesmith_engine.train.metrics import named
 from tunesmith_engine.train.rating_path import RatingPath
+
+if TYPE_CHECKING:
+    from tunesmith_engine.model.full import TrainedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class HeldOut:
 
 
 def held_out(
-    model: PeftModel,
+    model: TrainedModel,
     path: LossPath,
     examples: list[Example],
     device: torch.device,
@@ -116,7 +118,7 @@ class Written:
 
 def generate(
     decoder: Decoder,
-    model: PeftModel,
+    model: TrainedModel,
     tokenizer: Any,  # Any: a transformers tokenizer
     prompt: list[int],
     max_tokens: int,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from peft import PeftModel
 
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.collate import collate
@@ -18,6 +17,7 @@ from tunesmith_engine.preference.objective import PreferenceObjective
 from tunesmith_engine.reinforcement.objective import PolicyObjective
 
 if TYPE_CHECKING:
+    from tunesmith_engine.model.full import TrainedModel
     from tunesmith_engine.packed.answers import Answers
 
 
@@ -126,12 +126,12 @@ def num_trained_tokens(examples: Sequence[Example]) -> int:
     return sum(example.num_trained_tokens for example in examples)
 
 
-def takes_positions(model: PeftModel) -> bool:
+def takes_positions(model: TrainedModel) -> bool:
     """Return whether the model can compute logits at chosen places only."""
     return "logits_to_keep" in inspect.signature(model.get_base_model().forward).parameters
 
 
-def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+def logits_of(model: TrainedModel, batch: Batch, some_positions: bool) -> torch.Tensor:
     """Return the float32 logits at a batch's places, [rows, P, vocabulary].
 
     Rows are padded on the right and attention looks back only, so padding needs no mask; without one, attention takes
@@ -145,28 +145,57 @@ def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Ten
     return logits.float()
 
 
-def token_log_probabilities(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+def token_log_probabilities(model: TrainedModel, batch: Batch, some_positions: bool) -> torch.Tensor:
     """Return the log-probabilities of the trained tokens, one row behind the other, in nats, float32 [R]."""
-    logits = logits_of(model, batch, some_positions)
+    return _of_targets(logits_of(model, batch, some_positions), batch)
+
+
+def _of_targets(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     losses = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="none"
     )
     return -losses[batch.targets.flatten() != IGNORED_LABEL]
 
 
-def balances_experts(model: PeftModel) -> bool:
+def balanced_log_probabilities(
+    model: TrainedModel, batch: Batch, some_positions: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `token_log_probabilities`, and what the model adds for an even use of its experts, a float32 scalar.
+
+    What it adds leaves padding out, so the model must be told what is padding.
+    """
+    arguments: dict[str, Any] = {"logits_to_keep": batch.positions} if some_positions else {}
+    found = model(input_ids=batch.input_ids, attention_mask=_mask(batch), use_cache=False, **arguments)
+    logits = found.logits if some_positions else found.logits[:, batch.positions]
+    return _of_targets(logits.float(), batch), balance_weight(model) * found.aux_loss.float()
+
+
+def balance_weight(model: TrainedModel) -> float:
+    """Return the weight of what a model adds for an even use of its experts; 0 where it adds nothing."""
+    config = model.get_base_model().config.get_text_config()
+    return float(getattr(config, "router_aux_loss_coef", 0.0)) if balances_experts(model) else 0.0
+
+
+def balances_experts(model: TrainedModel) -> bool:
     """Return whether the model's own loss holds a share for an even use of its experts (output_router_logits)."""
     return bool(getattr(model.get_base_model().config.get_text_config(), "output_router_logits", False))
 
 
-def own_summed_loss(model: PeftModel, batch: Batch) -> torch.Tensor:
+def own_summed_loss(model: TrainedModel, batch: Batch) -> torch.Tensor:
     """Return the model's own mean loss of a batch times its trained tokens.
 
     The share for the balance of experts leaves padding out, so the model must be told what is padding.
     """
     labels = torch.full_like(batch.input_ids, IGNORED_LABEL)
     labels[:, batch.positions + 1] = batch.targets
-    lengths = torch.tensor(batch.lengths, device=labels.device)
-    mask = (torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]).long()
-    loss: torch.Tensor = model(input_ids=batch.input_ids, attention_mask=mask, labels=labels, use_cache=False).loss
+    loss: torch.Tensor = model(
+        input_ids=batch.input_ids, attention_mask=_mask(batch), labels=labels, use_cache=False
+    ).loss
     return loss.float() * (batch.targets != IGNORED_LABEL).sum()
+
+
+def _mask(batch: Batch) -> torch.Tensor:
+    """Return 1 for tokens and 0 for padding, [rows, length]."""
+    ids = batch.input_ids
+    lengths = torch.tensor(batch.lengths, device=ids.device)
+    return (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()

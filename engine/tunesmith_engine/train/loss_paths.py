@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
-from peft import PeftModel
 
 from tunesmith_core.kernel_words import PLAIN
 from tunesmith_core.messages import Message
@@ -31,6 +30,8 @@ from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.loss import (
     Objective,
     Totals,
+    balance_weight,
+    balanced_log_probabilities,
     balances_experts,
     kept_reference,
     make_batch,
@@ -42,6 +43,7 @@ from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
     from tunesmith_engine.fused.arena import AdapterArena
+    from tunesmith_engine.model.full import TrainedModel
     from tunesmith_engine.train.fused_path import Timing
 
 
@@ -137,7 +139,7 @@ class PlainPath:
 
     def __init__(
         self,
-        model: PeftModel,
+        model: TrainedModel,
         compute: Compute,
         pad_token_id: int,
         micro_batch_size: int,
@@ -153,7 +155,8 @@ class PlainPath:
             self.report.append(
                 Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")
             )
-        if objective and balances_experts(model):
+        self._balances = objective is not None and balance_weight(model) > 0
+        if objective and balances_experts(model) and not self._balances:
             self.report.append(
                 Message("This objective leaves out the model's share of the loss for even use of experts.")
             )
@@ -224,10 +227,23 @@ class PlainPath:
         from tunesmith_engine.packed.answers import Answers
 
         answers = Answers.of(portion, device)
-        return objective_of(objective, self.log_probabilities(portion), reference, portion, answers, totals)
+        balance: list[torch.Tensor] | None = [] if self._balances else None
+        now = self._log_probabilities(portion, True, balance)
+        shares = objective_of(objective, now, reference, portion, answers, totals)
+        if balance:
+            # The mean of the sequences, and of the rows of a step.
+            share = torch.stack(balance).sum() / sum(len(each.sequences) for each in portion)
+            shares = torch.cat([shares[:1] + share * len(portion) / totals.num_rows, shares[1:]])
+        return shares
 
     def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
         """See LossPath; sequences that can't be padded to one length go apart."""
+        return self._log_probabilities(portion, with_adapter)
+
+    def _log_probabilities(
+        self, portion: list[Example], with_adapter: bool, balance: list[torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        """Return them, and append to a list what the model adds for its experts, times the sequences that it is of."""
         sequences = [sequence for example in portion for sequence in example.sequences]
         apart = self._alike(list(enumerate(sequences)), lambda placed: len(placed[1].input_ids))
         found: dict[int, torch.Tensor] = {}
@@ -236,7 +252,11 @@ class PlainPath:
             batch = make_batch(rows, self._pad_token_id, self._compute.device)
             self._rotary.forget_lengths()
             with self._compute.autocast(), self._adapter(with_adapter):
-                together = token_log_probabilities(self._model, batch, self._some_positions)
+                if balance is None:
+                    together = token_log_probabilities(self._model, batch, self._some_positions)
+                else:
+                    together, added = balanced_log_probabilities(self._model, batch, self._some_positions)
+                    balance.append(added * len(rows))
             counts = [row.num_trained_tokens for row in rows]
             found |= {place: each for (place, _), each in zip(placed, together.split(counts), strict=True)}
         return torch.cat([found[place] for place in range(len(sequences))])
@@ -272,7 +292,7 @@ class PlainPath:
 
 
 def open_path(
-    model: PeftModel,
+    model: TrainedModel,
     spec: RunSpec,
     compute: Compute,
     data: PreparedData,

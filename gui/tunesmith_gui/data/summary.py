@@ -18,7 +18,7 @@ from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.column_question import ColumnQuestion, asks_for_columns
-from tunesmith_gui.widgets.data_words import facts_words, notes_words, reason_words, unusable_words
+from tunesmith_gui.widgets.data_words import facts_words, named_by_labels, notes_words, reason_words, unusable_words
 from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.page_header import PageHeader
@@ -108,7 +108,8 @@ class FileSummary(QWidget):
 
     def show_data(self, data: DataFacts, source: SourceSpec, *, has_chat_template: bool) -> None:
         """Shows what is known of a file that is read as `source` says; a question that is asked stays as it is."""
-        self.facts.setText(facts_words(data, source, 0, has_chat_template) if data.sniffed else "")
+        named = named_by_labels(data, source)
+        self.facts.setText(facts_words(named, source, 0, has_chat_template) if data.sniffed else "")
         self.facts.setVisible(data.sniffed is not None)
         shown = (replace(data, num_rows=None), source, has_chat_template)
         if shown == self._shown:
@@ -117,11 +118,14 @@ class FileSummary(QWidget):
         is_question = asks_for_columns(data)
         self.sheets.show_data(data)
         unread = data.error is not None and not data.head
-        why = "" if is_question or unread else reason_words(data, source)
+        why = "" if is_question or unread else reason_words(named, source)
         why = "\n".join(filter(None, (why, notes_words(data))))
         self.reason.setText(why)
         self.reason.setVisible(bool(why))
         self.map.setVisible(bool(data.sniffed and data.sniffed.columns) and not is_question)
+        words = self.tr("Change columns…") if source.columns else self.tr("Map columns…")
+        self.map.setText(words)
+        self.map.setAccessibleName(words)
         self.train.setEnabled(data.error is None or data.skipping_helps)
         self.keep.setEnabled(self.train.isEnabled())
         self._offer_questions(data.error is None and data.sniffed is not None and data.sniffed.format == "text")

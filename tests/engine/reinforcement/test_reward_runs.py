@@ -44,7 +44,7 @@ def reward_spec(tiny_spec: MakeSpec, tmp_path: Path) -> MakeSpec:
     return make
 
 
-@pytest.mark.parametrize("kernels", [True, False], ids=["fused", "plain"])
+@pytest.mark.parametrize("kernels", [True, pytest.param(False, marks=pytest.mark.long)], ids=["fused", "plain"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stopped_run_goes_on_to_the_bit(
     kind: str, kernels: bool, reward_spec: MakeSpec, new_run: NewRun, capsys: pytest.CaptureFixture[str]

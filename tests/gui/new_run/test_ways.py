@@ -320,8 +320,10 @@ class TestData:
         fill_in(qtbot, page, model, path)
         assert page.form.missing() is Missing.PAIRS
         columns = {"prompt": "question", "chosen": "answer", "rejected": "poor"}
+        assert page.data_picker.map.text() == "Map columns…"
         page.actions_.map_columns("preference", columns)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.data_picker.map.text() == "Change columns…"
 
     def test_an_engine_that_finds_no_pairs_leads_to_both_ways_out(self, page: NewRunPage) -> None:
         page.form.choose_way(BY_PREFERENCE)
