@@ -1487,7 +1487,6 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "This model rates texts and writes none, so it can't answer a prompt."),
     QT_TRANSLATE_NOOP("Core", "This model rates texts and writes none, so it has no answers to look at."),
     QT_TRANSLATE_NOOP("Core", "This model rates texts and writes none. Programs that read GGUF files expect one that writes."),
-    QT_TRANSLATE_NOOP("Core", "This objective leaves out the model's share of the loss for even use of experts."),
     QT_TRANSLATE_NOOP("Core", "This process may use {size:.1f} GiB of address space (ulimit -v)."),
     QT_TRANSLATE_NOOP("Core", "This run has no evaluation data."),
     QT_TRANSLATE_NOOP("Core", "This run trained a model that rates texts and writes none, so there is nothing to chat with."),

@@ -8562,10 +8562,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>该模型只给文本打分，不写文本，而读取 GGUF 文件的程序需要能写文本的模型。</translation>
     </message>
     <message>
-        <source>This objective leaves out the model&apos;s share of the loss for even use of experts.</source>
-        <translation>该训练目标不包含模型用于均衡使用各专家的那部分损失。</translation>
-    </message>
-    <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
     </message>

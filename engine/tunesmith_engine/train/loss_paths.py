@@ -32,7 +32,6 @@ from tunesmith_engine.train.loss import (
     Totals,
     balance_weight,
     balanced_log_probabilities,
-    balances_experts,
     kept_reference,
     make_batch,
     objective_of,
@@ -156,10 +155,6 @@ class PlainPath:
                 Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")
             )
         self._balances = objective is not None and balance_weight(model) > 0
-        if objective and balances_experts(model) and not self._balances:
-            self.report.append(
-                Message("This objective leaves out the model's share of the loss for even use of experts.")
-            )
         self._equal_lengths = equal_lengths
         self._rotary = RotarySwitches(model)
         self._method, self.objective, self.longest = method, objective, longest
