@@ -108,6 +108,7 @@ class FusedPath:
         optimizer_bytes_per_weight: float = 8.0,
         fp8: bool = False,
         objective: Objective | None = None,
+        temperature: float = 1.0,
     ) -> None:
         """Attach the fused model, as `FusedModel.attach` says, with room for the micro-batches of a run.
 
@@ -129,6 +130,7 @@ class FusedPath:
             lengths.longest,
             lengths.steps_vary,
         )
+        self._fused.temperature = temperature
         self.kernels: list[str] = []
         self.rows_at_once = MOST_ROWS
         self.arena: AdapterArena | None = self._fused.arena
@@ -269,6 +271,7 @@ def open_fused(
         optimizer_bytes(spec),
         spec.hardware.fp8_weights,
         method.objective(spec),
+        method.temperature(spec),
     )
     path.rows_at_once = rows_at_once
     path.kernels = [*checked.running, *checked.twins]

@@ -145,9 +145,18 @@ def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Ten
     return logits.float()
 
 
-def token_log_probabilities(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
-    """Return the log-probabilities of the trained tokens, one row behind the other, in nats, float32 [R]."""
+def token_log_probabilities(
+    model: PeftModel, batch: Batch, some_positions: bool, temperature: float = 1.0
+) -> torch.Tensor:
+    """Return the log-probabilities of the trained tokens, one row behind the other, in nats, float32 [R].
+
+    Args:
+        model, batch, some_positions: as in `logits_of`.
+        temperature: what logits are divided by.
+    """
     logits = logits_of(model, batch, some_positions)
+    if temperature != 1.0:
+        logits = logits / temperature
     losses = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="none"
     )

@@ -145,7 +145,9 @@ class PlainPath:
         objective: Objective | None = None,
         equal_lengths: bool = False,
         longest: int = sys.maxsize,
+        temperature: float = 1.0,
     ) -> None:
+        self._temperature = temperature
         self.report: list[str] = [Message(PLAIN.template, reason=reason)]
         if equal_lengths:
             self.report.append(
@@ -234,7 +236,7 @@ class PlainPath:
             batch = make_batch(rows, self._pad_token_id, self._compute.device)
             self._rotary.forget_lengths()
             with self._compute.autocast(), self._adapter(with_adapter):
-                together = token_log_probabilities(self._model, batch, self._some_positions)
+                together = token_log_probabilities(self._model, batch, self._some_positions, self._temperature)
             counts = [row.num_trained_tokens for row in rows]
             found |= {place: each for (place, _), each in zip(placed, together.split(counts), strict=True)}
         return torch.cat([found[place] for place in range(len(sequences))])
@@ -312,6 +314,7 @@ def open_path(
         method.objective(spec),
         equal_lengths,
         max(len(sequence.input_ids) for row in (*data.train, *data.eval) for sequence in row.sequences),
+        method.temperature(spec),
     )
 
 
