@@ -1,4 +1,4 @@
-"""What scores an answer in the limited process of `operations.kinds.score`: each judge takes a row and returns a number.
+"""What scores an answer in the limited process of `operations.kinds.score`: a judge takes a row and returns a number.
 
 A row holds "prompt", "answer" and "expected", and in "columns" the other columns of its row in the data.
 """
@@ -202,8 +202,12 @@ def task(source: str, packages: str) -> Judge:
             rate = library.get_score_answer_fn(name)
             entry = json.loads(entry)
         except (ValueError, TypeError) as error:
-            words = Message("The data has no problems of a task. Its columns {task} and {entry} name them.")
-            raise _failed(Message(words.template, task=TASK, entry=ENTRY)) from error
+            words = Message(
+                "The data has no problems of a task, which its columns {task} and {entry} would name.",
+                task=TASK,
+                entry=ENTRY,
+            )
+            raise _failed(words) from error
         said = ANSWER_TAG.match(row["answer"])
         try:
             return float(rate(answer=said.group(1).strip() if said else row["answer"].strip(), entry=entry))

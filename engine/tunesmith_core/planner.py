@@ -173,7 +173,8 @@ def _answer_bytes(
     if spec.objective.kind not in REINFORCEMENT:
         return {}
     row_bytes = rollout_memory.bytes_of_card(card, _num_tokens(spec, longest_tokens), number_bytes(spec, hardware))
-    free_bytes = hardware.free_bytes - sum(parts[name] for name in ("weights", "adapter", "runtime", "scoring") if name in parts)
+    fixed = ("weights", "adapter", "runtime", "scoring")
+    free_bytes = hardware.free_bytes - sum(parts.get(name, 0) for name in fixed)
     return {"answers": row_bytes * rollout_memory.rows_at_once(row_bytes, free_bytes)}
 
 

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 OF_ROUNDS = (
     *("reward", "reward_spread", "lowest_reward", "highest_reward", "equal_groups", "answer_tokens", "cut_answers"),
 )
-"""Told of each step, of the answers that were written in it: mean, standard deviation and bounds of their rewards; the share of
-prompts whose answers all got the same; the mean length in tokens; the share of answers that were cut. TRL's "reward",
-"reward_std", "frac_reward_zero_std", "completions/mean_length" and "completions/clipped_ratio"."""
+"""Told of each step, of the answers that were written in it: mean, standard deviation, lowest and highest of their
+rewards; the share of prompts whose answers all got the same; the mean length in tokens; the share of answers that were
+cut. TRL's "reward", "reward_std", "frac_reward_zero_std", "completions/mean_length" and "completions/clipped_ratio"."""
 
 OF_UPDATES = ("kl", "entropy", "clip_share")
-"""Told of each step, as means over tokens: how far the model is from its base model (Schulman 2020, the estimate k3;
-of some answers where the loss doesn't compare), how undecided it is (minus the log-probability of what it wrote, in nats), and the share
-of tokens whose update was clipped."""
+"""Told of each step, as means over tokens: how far the model is from its base model (Schulman 2020, the estimate k3, of
+a few answers where the loss doesn't compare), how undecided it is (minus the log-probability of what it wrote, in
+nats), and the share of tokens whose update was clipped."""
 
 METRICS = (*OF_ROUNDS, *OF_UPDATES)
 

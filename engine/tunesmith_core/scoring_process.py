@@ -1,4 +1,4 @@
-"""The limited process that scores answers for a whole run, and is started again when it has taken too much with time."""
+"""The limited process that scores answers for a whole run, and is started again where it fails after a while."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ LEAST_LOG_WEIGHT, MOST_LOG_WEIGHT = math.log(1e-8), 20.0
 
 
 def vespo(written: Written, clip: Clip) -> torch.Tensor:  # noqa: ARG001 - it has no bounds
-    """-sg(phi(w)) A log p, phi(w) = exp(c) w^k exp(-c w): VESPO (arXiv:2602.10693); w is the ratio of a whole answer."""
+    """-sg(phi(w)) A log p, phi(w) = exp(c) w^k exp(-c w): VESPO (arXiv:2602.10693); w: ratio of the answer."""
     log_weight = written.log_ratio.detach().clamp(LEAST_LOG_WEIGHT, MOST_LOG_WEIGHT)
     is_good = written.advantages >= 0
     exponent, rate = (
