@@ -155,6 +155,7 @@ def write(target: Path, rows: Iterator[dict[str, Any]], num_train: int, num_held
             "The task has only {num} different problems of this level. Hold out fewer, or choose a higher level.",
             num=len(held_out) + len(train),
         )
+    target.parent.mkdir(parents=True, exist_ok=True)
     for path, some in ((target, train), (held_out_path(target), held_out)):
         if some:
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in some)

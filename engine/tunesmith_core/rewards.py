@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
 
 OF_ROUNDS = (
-    *("reward", "reward_spread", "lowest_reward", "highest_reward", "equal_groups", "answer_tokens", "cut_answers"),
+    *("reward", "reward_spread", "reward_lowest", "reward_highest", "equal_groups", "answer_tokens", "cut_answers"),
 )
 """Told of each step, of the answers that were written in it: mean, standard deviation, lowest and highest of their
 rewards; the share of prompts whose answers all got the same; the mean length in tokens; the share of answers that were

@@ -97,7 +97,7 @@ class ScoringProcess:
         self._finalizer = weakref.finalize(self, _close, self._children)
 
     def scores(self, rows: Sequence[Row]) -> list[float | None]:
-        """Return the score of each answer, None for what is no finite number in JSON.
+        """Return the score of each answer, None for NaN and infinite ones.
 
         Raises:
             TunesmithError: `reward-failed` with file and line; `foreign-limit` for what takes too much time or memory,

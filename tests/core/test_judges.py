@@ -103,7 +103,7 @@ class TestSchema:
         assert words in caught.value.message
 
     def test_a_missing_file_and_a_reference_elsewhere_are_named(self, packages: Path) -> None:
-        with pytest.raises(TunesmithError, match="gone.json"):
+        with pytest.raises(TunesmithError, match=r"gone\.json"):
             judges.schema(str(packages / "gone.json"), str(packages))
         judge = judges.schema(self.schema(packages, '{"$ref": "other.json"}'), str(packages))
         with pytest.raises(TunesmithError, match="elsewhere"):

@@ -16,6 +16,7 @@ from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_rollouts import TASK, RewardSpec
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.doubts_first import DoubtsFirst
@@ -256,6 +257,12 @@ class NewRunActions(QObject):
             return
         if said and said[0] != LABELED and self._form.value("data.sources[0].format") == "auto":
             self.map_columns(*said)
+
+    def use_problems(self, answer: dict[str, Any]) -> None:  # Any: JSON values
+        """Takes problems of a task that were made, and lets the task score the answers."""
+        self.choose_data(answer["train"])
+        self._form.set_value("evaluation.path", answer["held_out"])
+        self._form.take_rewards([RewardSpec(kind=TASK)])
 
     def train_as_chat(self) -> None:
         """Lets the model's chat template frame prompt and response."""

@@ -269,6 +269,13 @@ class NewRunForm(QObject):
         self._state.spec.rollouts.rewards.append(RewardSpec())
         self.changed.emit(REWARDS)
 
+    def take_rewards(self, rewards: list[RewardSpec]) -> None:
+        """Takes these rewards in place of all others."""
+        self._state.spec.rollouts.rewards = rewards
+        for path in [path for path in self._state.wrong if path.startswith(f"{REWARDS}[")]:
+            del self._state.wrong[path]
+        self.changed.emit(REWARDS)
+
     def remove_reward(self, number: int) -> None:
         """Lets go of a reward."""
         del self._state.spec.rollouts.rewards[number]
@@ -464,8 +471,15 @@ class NewRunForm(QObject):
         return path in self._state.wrong or self.value(path) != self.baseline(path)
 
     def changed_paths(self) -> list[str]:
-        """The settings that differ from the preset, in the order of the list."""
-        return [path for path in LISTED if path not in MAPPING and self.uses(path) and self.is_changed(path)]
+        """The settings that a person changed from the preset or the sample, in the order of the list."""
+        return [path for path in LISTED if path not in MAPPING and self.uses(path) and self._was_changed(path)]
+
+    def _was_changed(self, path: str) -> bool:
+        """Whether a setting differs from its preset's value, and from the sample's where the form holds one."""
+        of_sample = self._sample is not None and path not in self._state.wrong
+        if of_sample and self._sample and self.value(path) == setting_of(path).get(self._sample.spec):
+            return False
+        return self.is_changed(path)
 
     def reset(self, path: str) -> None:
         """Brings one setting back."""

@@ -52,7 +52,7 @@ def test_prompts_alone_are_answered_and_columns_reach_the_reward(
     run = new_run(spec)
     assert train(run) == 0
     told = [event.data for event in events(run, "step")]
-    assert [(each["lowest_reward"], each["reward"], each["highest_reward"]) for each in told] == [(3.0, 3.0, 3.0)] * 2
+    assert [(each["reward_lowest"], each["reward"], each["reward_highest"]) for each in told] == [(3.0, 3.0, 3.0)] * 2
     assert events(run, "rollouts")[-1].data["expected"] == ""
 
 

@@ -6,6 +6,7 @@ come and scores go through numbered files in the folder of the operation.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from tunesmith_core.judges import JUDGES
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import Kind, Place
 from tunesmith_core.operations.limits import GIB, Limits, Portions
+from tunesmith_core.spec_rollouts import PATTERN
 
 POLL_S = 0.002
 LONGEST_POLL_S = 0.05
@@ -63,9 +65,9 @@ def score(host: Host, spec: ScoreSpec) -> NoReturn:
     number = 0
     with host.portions as portions:
         portions.limit_memory(portions.limits.memory_bytes)
-        if spec.kind != "pattern":
+        if spec.kind != PATTERN:
             portions.about(Path(spec.source))
-        portions.begin("reward" if spec.kind != "pattern" else "pattern")
+        portions.begin(work_of(spec))
         judge = JUDGES[spec.kind](spec.source, spec.packages)
         while True:
             portions.end()
@@ -85,13 +87,19 @@ def wait_for(path: Path) -> None:
         pause_s = min(LONGEST_POLL_S, pause_s * 1.1)
 
 
-def scored(judge: Any, rows: list[Row], spec: ScoreSpec, portions: Portions) -> list[float]:  # Any: see JUDGES
-    """Return the score of each answer; not a number is told as it is."""
-    found = []
+def scored(judge: Any, rows: list[Row], spec: ScoreSpec, portions: Portions) -> list[float | None]:  # Any: see JUDGES
+    """Return the score of each answer, None for NaN and infinite ones."""
+    found: list[float | None] = []
     for row in rows:
-        portions.begin("reward" if spec.kind != "pattern" else "pattern")
-        found.append(_number(judge(row), spec.source))
+        portions.begin(work_of(spec))
+        value = _number(judge(row), spec.source)
+        found.append(value if math.isfinite(value) else None)
     return found
+
+
+def work_of(spec: ScoreSpec) -> str:
+    """Return what the work on an answer is called where it takes too much."""
+    return "pattern" if spec.kind == PATTERN else "reward"
 
 
 def _number(value: object, source: str) -> float:
