@@ -102,6 +102,7 @@ def schema(path: str, packages: str) -> Judge:
     sys.path.append(packages)
     try:
         library = importlib.import_module("jsonschema")
+        known = importlib.import_module("jsonschema_specifications").REGISTRY
     except ImportError as error:
         raise _damaged(error) from error
     kind = library.validators.validator_for(values, default=library.Draft202012Validator)
@@ -116,7 +117,8 @@ def schema(path: str, packages: str) -> Judge:
                 problem=str(error.message),
             )
         ) from error
-    validator = kind(values)
+    # With these, a reference to another schema is not looked for on the internet.
+    validator = kind(values, registry=known)
 
     def judge(row: Row) -> float:
         try:
@@ -124,7 +126,7 @@ def schema(path: str, packages: str) -> Judge:
         except (ValueError, RecursionError):
             return 0.0
         except Exception as error:
-            # A reference to another schema, which nothing is fetched for.
+            # Such as a reference to another schema.
             raise _failed(Message("{path}: {problem}.", path=path, problem=phrase(error))) from error
 
     return judge

