@@ -55,22 +55,22 @@ def find(path: str) -> RewardModel:
         run = Run(folder)
         spec = run.load_spec()
         if spec.objective.kind != "reward":
-            raise _failed("{path}: this run did not learn to score answers.", path)
+            raise _failed(Message("{path}: this run did not learn to score answers."), path)
         try:
             chosen_weights(run, 0)
         except UserError as error:
-            raise _failed("{path}: this run has not learned anything yet.", path) from error
+            raise _failed(Message("{path}: this run has not learned anything yet."), path) from error
         return RewardModel(folder, base_folder(spec.model.path, spec.model.revision), run, spec)
     if not (folder / "config.json").is_file():
-        raise _failed("{path}: there is no reward model in this folder.", path)
+        raise _failed(Message("{path}: there is no reward model in this folder."), path)
     config = read_object(folder / "config.json")
     kinds = config.get("architectures")
     names = kinds if isinstance(kinds, list) else []
     if not any(str(name).endswith(HEADED) for name in names):
-        raise _failed("{path}: this model writes texts and does not score them.", path)
+        raise _failed(Message("{path}: this model writes texts and does not score them."), path)
     num = len(config.get("id2label") or ()) or int(config.get("num_labels") or 2)
     if num != 1:
-        raise _failed("{path}: this model sorts texts into {num} classes and does not score them.", path, num=num)
+        raise _failed(Message("{path}: this model sorts texts into {num} classes and does not score them."), path, num=num)
     return RewardModel(folder, folder)
 
 
@@ -86,12 +86,12 @@ def check_alike(model: RewardModel, spec: RunSpec, folder: Path) -> None:
         UserError: `reward-failed`.
     """
     if vocabulary(model.folder) != vocabulary(folder):
-        raise _failed("{path}: the reward model has other tokens than the model that is trained.", model.path)
+        raise _failed(Message("{path}: the reward model has other tokens than the model that is trained."), model.path)
     theirs, ours = template_of(model.folder, model.spec), template_of(folder, spec)
     if ours and not theirs:
-        raise _failed("{path}: the reward model has no chat template.", model.path)
+        raise _failed(Message("{path}: the reward model has no chat template."), model.path)
     if ours != theirs:
-        raise _failed("{path}: the reward model has another chat template than the model that is trained.", model.path)
+        raise _failed(Message("{path}: the reward model has another chat template than the model that is trained."), model.path)
 
 
 def vocabulary(folder: Path) -> object:
@@ -120,6 +120,6 @@ def template_of(folder: Path, spec: RunSpec | None) -> object:
     return text.strip() if isinstance(text, str) else text
 
 
-def _failed(template: str, path: object, num: int = 0) -> TunesmithError:
+def _failed(words: Message, path: object, num: int = 0) -> TunesmithError:
     hint = Message("Choose the folder of a run that learned to score answers, of its export, or of another such model.")
-    return TunesmithError("reward-failed", template, hint=hint, path=path, num=num)
+    return TunesmithError("reward-failed", words.template, hint=hint, path=path, num=num)

@@ -101,7 +101,7 @@ def _label_problems(spec: RunSpec) -> list[FieldProblem]:
 
 def _class_problems(spec: RunSpec) -> list[FieldProblem]:
     """Return what is wrong between the objective and how rows are read, and with the names of classes."""
-    words = Message("holds prompts without answers, which only runs that learn from rewards write themselves")
+    words = Message("holds prompts without answers. Only runs that learn from rewards write the answers themselves")
     problems = [
         FieldProblem(f"data.sources[{number}].format", words)
         for number, source in enumerate(spec.data.sources)

@@ -130,7 +130,7 @@ class RolloutSpec:
     temperature: float = declared(
         1.0,
         label="Temperature",
-        meaning="How much chance there is in the answers. The probabilities that are trained are divided by it, too.",
+        meaning="How random the answers are while the model practices. Training uses the same temperature.",
         minimum=0.1,
         maximum=5.0,
         effect="Higher values try more. Lower ones stay with what the model finds likely.",

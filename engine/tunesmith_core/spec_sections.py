@@ -435,8 +435,8 @@ class ObjectiveSpec:
         label="Largest ratio",
         zero="no bound",
         meaning=(
-            "Bounds how many times likelier a token of a bad answer may count. 0 has no bound, which a value above 1 "
-            "plus Clipping upward sets. It keeps one token from ruling a step."
+            "How many times likelier a token of a bad answer may count at most, such as 4. It keeps single tokens from "
+            "ruling a step. 0 sets no bound. It has an effect with several updates per round."
         ),
         minimum=0.0,
         maximum=1000.0,

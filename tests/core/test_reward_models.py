@@ -115,7 +115,8 @@ def test_the_plan_counts_it(rewarded: RunSpec, scoring: Path) -> None:
     device = Hardware("cpu", "CPU", 64 << 30, 64 << 30, 64 << 30, 64 << 30)
     parts = plan(rewarded, device, longest_tokens=50).parts
     # 160 weights of 4 bytes, and what the layers hold of four answers.
-    assert parts["scoring"] == 160 * 4 + 4 * (50 + 256) * 12 * 8 * 4
+    least = 160 * 4 + 4 * (50 + 256) * 12 * 8 * 4
+    assert least <= parts["scoring"] < 1.1 * least
     rewarded.rollouts.rewards = [RewardSpec(kind="model", model=str(scoring / "gone"))]
     assert plan(rewarded, device, longest_tokens=50).parts["scoring"] == 0
     rewarded.objective.kind = "sft"
