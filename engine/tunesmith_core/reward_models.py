@@ -70,7 +70,8 @@ def find(path: str) -> RewardModel:
         raise _failed(Message("{path}: this model writes texts and does not score them."), path)
     num = len(config.get("id2label") or ()) or int(config.get("num_labels") or 2)
     if num != 1:
-        raise _failed(Message("{path}: this model sorts texts into {num} classes and does not score them."), path, num=num)
+        words = Message("{path}: this model sorts texts into {num} classes and does not score them.")
+        raise _failed(words, path, num)
     return RewardModel(folder, folder)
 
 
@@ -91,7 +92,8 @@ def check_alike(model: RewardModel, spec: RunSpec, folder: Path) -> None:
     if ours and not theirs:
         raise _failed(Message("{path}: the reward model has no chat template."), model.path)
     if ours != theirs:
-        raise _failed(Message("{path}: the reward model has another chat template than the model that is trained."), model.path)
+        words = Message("{path}: the reward model has another chat template than the model that is trained.")
+        raise _failed(words, model.path)
 
 
 def vocabulary(folder: Path) -> object:

@@ -325,5 +325,5 @@ def test_prompts_alone_get_something_in_the_place_of_an_answer() -> None:
     assert isinstance(found, datafmt.Chat)
     assert [each["content"] for each in found.messages] == ["Be brief.", "2 + 2?", NO_ANSWER]
     assert found.first_trained == 2
-    with pytest.raises(UserError, match="is empty"):
-        datafmt.to_messages({"question": " "}, datafmt.resolve_layout(rows, "prompt-only", {}, "a"), "a")
+    with pytest.raises(UserError, match="must be a text"):
+        datafmt.to_messages({"question": 7}, datafmt.resolve_layout(rows, "prompt-only", {}, "a"), "a")

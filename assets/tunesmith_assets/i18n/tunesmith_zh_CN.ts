@@ -8244,6 +8244,22 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>ID</translation>
     </message>
     <message>
+        <source>Install lm-evaluation-harness, which `tunesmith evaluate RUN --harness TASKS` runs.
+
+Its packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
+        <translation>安装 lm-evaluation-harness，供 `tunesmith evaluate RUN --harness TASKS` 使用。
+
+它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
+    </message>
+    <message>
+        <source>Install reasoning-gym and jsonschema, which tasks and the reward for a JSON schema need.
+
+Their packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
+        <translation>安装 reasoning-gym 和 jsonschema，供练习任务和 JSON 模式奖励使用。
+
+它们的软件包放在单独的文件夹中。下载前会先说明大小，未经同意不做任何事。</translation>
+    </message>
+    <message>
         <source>Kind</source>
         <translation>类型</translation>
     </message>

@@ -129,7 +129,8 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
     if layout.format == LABELED:
         return _labeled(reader)
     if layout.format == PROMPT_ONLY:
-        return _prompt_only(reader)
+        columns = {**layout.columns, "completion": NO_ANSWER}
+        return _prompt_completion(_RowReader({**row, NO_ANSWER: NO_ANSWER}, replace(layout, columns=columns), place))
     if layout.format == PREFERENCE:
         return _preferred(reader)
     if layout.format == "alpaca":
@@ -147,14 +148,6 @@ def _labeled(reader: _RowReader) -> Labeled:
     """Return a text, with its answer where the row has one, and its label."""
     label, text, columns = reader.label(), reader.text("text"), reader.layout.columns
     return Labeled(PromptCompletion(text, reader.text("answer")) if "answer" in columns else Text(text), label)
-
-
-def _prompt_only(reader: _RowReader) -> Chat | PromptCompletion:
-    """Return a prompt with what stands for the answer that it has not."""
-    if not isinstance(message_list(reader.value("prompt")), list):
-        return _asked(reader, reader.text("prompt"), NO_ANSWER)
-    question = reader.turn("prompt", "user")
-    return _chat(reader, [*question, {"role": "assistant", "content": NO_ANSWER}], len(question))
 
 
 def pairs_problem(layout: Layout, path: str) -> TunesmithError | None:

@@ -257,12 +257,14 @@ class NewRunForm(QObject):
         """Lets go of a data file, not the first; weights that say nothing without it, too."""
         sources = self._state.spec.data.sources
         del sources[number]
-        # Refused texts belong to numbers that are others now.
-        for path in [path for path in self._state.wrong if path.startswith("data.sources[")]:
-            del self._state.wrong[path]
+        self._forget_texts("data.sources[")
         if len(sources) == 1:
             sources[0].weight, sources[0].most_rows = 0.0, None
         self.changed.emit(SOURCES)
+
+    def _forget_texts(self, start: str) -> None:
+        # Refused ones belong to numbers that are others now.
+        self._state.wrong = {path: each for path, each in self._state.wrong.items() if not path.startswith(start)}
 
     def add_reward(self) -> None:
         """Takes one more reward."""
@@ -272,17 +274,13 @@ class NewRunForm(QObject):
     def take_rewards(self, rewards: list[RewardSpec]) -> None:
         """Takes these rewards in place of all others."""
         self._state.spec.rollouts.rewards = rewards
-        for path in [path for path in self._state.wrong if path.startswith(f"{REWARDS}[")]:
-            del self._state.wrong[path]
+        self._forget_texts(f"{REWARDS}[")
         self.changed.emit(REWARDS)
 
     def remove_reward(self, number: int) -> None:
         """Lets go of a reward."""
-        del self._state.spec.rollouts.rewards[number]
-        # Refused texts belong to numbers that are others now.
-        for path in [path for path in self._state.wrong if path.startswith(f"{REWARDS}[")]:
-            del self._state.wrong[path]
-        self.changed.emit(REWARDS)
+        rewards = self._state.spec.rollouts.rewards
+        self.take_rewards(rewards[:number] + rewards[number + 1 :])
 
     @property
     def name(self) -> str:
@@ -471,15 +469,10 @@ class NewRunForm(QObject):
         return path in self._state.wrong or self.value(path) != self.baseline(path)
 
     def changed_paths(self) -> list[str]:
-        """The settings that a person changed from the preset or the sample, in the order of the list."""
-        return [path for path in LISTED if path not in MAPPING and self.uses(path) and self._was_changed(path)]
-
-    def _was_changed(self, path: str) -> bool:
-        """Whether a setting differs from its preset's value, and from the sample's where the form holds one."""
-        of_sample = self._sample is not None and path not in self._state.wrong
-        if of_sample and self._sample and self.value(path) == setting_of(path).get(self._sample.spec):
-            return False
-        return self.is_changed(path)
+        """The settings that a person changed from the preset, and from the sample, in the order of the list."""
+        sample, wrong = self._sample.spec if self._sample else self._baseline, self._state.wrong
+        listed = (path for path in LISTED if path not in MAPPING and self.uses(path) and self.is_changed(path))
+        return [path for path in listed if path in wrong or self.value(path) != setting_of(path).get(sample)]
 
     def reset(self, path: str) -> None:
         """Brings one setting back."""

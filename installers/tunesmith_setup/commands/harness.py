@@ -11,7 +11,10 @@ from tunesmith_setup.environments import kinds
 from tunesmith_setup.installation import optional
 from tunesmith_setup.probe import interpreters
 
-add_arguments = optional.add_arguments
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    optional.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -150,7 +150,6 @@ def test_thirty_rounds_are_those_of_trl(
     tiny_model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     spec = reward_spec(
         kind,
@@ -164,9 +163,8 @@ def test_thirty_rounds_are_those_of_trl(
             "warmup_steps": 0,
         },
     )
-    spec.objective.policy_loss, spec.objective.ratio_of = loss or "dapo", ratio_of
-    spec.objective.beta, spec.rollouts.updates = beta, updates
-    spec.rollouts.temperature = temperature
+    spec.objective.policy_loss, spec.objective.ratio_of, spec.objective.beta = loss or "dapo", ratio_of, beta
+    spec.rollouts.updates, spec.rollouts.temperature = updates, temperature
     rounds: list[Round] = []
     write = Rollouts.round
 
@@ -181,7 +179,6 @@ def test_thirty_rounds_are_those_of_trl(
     assert train(run) == 0
     ours = [event.data for event in events(run, "step")]
     log = _oracle_log(spec, tiny_model, tmp_path / "oracle", rounds)
-    capsys.readouterr()
     assert len(ours) == NUM_STEPS
     assert len(log) == NUM_STEPS * updates
     theirs = [log[number * updates : (number + 1) * updates] for number in range(NUM_STEPS)]
