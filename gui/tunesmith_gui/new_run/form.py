@@ -271,16 +271,11 @@ class NewRunForm(QObject):
         self._state.spec.rollouts.rewards.append(RewardSpec())
         self.changed.emit(REWARDS)
 
-    def take_rewards(self, rewards: list[RewardSpec]) -> None:
-        """Takes these rewards in place of all others."""
-        self._state.spec.rollouts.rewards = rewards
-        self._forget_texts(f"{REWARDS}[")
-        self.changed.emit(REWARDS)
-
     def remove_reward(self, number: int) -> None:
         """Lets go of a reward."""
-        rewards = self._state.spec.rollouts.rewards
-        self.take_rewards(rewards[:number] + rewards[number + 1 :])
+        del self._state.spec.rollouts.rewards[number]
+        self._forget_texts(f"{REWARDS}[")
+        self.changed.emit(REWARDS)
 
     @property
     def name(self) -> str:
