@@ -81,7 +81,7 @@ EFFECTS = {
     "objective.clip_most": _OTHER_UPDATES,
     "rollouts.group_size": _OTHER_ANSWERS,
     "rollouts.max_tokens": _OTHER_ANSWERS,
-    "rollouts.temperature": _OTHER_ANSWERS,
+    "rollouts.temperature": _OTHER_UPDATES,
     "rollouts.updates": _OTHER_UPDATES,
     "rollouts.skip_cut": _OTHER_UPDATES,
     "rollouts.rewards": _OTHER_REWARDS,
