@@ -48,6 +48,7 @@ PARTS = {
     "activations": Message("intermediate results (activations)"),
     "logits": Message("predictions (logits)"),
     "answers": Message("answers while they are written"),
+    "scoring": Message("reward models"),
     "runtime": Message("libraries"),
 }
 """Words for the parts of the memory that a plan counts."""

@@ -70,10 +70,18 @@ USED_BY = {
     "reward_scale": REINFORCEMENT,
     "clip": REINFORCEMENT,
     "clip_high": REINFORCEMENT,
+    "clip_most": frozenset({"grpo"}),
     "regression": frozenset({"classify"}),
     "classes": frozenset({"classify"}),
 }
 """Which objectives a setting of the section "objective" is for."""
+
+WITHOUT_EFFECT = {
+    "cispo": ("objective.clip", "objective.clip_most"),
+    "sapo": ("objective.clip", "objective.clip_high", "objective.clip_most"),
+    "vespo": ("objective.clip", "objective.clip_high", "objective.clip_most", "objective.ratio_of"),
+}
+"""Settings that losses of GRPO don't know."""
 
 OF_WRITING = frozenset(
     {
@@ -82,6 +90,9 @@ OF_WRITING = frozenset(
     }
 )
 """Settings of other sections that are for all objectives but HEADS."""
+
+OF_DATA_ANSWERS = frozenset({"data.train_on", "data.overlong"})
+"""Settings of other sections that are for all objectives but REINFORCEMENT: no answer in the data is trained there."""
 
 FROM_LABELS = frozenset({"classify"})
 """Objectives whose rows are texts with labels."""
@@ -100,6 +111,8 @@ def uses(kind: str, path: str) -> bool:
     section, _, name = path.partition(".")
     if section == "rollouts":
         return kind in REINFORCEMENT
+    if path in OF_DATA_ANSWERS and kind in REINFORCEMENT:
+        return False
     if path in OF_WRITING:
         return kind not in HEADS
     return section != "objective" or kind in USED_BY.get(name, (kind,))

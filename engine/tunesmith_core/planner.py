@@ -6,12 +6,14 @@ window's "Check the plan" replaces it by a measurement.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunesmith_core import adapter_shapes, full_memory, fused_memory, rollout_memory
+from tunesmith_core import adapter_shapes, full_memory, fused_memory, reward_models, rollout_memory
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import DOT_CAPABILITY, Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
@@ -22,6 +24,7 @@ from tunesmith_core.model_folder import local_folder
 from tunesmith_core.objectives import HEADS, REINFORCEMENT, sequences_per_row
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.spec_rollouts import MODEL
 from tunesmith_core.spec_sections import ALL_LINEAR
 from tunesmith_core.trained_parts import FULL, TRANSIENT_NUMBERS, TRANSIENT_WEIGHTS, is_chosen, state_bytes
 
@@ -170,7 +173,8 @@ def _answer_bytes(
     if spec.objective.kind not in REINFORCEMENT:
         return {}
     row_bytes = rollout_memory.bytes_of_card(card, _num_tokens(spec, longest_tokens), number_bytes(spec, hardware))
-    free_bytes = hardware.free_bytes - sum(parts[name] for name in ("weights", "adapter", "runtime"))
+    fixed = ("weights", "adapter", "runtime", "scoring")
+    free_bytes = hardware.free_bytes - sum(parts.get(name, 0) for name in fixed)
     return {"answers": row_bytes * rollout_memory.rows_at_once(row_bytes, free_bytes)}
 
 
@@ -260,10 +264,11 @@ def optimizer_bytes(spec: RunSpec) -> int:
 
 def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
     """Return the bytes of a run by name, with as many activations kept as the device has room for."""
+    scoring = _scoring_parts(spec, hardware, longest_tokens)
     if not _runs_fused(spec, hardware):
-        return _plain_parts(spec, hardware, card, longest_tokens)
+        return _plain_parts(spec, hardware, card, longest_tokens) | scoring
     for level in _levels(spec):
-        parts = _fused_parts(spec, hardware, card, longest_tokens, level)
+        parts = _fused_parts(spec, hardware, card, longest_tokens, level) | scoring
         if sum(parts.values()) <= USABLE_SHARE * hardware.free_bytes:
             return parts
     return _least_parts(spec, hardware, card, longest_tokens)
@@ -271,8 +276,9 @@ def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: i
 
 def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
     """Return the bytes of a run that keeps as little as possible of one row at a time, which the engine comes to."""
+    scoring = _scoring_parts(spec, hardware, longest_tokens)
     if not _runs_fused(spec, hardware):
-        return _plain_parts(spec, hardware, card, longest_tokens)
+        return _plain_parts(spec, hardware, card, longest_tokens) | scoring
     rows, level = spec.schedule.micro_batch_size, _levels(spec)[-1]
     one_row = with_changes(spec, {"schedule.micro_batch_size": 1})
     if spec.adapter.kind == FULL and rows > 1 and full_memory.goes_by_layer(spec):
@@ -281,7 +287,22 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         together = _fused_parts(spec, hardware, card, longest_tokens, level)
         apart = _fused_parts(one_row, hardware, card, longest_tokens, level)
         return min(together, apart, key=lambda parts: sum(parts.values()))
-    return _fused_parts(one_row, hardware, card, longest_tokens, level)
+    return _fused_parts(one_row, hardware, card, longest_tokens, level) | scoring
+
+
+def _scoring_parts(spec: RunSpec, hardware: Hardware, longest_tokens: int | None) -> dict[str, int]:
+    """Return by name what reward models take beside the training, nothing where a run has none."""
+    paths = [each.model for each in spec.rollouts.rewards if each.kind == MODEL and each.model]
+    if spec.objective.kind not in REINFORCEMENT or not paths:
+        return {}
+    size, tokens, num_bytes = number_bytes(spec, hardware), _num_tokens(spec, longest_tokens), 0
+    for path in paths:
+        # What is wrong with one is named by the checks before a run.
+        with contextlib.suppress(TunesmithError, OSError):
+            card = read_model_card(reward_models.find(path).folder)
+            weights = fused_memory.weight_bytes(spec, card, size, embedding_on_host=False)
+            num_bytes += weights + rollout_memory.scoring_bytes(card, tokens, size)
+    return {"scoring": num_bytes}
 
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import datafmt, devices, environments, files, paths
+from tunesmith_core import datafmt, devices, environments, files, judges, paths, reward_models
 from tunesmith_core.chat_templates import OWN
 from tunesmith_core.datafmt import encoding
 from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
@@ -22,7 +22,7 @@ from tunesmith_core.objectives import FROM_PAIRS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, told
-from tunesmith_core.spec_rollouts import PYTHON
+from tunesmith_core.spec_rollouts import MODEL, NEED_PACKAGES, PYTHON, SCHEMA
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.spec_training import WSL
 from tunesmith_core.trained_parts import FULL, is_chosen, state_bytes
@@ -69,6 +69,9 @@ def check_model(spec: RunSpec) -> ModelFolder:
 def check_data(spec: RunSpec, model: ModelFolder) -> None:
     """Check the head of the data files and that chats can be rendered. Raises UserError with file and line."""
     check_rows(spec)
+    for reward in spec.rollouts.rewards if spec.objective.kind in REINFORCEMENT else ():
+        if reward.kind == MODEL:
+            reward_models.check_alike(reward_models.find(reward.model), spec, model.path)
     for source in spec.all_sources():
         if not _renders_chats(spec, model) and _holds_chats(source):
             raise TunesmithError(
@@ -91,10 +94,16 @@ def check_rows(spec: RunSpec) -> None:
 
 
 def _check_rewards(spec: RunSpec) -> None:
-    """Check that the person's own rewards are there. Raises UserError `reward-failed`."""
+    """Check that what rewards need is there. Raises UserError `reward-failed`, or EnvironmentProblem."""
     if spec.objective.kind not in REINFORCEMENT:
         return
     for reward in spec.rollouts.rewards:
+        if reward.kind in NEED_PACKAGES and spec.hardware.system != WSL:
+            environments.check_rewards()
+        if reward.kind == SCHEMA:
+            judges.read_schema(reward.schema)
+        if reward.kind == MODEL:
+            reward_models.find(reward.model)
         try:
             if reward.kind == PYTHON:
                 Path(reward.path).open("rb").close()

@@ -23,7 +23,7 @@ from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_d
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, uses
+from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, WITHOUT_EFFECT, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, matters
@@ -165,9 +165,14 @@ class RunSpec:
             *self.rollouts.rewards,
         ]
         for holder in holders:
-            if holder.path:
-                # Not Path.expanduser, which raises for the home of an unknown person.
-                holder.path = str((folder / os.path.expanduser(holder.path)).absolute())  # noqa: PTH111
+            for name in PATHS:
+                if path := getattr(holder, name, ""):
+                    # Not Path.expanduser, which raises for the home of an unknown person.
+                    setattr(holder, name, str((folder / os.path.expanduser(path)).absolute()))  # noqa: PTH111
+
+
+PATHS = ("path", "schema", "model")
+"""Settings of data files and rewards that are paths."""
 
 
 def told(problems: Sequence[FieldProblem], separator: str) -> Message:
@@ -270,6 +275,8 @@ def told_settings(spec: RunSpec) -> list[Setting]:
 def has_effect(spec: RunSpec, path: str) -> bool:
     """Return whether a setting of a dotted path has an effect on a run."""
     if spec.optimizer.name == "adafactor" and path in ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"):
+        return False
+    if spec.objective.kind == "grpo" and path in WITHOUT_EFFECT.get(spec.objective.policy_loss, ()):
         return False
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
 

@@ -24,7 +24,7 @@ DPO_LOSSES = (
 KTO_LOSSES = ("kto", "apo_zero_unpaired")
 """TRL's names of losses of one labeled answer."""
 
-POLICY_LOSSES = ("dapo", "grpo", "dr_grpo", "cispo", "sapo", "luspo")
+POLICY_LOSSES = ("dapo", "grpo", "dr_grpo", "cispo", "sapo", "luspo", "vespo")
 """TRL's names of losses of what a model wrote itself."""
 
 SMOOTHED = ("sigmoid", "sigmoid_norm", "exo_pair", "robust")
@@ -50,6 +50,7 @@ CHOICE_WORDS = {
     "text": "Plain text",
     "tokens": "Tokens",
     "labeled": "Text with label",
+    "prompt-only": "Prompts without answers",
     "own": "The model's own",
     "plain": "Plain turns",
     "chatml": "ChatML",
@@ -77,6 +78,7 @@ CHOICE_WORDS = {
     "cispo": "CISPO",
     "sapo": "SAPO",
     "luspo": "LUSPO",
+    "vespo": "VESPO",
     "token": "Each token",
     "answer": "The answer",
     "usual": "Usual",
@@ -90,6 +92,9 @@ CHOICE_WORDS = {
     "length": "Length",
     "language": "Language",
     "tool-call": "Valid tool call",
+    "task": "The task's own scoring",
+    "schema": "JSON schema",
+    "model": "Reward model",
     "python": "Your Python file",
     "each-step": "Each step",
     "once": "Once before the first step",
@@ -185,6 +190,7 @@ class SourceSpec:
             "text",
             "tokens",
             "labeled",
+            "prompt-only",
         ),
     )
     columns: dict[str, str] = declared(
@@ -421,6 +427,17 @@ class ObjectiveSpec:
         label="Clipping upward",
         zero="like downward",
         meaning="The same for tokens that become more likely. DAPO recommends 0.28. 0 takes the value of Clipping.",
+        minimum=0.0,
+        maximum=1000.0,
+    )
+    clip_most: float = declared(
+        0.0,
+        label="Largest ratio",
+        zero="no bound",
+        meaning=(
+            "How many times likelier a token of a bad answer may count at most, such as 4. It keeps single tokens from "
+            "ruling a step. 0 sets no bound. It has an effect with several updates per round."
+        ),
         minimum=0.0,
         maximum=1000.0,
     )

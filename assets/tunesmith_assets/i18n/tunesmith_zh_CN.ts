@@ -4364,6 +4364,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>添加一列说明好或差，例如评分不低于 4 时写 true。</translation>
     </message>
     <message>
+        <source>Add and subtract whole numbers</source>
+        <translation>整数加减</translation>
+    </message>
+    <message>
         <source>Add answers labeled bad, or choose SFT, which learns from good answers.</source>
         <translation>添加标注为差的回答，或者改选 SFT，它只从好的回答中学习。</translation>
     </message>
@@ -4404,6 +4408,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>第 {step} 步最好：留出提示词的平均奖励在该步从 {before} 升至 {best}，之后降至 {after}。</translation>
     </message>
     <message>
+        <source>Calculate how long something took</source>
+        <translation>计算时间间隔</translation>
+    </message>
+    <message>
+        <source>Calculate with brackets</source>
+        <translation>带括号的四则运算</translation>
+    </message>
+    <message>
+        <source>Calculate with dates</source>
+        <translation>日期计算</translation>
+    </message>
+    <message>
         <source>Caution: good answers became much less likely, too. Their log-probability fell from {before} to {after}, so the model may write something that is neither. A lower learning rate or a higher weight of good answers counteracts that.</source>
         <translation>注意：好的回答的概率也大幅降低了。它们的对数概率从 {before} 降到了 {after}，模型可能会写出两者都不是的内容。降低学习率或提高好的回答的权重可以缓解。</translation>
     </message>
@@ -4436,6 +4452,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请选择其中一个工作表。</translation>
     </message>
     <message>
+        <source>Choose the folder of a run that learned to score answers, of its export, or of another such model.</source>
+        <translation>请选择学会给回答打分的训练、其导出结果或其他奖励模型所在的文件夹。</translation>
+    </message>
+    <message>
         <source>Classes with a single row, of which nobody can tell whether they are learned: {classes}.</source>
         <translation>只有一行的类别，无法判断是否学会：{classes}。</translation>
     </message>
@@ -4444,12 +4464,28 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>正在比较训练前后的损失</translation>
     </message>
     <message>
+        <source>Convert a number to another base</source>
+        <translation>进制转换</translation>
+    </message>
+    <message>
         <source>Copy or download the file again.</source>
         <translation>请重新复制或下载该文件。</translation>
     </message>
     <message>
         <source>Correct the file, or delete it. The list of Tunesmith is used meanwhile.</source>
         <translation>请更正或删除该文件。在此期间使用 Tunesmith 自带的列表。</translation>
+    </message>
+    <message>
+        <source>Count a letter in a text</source>
+        <translation>数出文本中某个字母的个数</translation>
+    </message>
+    <message>
+        <source>Count the legs of animals</source>
+        <translation>数动物的腿</translation>
+    </message>
+    <message>
+        <source>Count the ones of a binary number</source>
+        <translation>数出二进制数中 1 的个数</translation>
     </message>
     <message>
         <source>Data set</source>
@@ -4502,6 +4538,22 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Exported, but the answers change</source>
         <translation>已导出，但回答会改变</translation>
+    </message>
+    <message>
+        <source>Find out who lies and who tells the truth</source>
+        <translation>判断谁说谎、谁说真话</translation>
+    </message>
+    <message>
+        <source>Find the greatest common divisor</source>
+        <translation>求最大公约数</translation>
+    </message>
+    <message>
+        <source>Find the least common multiple</source>
+        <translation>求最小公倍数</translation>
+    </message>
+    <message>
+        <source>Find the prime factors of a number</source>
+        <translation>分解质因数</translation>
     </message>
     <message>
         <source>Fine-tune language models on your own computer. Without a command, the window opens.</source>
@@ -4828,6 +4880,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>包含多种语言</translation>
     </message>
     <message>
+        <source>Multiply whole numbers</source>
+        <translation>整数乘法</translation>
+    </message>
+    <message>
         <source>NVIDIA GPUs did not answer: CPU</source>
         <translation>NVIDIA 显卡没有响应：CPU</translation>
     </message>
@@ -4988,6 +5044,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>没有安装任何内容。</translation>
     </message>
     <message>
+        <source>Nothing was installed. Run: tunesmith {command} --yes</source>
+        <translation>没有安装任何内容。请运行：tunesmith {command} --yes</translation>
+    </message>
+    <message>
         <source>Nothing was removed. With --yes it is removed without asking.</source>
         <translation>没有删除任何内容。加上 --yes 可直接删除而不询问。</translation>
     </message>
@@ -5100,6 +5160,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>提示词与回答：列 {prompt} 为提问，{completion} 为回答。</translation>
     </message>
     <message>
+        <source>Prompts without answers: the column {prompt} asks.</source>
+        <translation>没有回答的提示词：{prompt} 列提问。</translation>
+    </message>
+    <message>
         <source>PyTorch can&apos;t be imported in this version</source>
         <translation>此版本无法导入 PyTorch</translation>
     </message>
@@ -5134,6 +5198,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>RMSE</source>
         <translation>RMSE</translation>
+    </message>
+    <message>
+        <source>Reach a number by calculating with given ones</source>
+        <translation>用给定的数算出目标数</translation>
     </message>
     <message>
         <source>Read some answers before you rely on it. A reward can be earned without doing the task.</source>
@@ -5296,6 +5364,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>如果当前环境无法使用，请运行 tunesmith repair。</translation>
     </message>
     <message>
+        <source>Run: tunesmith rewards</source>
+        <translation>请运行：tunesmith rewards</translation>
+    </message>
+    <message>
+        <source>Run: tunesmith rewards --yes</source>
+        <translation>请运行：tunesmith rewards --yes</translation>
+    </message>
+    <message>
         <source>Run: wsl --set-version NAME 2</source>
         <translation>请运行：wsl --set-version 名称 2</translation>
     </message>
@@ -5388,6 +5464,30 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>显示这台电脑的信息，以及会使用哪个 PyTorch 版本。</translation>
     </message>
     <message>
+        <source>Simplify a fraction</source>
+        <translation>约分</translation>
+    </message>
+    <message>
+        <source>Solve a 4 by 4 sudoku</source>
+        <translation>解四宫数独</translation>
+    </message>
+    <message>
+        <source>Solve an equation for its unknown</source>
+        <translation>解方程</translation>
+    </message>
+    <message>
+        <source>Sort numbers</source>
+        <translation>数字排序</translation>
+    </message>
+    <message>
+        <source>Sort words</source>
+        <translation>单词排序</translation>
+    </message>
+    <message>
+        <source>Spell a word backward</source>
+        <translation>倒着拼写单词</translation>
+    </message>
+    <message>
         <source>Start</source>
         <translation>启动</translation>
     </message>
@@ -5402,6 +5502,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Swap</source>
         <translation>交换空间</translation>
+    </message>
+    <message>
+        <source>Tell how two people are related</source>
+        <translation>判断两人的亲属关系</translation>
+    </message>
+    <message>
+        <source>Tell whether a conclusion follows</source>
+        <translation>判断结论是否成立</translation>
     </message>
     <message>
         <source>Temporary files, removed after the installation</source>
@@ -5472,6 +5580,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>与正确数值的相关系数为 {value}。</translation>
     </message>
     <message>
+        <source>The data has no problems of a task, which its columns {task} and {entry} would name.</source>
+        <translation>数据中没有练习任务的题目，题目应由 {task} 和 {entry} 列给出。</translation>
+    </message>
+    <message>
         <source>The data holds preference pairs. The chosen answers are trained, the rejected ones are not. An objective such as DPO learns from both.</source>
         <translation>数据是偏好对：只训练选中的回答，不训练被拒绝的回答。DPO 等训练目标会从两者中学习。</translation>
     </message>
@@ -5532,6 +5644,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>上次训练测试失败：{message}</translation>
     </message>
     <message>
+        <source>The level must be 1, 2 or 3.</source>
+        <translation>难度只能是 1、2 或 3。</translation>
+    </message>
+    <message>
         <source>The license of the base model applies here too: {licence}</source>
         <translation>基础模型的许可证同样适用：{licence}</translation>
     </message>
@@ -5568,8 +5684,24 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>模型反复看到少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行各不相同。</translation>
     </message>
     <message>
+        <source>The number of problems must be 1 to {most:,}.</source>
+        <translation>题目数量必须在 1 到 {most:,} 之间。</translation>
+    </message>
+    <message>
         <source>The packages belong to another version of Tunesmith.</source>
         <translation>这些包属于另一个版本的 Tunesmith。</translation>
+    </message>
+    <message>
+        <source>The packages for tasks and JSON schemas are not installed.</source>
+        <translation>尚未安装练习任务和 JSON 模式所需的软件包。</translation>
+    </message>
+    <message>
+        <source>The packages for tasks and JSON schemas can&apos;t be used: {problem}.</source>
+        <translation>无法使用练习任务和 JSON 模式所需的软件包：{problem}。</translation>
+    </message>
+    <message>
+        <source>The process that scores answers has ended.</source>
+        <translation>给回答打分的进程已结束。</translation>
     </message>
     <message>
         <source>The profile {name} is not available on this system yet.</source>
@@ -5628,6 +5760,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>子系统的 Linux 内核过旧或缺失。</translation>
     </message>
     <message>
+        <source>The task has only {num} different problems of this level. Hold out fewer, or choose a higher level.</source>
+        <translation>该任务在此难度下只有 {num} 道不同的题目。请减少留出数量，或选择更高的难度。</translation>
+    </message>
+    <message>
+        <source>The tasks can&apos;t be used: {problem}.</source>
+        <translation>无法使用练习任务：{problem}。</translation>
+    </message>
+    <message>
         <source>The training environment inside {distribution} could not be built (exit code {exit_code}).</source>
         <translation>无法在 {distribution} 内构建训练环境（退出码 {exit_code}）。</translation>
     </message>
@@ -5670,6 +5810,12 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>There is no model in {folder}: config.json is missing.</source>
         <translation>{folder} 中没有模型：缺少 config.json。</translation>
+    </message>
+    <message>
+        <source>There is no task {task}. The tasks are:
+{listed}</source>
+        <translation>没有名为 {task} 的任务。可用的任务：
+{listed}</translation>
     </message>
     <message>
         <source>They contain the same packages.</source>
@@ -5788,12 +5934,36 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>您的模型列表格式不正确：{path}</translation>
     </message>
     <message>
+        <source>a task, such as chain_sum</source>
+        <translation>任务名，例如 chain_sum</translation>
+    </message>
+    <message>
+        <source>another one gives other problems</source>
+        <translation>不同的种子给出不同的题目</translation>
+    </message>
+    <message>
+        <source>compares with answers, and the data has none. Choose another reward</source>
+        <translation>需要与答案比较，而数据中没有答案。请选择其他奖励</translation>
+    </message>
+    <message>
         <source>fails: {problem}</source>
         <translation>失败：{problem}</translation>
     </message>
     <message>
         <source>found</source>
         <translation>结果</translation>
+    </message>
+    <message>
+        <source>how hard they are: 1, 2 or 3</source>
+        <translation>难度：1、2 或 3</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a file with a JSON schema</source>
+        <translation>未填写。请选择包含 JSON 模式的文件</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a reward model</source>
+        <translation>未填写。请选择奖励模型</translation>
     </message>
     <message>
         <source>is not a setting of this version. The settings here are: {names}</source>
@@ -5812,6 +5982,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>第 {line} 行</translation>
     </message>
     <message>
+        <source>must be above 1 plus Clipping upward, or 0 for no bound</source>
+        <translation>必须大于 1 加上“向上裁剪”，或填 0 表示不设上限</translation>
+    </message>
+    <message>
         <source>must be above {limit}</source>
         <translation>必须大于 {limit}</translation>
     </message>
@@ -5824,12 +5998,32 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>不能大于 {limit}</translation>
     </message>
     <message>
+        <source>problems to hold out, in a file beside it</source>
+        <translation>留出的题目数，写入旁边的文件</translation>
+    </message>
+    <message>
+        <source>problems to train on</source>
+        <translation>用于训练的题目数</translation>
+    </message>
+    <message>
+        <source>replace files that are there</source>
+        <translation>替换已有的文件</translation>
+    </message>
+    <message>
+        <source>reward models</source>
+        <translation>奖励模型</translation>
+    </message>
+    <message>
         <source>show rows as they are read, or token by token as training sees them</source>
         <translation>按读取结果显示各行，或按训练所见逐词元显示</translation>
     </message>
     <message>
         <source>the file is cut short: {size:,.1f} of {needed:,.1f} MiB</source>
         <translation>文件不完整：只有 {size:,.1f} MiB，应为 {needed:,.1f} MiB</translation>
+    </message>
+    <message>
+        <source>the file to write</source>
+        <translation>要写入的文件</translation>
     </message>
     <message>
         <source>the header names the column &quot;{name}&quot; twice</source>
@@ -5880,6 +6074,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{mean} 个百分点（{low} … {high}）</translation>
     </message>
     <message>
+        <source>{name}: {download} to download, {disk} on disk.</source>
+        <translation>{name}：需下载 {download}，占用磁盘 {disk}。</translation>
+    </message>
+    <message>
         <source>{num_fused} of {num_layers} layers run on Tunesmith&apos;s own path.</source>
         <translation>{num_layers} 层中有 {num_fused} 层使用 Tunesmith 自己的计算路径。</translation>
     </message>
@@ -5898,6 +6096,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path} exists already and is not this export.</source>
         <translation>{path} 已存在，但不是这次导出的内容。</translation>
+    </message>
+    <message>
+        <source>{path} exists already. Choose another name, or --overwrite.</source>
+        <translation>{path} 已存在。请换一个名称，或使用 --overwrite。</translation>
     </message>
     <message>
         <source>{path} holds no questions and answers, as another file does. They can&apos;t be mixed.</source>
@@ -5946,6 +6148,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path}, line {line}: {problem}.</source>
         <translation>{path}，第 {line} 行：{problem}。</translation>
+    </message>
+    <message>
+        <source>{path}: a JSON schema is an object.</source>
+        <translation>{path}：JSON 模式必须是一个对象。</translation>
     </message>
     <message>
         <source>{path}: a model wrote every row, and nobody has reviewed any.</source>
@@ -6004,6 +6210,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：每一行的标签都是 false。</translation>
     </message>
     <message>
+        <source>{path}: the reward model has other tokens than the model that is trained.</source>
+        <translation>{path}：奖励模型的词元与所训练的模型不同。</translation>
+    </message>
+    <message>
         <source>{path}: the reward of an answer is not a finite number. The answer begins: {text}</source>
         <translation>{path}：某个回答的奖励不是有限数。该回答的开头：{text}</translation>
     </message>
@@ -6054,6 +6264,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path}: this objective learns from answers that are labeled good or bad, and the rows were not recognized as such. They are read as: {format}.</source>
         <translation>{path}：这个目标从标注了好坏的回答中学习，但这些数据行不是这种格式。它们被识别为：{format}。</translation>
+    </message>
+    <message>
+        <source>{path}: {name} asks for &quot;{column}&quot;, but the data has no such column.</source>
+        <translation>{path}：{name} 需要“{column}”，但数据中没有这一列。</translation>
     </message>
     <message>
         <source>{path}: {name} must return a number, but returned {value} ({kind}).</source>
@@ -6340,6 +6554,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>正在匹配回答</translation>
     </message>
     <message>
+        <source>Making problems</source>
+        <translation>正在出题</translation>
+    </message>
+    <message>
+        <source>write problems of a task to learn from by rewards; a wrong name lists the tasks</source>
+        <translation>写出某个任务的题目，用于从奖励中学习；名称有误时会列出所有任务</translation>
+    </message>
+    <message>
         <source>Writing questions</source>
         <translation>正在生成问答</translation>
     </message>
@@ -6358,6 +6580,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>It continues where it left off next time.</source>
         <translation>下次会从中断处继续。</translation>
+    </message>
+    <message>
+        <source>install reasoning-gym and jsonschema for tasks and rewards, after asking</source>
+        <translation>征得同意后安装练习任务和奖励所需的 reasoning-gym 和 jsonschema</translation>
     </message>
     <message>
         <source>install lm-evaluation-harness for public tasks, after asking</source>
@@ -6410,6 +6636,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Tokens</source>
         <translation>词元</translation>
+    </message>
+    <message>
+        <source>Prompts without answers</source>
+        <translation>没有回答的提示词</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -7574,14 +7804,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>要安装吗？</translation>
     </message>
     <message>
-        <source>Install lm-evaluation-harness, which `tunesmith evaluate RUN --harness TASKS` runs.
-
-Its packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
-        <translation>安装 lm-evaluation-harness，供 `tunesmith evaluate RUN --harness TASKS` 使用。
-
-它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
-    </message>
-    <message>
         <source>It is stored in {keyring}.</source>
         <translation>已保存在 {keyring} 中。</translation>
     </message>
@@ -7736,10 +7958,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Nothing improved. Worse than the base model: {worse}.</source>
         <translation>没有任何改进。比基础模型差：{worse}。</translation>
-    </message>
-    <message>
-        <source>Nothing was installed. Run: tunesmith harness --yes</source>
-        <translation>没有安装任何内容。请运行：tunesmith harness --yes</translation>
     </message>
     <message>
         <source>Nothing would be learned: no row has a token to learn within the context length.</source>
@@ -8032,6 +8250,22 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Id</source>
         <translation>ID</translation>
+    </message>
+    <message>
+        <source>Install lm-evaluation-harness, which `tunesmith evaluate RUN --harness TASKS` runs.
+
+Its packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
+        <translation>安装 lm-evaluation-harness，供 `tunesmith evaluate RUN --harness TASKS` 使用。
+
+它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
+    </message>
+    <message>
+        <source>Install reasoning-gym and jsonschema, which tasks and the reward for a JSON schema need.
+
+Their packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
+        <translation>安装 reasoning-gym 和 jsonschema，供练习任务和 JSON 模式奖励使用。
+
+它们的软件包放在单独的文件夹中。下载前会先说明大小，未经同意不做任何事。</translation>
     </message>
     <message>
         <source>Kind</source>
@@ -9146,6 +9380,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>含有标签，只有“类别或数值”这一目标会从中学习</translation>
     </message>
     <message>
+        <source>holds prompts without answers. Only runs that learn from rewards write the answers themselves</source>
+        <translation>只有提示词，没有回答。只有从奖励中学习的训练会自己写回答</translation>
+    </message>
+    <message>
         <source>holds {num} numbers for {num_ids} tokens</source>
         <translation>有 {num} 个数，而词元有 {num_ids} 个</translation>
     </message>
@@ -9308,14 +9546,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>llama.cpp renders the chat template in another way</source>
         <translation>llama.cpp 渲染对话模板的结果不同</translation>
-    </message>
-    <message>
-        <source>lm-evaluation-harness</source>
-        <translation>lm-evaluation-harness</translation>
-    </message>
-    <message>
-        <source>lm-evaluation-harness: {download} to download, {disk} on disk.</source>
-        <translation>lm-evaluation-harness：下载 {download}，占用磁盘 {disk}。</translation>
     </message>
     <message>
         <source>loss</source>
@@ -11460,8 +11690,36 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{path}：所有页都是不含文本的图片（{num_pages} 页）。</translation>
     </message>
     <message>
+        <source>{path}: the reward model has another chat template than the model that is trained.</source>
+        <translation>{path}：奖励模型的对话模板与所训练的模型不同。</translation>
+    </message>
+    <message>
+        <source>{path}: the reward model has no chat template.</source>
+        <translation>{path}：奖励模型没有对话模板。</translation>
+    </message>
+    <message>
+        <source>{path}: there is no reward model in this folder.</source>
+        <translation>{path}：这个文件夹中没有奖励模型。</translation>
+    </message>
+    <message>
+        <source>{path}: this model sorts texts into {num} classes and does not score them.</source>
+        <translation>{path}：这个模型把文本分为 {num} 类，不给文本打分。</translation>
+    </message>
+    <message>
+        <source>{path}: this model writes texts and does not score them.</source>
+        <translation>{path}：这个模型生成文本，不给文本打分。</translation>
+    </message>
+    <message>
         <source>{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are read as: {format}.</source>
         <translation>{path}：该训练目标需要偏好对，但这些行不是偏好对，而是被识别为：{format}。</translation>
+    </message>
+    <message>
+        <source>{path}: this run did not learn to score answers.</source>
+        <translation>{path}：这次训练没有学习给回答打分。</translation>
+    </message>
+    <message>
+        <source>{path}: this run has not learned anything yet.</source>
+        <translation>{path}：这次训练还没有学到任何内容。</translation>
     </message>
     <message>
         <source>{path}: {num_used:,} of {num_rows:,} rows is used.</source>
@@ -12122,6 +12380,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>LUSPO</translation>
     </message>
     <message>
+        <source>VESPO</source>
+        <translation>VESPO</translation>
+    </message>
+    <message>
         <source>Ratio of</source>
         <translation>概率比的对象</translation>
     </message>
@@ -12178,6 +12440,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>与向下相同</translation>
     </message>
     <message>
+        <source>Largest ratio</source>
+        <translation>比率上限</translation>
+    </message>
+    <message>
+        <source>no bound</source>
+        <translation>不设上限</translation>
+    </message>
+    <message>
         <source>Labels are numbers</source>
         <translation>标签是数值</translation>
     </message>
@@ -12216,6 +12486,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Longer answers take more time and memory.</source>
         <translation>回答越长，耗时和内存越多。</translation>
+    </message>
+    <message>
+        <source>Temperature</source>
+        <translation>温度</translation>
+    </message>
+    <message>
+        <source>Higher values try more. Lower ones stay with what the model finds likely.</source>
+        <translation>值越高，尝试越多；值越低，越贴近模型认为可能的内容。</translation>
     </message>
     <message>
         <source>Updates per round</source>
@@ -12292,10 +12570,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Python file</source>
         <translation>Python 文件</translation>
-    </message>
-    <message>
-        <source>For your own reward: a file with a function reward(prompt, answer, expected) that returns a number.</source>
-        <translation>用于您自己的奖励：含有函数 reward(prompt, answer, expected) 的文件，该函数返回一个数字。</translation>
     </message>
     <message>
         <source>For the reward for a language: its code, such as en, de or zh.</source>
@@ -12418,8 +12692,48 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>除了偏好较好的回答，学习写出它占多大分量。留空使用常用值：CPO 和 ORPO 为 1，其他为 0，即不计入。</translation>
     </message>
     <message>
+        <source>How many times likelier a token of a bad answer may count at most, such as 4. It keeps single tokens from ruling a step. 0 sets no bound. It has an effect with several updates per round.</source>
+        <translation>差的回答中，一个词元的概率比最多按多少倍计，例如 4，以免个别词元左右整步更新。0 表示不设上限。每轮多次更新时才起作用。</translation>
+    </message>
+    <message>
+        <source>How random the answers are while the model practices. Training uses the same temperature.</source>
+        <translation>模型练习时回答的随机程度。训练使用同样的温度。</translation>
+    </message>
+    <message>
+        <source>The task&apos;s own scoring</source>
+        <translation>任务自带的评分</translation>
+    </message>
+    <message>
+        <source>JSON schema</source>
+        <translation>JSON 模式</translation>
+    </message>
+    <message>
+        <source>Reward model</source>
+        <translation>奖励模型</translation>
+    </message>
+    <message>
         <source>Your Python file</source>
         <translation>您的 Python 文件</translation>
+    </message>
+    <message>
+        <source>For your own reward: a file with a function reward(prompt, answer, expected) that returns a number. More parameters get the columns of the row by their names.</source>
+        <translation>用于自定义奖励：一个文件，其中的函数 reward(prompt, answer, expected) 返回一个数。更多参数按名称取得该行的其他列。</translation>
+    </message>
+    <message>
+        <source>For the reward for a JSON schema: a file with the schema. Answers that it allows are rewarded.</source>
+        <translation>用于 JSON 模式奖励：包含模式的文件。符合该模式的回答得到奖励。</translation>
+    </message>
+    <message>
+        <source>For the score of a reward model: the folder of a run of yours that learned to score answers, of its export, or of another model for it. It must have the tokens and the chat template of the trained model.</source>
+        <translation>用于奖励模型的分数：学会给回答打分的训练、其导出结果或其他奖励模型所在的文件夹。它的词元和对话模板必须与所训练的模型相同。</translation>
+    </message>
+    <message>
+        <source>Between 0 and 1</source>
+        <translation>换算到 0 到 1 之间</translation>
+    </message>
+    <message>
+        <source>For the score of a reward model: makes it a number between 0 and 1, with 0.5 for a score of 0.</source>
+        <translation>用于奖励模型的分数：换算成 0 到 1 之间的数，分数为 0 时得 0.5。</translation>
     </message>
     <message>
         <source>What is trained</source>
@@ -17276,6 +17590,10 @@ Save a copy to train with your changes.</source>
         <translation>回答</translation>
     </message>
     <message>
+        <source>Reward models</source>
+        <translation>奖励模型</translation>
+    </message>
+    <message>
         <source>What trained weights need beside themselves: gradients and states.</source>
         <translation>训练的权重之外还需要的内容：梯度和优化器状态。</translation>
     </message>
@@ -17879,6 +18197,14 @@ Save a copy to train with your changes.</source>
         <source>held out</source>
         <translation>留出</translation>
     </message>
+    <message>
+        <source>lowest</source>
+        <translation>最低</translation>
+    </message>
+    <message>
+        <source>highest</source>
+        <translation>最高</translation>
+    </message>
 </context>
 <context>
     <name>RewardCharts</name>
@@ -17923,8 +18249,8 @@ Save a copy to train with your changes.</source>
         <translation>与基础模型的距离</translation>
     </message>
     <message>
-        <source>Mean reward of the answers. In training the model chooses words at random, held out it takes the likeliest.</source>
-        <translation>回答的平均奖励。训练时模型随机选词，留出评估时选最可能的词。</translation>
+        <source>Mean, lowest and highest reward of the answers. In training the model chooses words at random, held out it takes the likeliest.</source>
+        <translation>回答的平均、最低和最高奖励。训练时模型随机选词，在留出数据上选最可能的词。</translation>
     </message>
     <message>
         <source>Reward</source>
@@ -17998,6 +18324,10 @@ Save a copy to train with your changes.</source>
         <translation>Python (*.py)</translation>
     </message>
     <message>
+        <source>JSON schema (*.json)</source>
+        <translation>JSON 模式 (*.json)</translation>
+    </message>
+    <message>
         <source>Reward %1, %2: %3</source>
         <translation>奖励 %1，%2：%3</translation>
     </message>
@@ -18022,8 +18352,20 @@ Save a copy to train with your changes.</source>
         <translation>权重</translation>
     </message>
     <message>
+        <source>Choose a JSON schema</source>
+        <translation>选择 JSON 模式</translation>
+    </message>
+    <message>
+        <source>Choose the folder of a reward model</source>
+        <translation>选择奖励模型的文件夹</translation>
+    </message>
+    <message>
         <source>compared with the answer in the data, as suits it</source>
         <translation>以合适的方式与数据中的答案比对</translation>
+    </message>
+    <message>
+        <source>what the task itself says of an answer to its problem</source>
+        <translation>由任务自身评判对其题目的回答</translation>
     </message>
     <message>
         <source>the same text as the answer in the data</source>
@@ -19740,6 +20082,61 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Starting…</source>
         <translation>正在启动…</translation>
+    </message>
+</context>
+<context>
+    <name>TasksCard</name>
+    <message>
+        <source>Practice tasks</source>
+        <translation>练习任务</translation>
+    </message>
+    <message>
+        <source>No data of your own? The program makes problems of a task and scores the answers.</source>
+        <translation>没有自己的数据？程序会按任务出题，并给回答评分。</translation>
+    </message>
+    <message>
+        <source>Easy</source>
+        <translation>容易</translation>
+    </message>
+    <message>
+        <source>Medium</source>
+        <translation>中等</translation>
+    </message>
+    <message>
+        <source>Hard</source>
+        <translation>困难</translation>
+    </message>
+    <message>
+        <source>Task</source>
+        <translation>任务</translation>
+    </message>
+    <message>
+        <source>Level</source>
+        <translation>难度</translation>
+    </message>
+    <message>
+        <source>Problems</source>
+        <translation>题目数</translation>
+    </message>
+    <message>
+        <source>Seed</source>
+        <translation>随机种子</translation>
+    </message>
+    <message>
+        <source>Make problems</source>
+        <translation>出题</translation>
+    </message>
+    <message>
+        <source>Install the packages for it</source>
+        <translation>安装所需的软件包</translation>
+    </message>
+    <message>
+        <source>Making problems</source>
+        <translation>正在出题</translation>
+    </message>
+    <message>
+        <source>Installing reasoning-gym and jsonschema</source>
+        <translation>正在安装 reasoning-gym 和 jsonschema</translation>
     </message>
 </context>
 <context>

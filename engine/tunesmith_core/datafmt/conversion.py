@@ -19,8 +19,10 @@ from tunesmith_core.datafmt.formats import (
     LABELED,
     MESSAGE_COLUMNS,
     MULTIPLE_CHOICE,
+    NO_ANSWER,
     OPTION_ROLES,
     PREFERENCE,
+    PROMPT_ONLY,
     RAW,
     ROLES,
     TOKENS,
@@ -126,6 +128,9 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         return reader.tokens()
     if layout.format == LABELED:
         return _labeled(reader)
+    if layout.format == PROMPT_ONLY:
+        columns = {**layout.columns, "completion": NO_ANSWER}
+        return _prompt_completion(_RowReader({**row, NO_ANSWER: NO_ANSWER}, replace(layout, columns=columns), place))
     if layout.format == PREFERENCE:
         return _preferred(reader)
     if layout.format == "alpaca":

@@ -232,7 +232,15 @@ ROLES["prompt-completion-raw"] = tuple(
 )
 """Roles of each format, in the order in which formats are tried."""
 
-ONLY_CHOSEN = frozenset({"prompt-completion-raw", LABELED})
+PROMPT_ONLY = "prompt-only"
+"""Prompts without answers, for runs whose model writes the answers."""
+
+NO_ANSWER = "…"
+"""Stands where such a row has no answer; nothing is learned from it."""
+
+ROLES[PROMPT_ONLY] = (Role("prompt", (*_PROMPT_NAMES, *MESSAGE_COLUMNS)), SYSTEM_ROLE, TOOLS_ROLE)
+
+ONLY_CHOSEN = frozenset({"prompt-completion-raw", LABELED, PROMPT_ONLY})
 """Formats that are never guessed: rows of these columns are read in another way where nobody has said so."""
 
 RAW = "prompt-completion-raw"

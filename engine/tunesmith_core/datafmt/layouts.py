@@ -19,6 +19,7 @@ from tunesmith_core.datafmt.formats import (
     ONLY_CHOSEN,
     OPTION_LISTS,
     PREFERENCE,
+    PROMPT_ONLY,
     RAW,
     ROLES,
     TOKENS,
@@ -380,6 +381,8 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
         )
     if name == RAW:
         return Message("Prompt and response as plain text: {prompt} and {completion} are joined.", **columns)
+    if name == PROMPT_ONLY:
+        return Message("Prompts without answers: the column {prompt} asks.", **columns)
     if name == "text":
         return Message("Plain text: the column {text} is learned whole.", **columns)
     return Message("Prompt and response: the column {prompt} asks, and {completion} answers.", **columns)

@@ -47,6 +47,7 @@ class Head:
         gradient_scale: torch.Tensor | None,
         gradient: torch.Tensor | None,
         with_adapter: bool = True,
+        temperature: float = 1.0,
     ) -> torch.Tensor:
         """Return each trained row's cross-entropy in nats, float32 [R] on the device.
 
@@ -58,7 +59,11 @@ class Head:
                 ([R]); None computes the losses alone.
             gradient: [T, hidden], overwritten by the gradient of x + pending; zeros where no row is trained.
             with_adapter: False leaves an adapter of the output projection out.
+            temperature: what logits are divided by before they are probabilities.
         """
+        # A softcap of c makes c tanh(s x / c); divided by t that is (c / t) tanh((s / t) x / (c / t)).
+        scale = self._shape.logit_scale / temperature
+        softcap = self._shape.softcap / temperature if self._shape.softcap else None
         losses = torch.zeros(trained_rows.shape[0], device=x.device)
         if gradient is not None:
             gradient.zero_()
@@ -76,7 +81,7 @@ class Head:
             self._projection.first_row = start
             self._projection.forward(normed, wide, with_adapter)
             factors = gradient_scale if gradient_scale is None or not gradient_scale.ndim else gradient_scale[chunk]
-            cross_entropy(wide, targets[chunk], losses[chunk], factors, self._shape.logit_scale, self._shape.softcap)
+            cross_entropy(wide, targets[chunk], losses[chunk], factors, scale, softcap)
             if gradient is None:
                 continue
             self._projection.input_gradient(logits, to_total)

@@ -39,6 +39,7 @@ class FusedModel:
         arena: weights and gradients of the trained parameters of an adapter; None where whole weights are trained.
         report: what runs fused, what doesn't and why, a sentence each.
         plan: the memory that it is expected to take.
+        temperature: what logits are divided by before they are probabilities.
     """
 
     def __init__(self, model: PeftModel, assembly: Assembly, planner: MemoryPlanner, plan: MemoryPlan) -> None:
@@ -49,6 +50,7 @@ class FusedModel:
         self._fp8_report: list[str] = []
         self._fp8_notes: list[str] = []
         self._wanted_tokens = plan.capacity_tokens
+        self.temperature = 1.0
         self._use(plan)
 
     @classmethod
@@ -343,7 +345,7 @@ class FusedModel:
     ) -> torch.Tensor:
         rows, targets = batch.trained_rows, batch.targets
         return self._parts.head.losses(
-            x, pending, self._last_scale, rows, targets, gradient_scale, gradient, with_adapter
+            *(x, pending, self._last_scale, rows, targets, gradient_scale, gradient, with_adapter, self.temperature)
         )
 
     def _step(self, batch: PackedBatch, scale: torch.Tensor) -> torch.Tensor:

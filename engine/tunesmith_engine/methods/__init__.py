@@ -85,6 +85,15 @@ class Method:
         del spec
         return None
 
+    def temperature(self, spec: RunSpec) -> float:
+        """Return what logits are divided by before they are probabilities.
+
+        Args:
+            spec: the run.
+        """
+        del spec
+        return 1.0
+
     def row_lengths(self, spec: RunSpec, data: PreparedData) -> RowLengths:
         """Return how long the sequences of a run are, which are the same after a resume."""
         from tunesmith_engine.train.fused_path import RowLengths

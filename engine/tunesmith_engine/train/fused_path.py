@@ -124,6 +124,7 @@ class FusedPath:
         fp8: bool = False,
         objective: Objective | None = None,
         whole: WholeWeights | None = None,
+        temperature: float = 1.0,
     ) -> None:
         """Attach the fused model, as `FusedModel.attach` says, with room for the micro-batches of a run.
 
@@ -147,6 +148,7 @@ class FusedPath:
             lengths.spread,
             whole,
         )
+        self._fused.temperature = temperature
         self.kernels: list[str] = []
         self.rows_at_once = MOST_ROWS
         self.arena: AdapterArena | None = self._fused.arena
@@ -296,6 +298,7 @@ def open_fused(
         spec.hardware.fp8_weights and spec.adapter.kind != FULL,
         method.objective(spec),
         whole_weights(model, spec, lengths.most_per_step) if spec.adapter.kind == FULL else None,
+        method.temperature(spec),
     )
     path.rows_at_once = rows_at_once
     path.kernels = [*checked.running, *checked.twins]

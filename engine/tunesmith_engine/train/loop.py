@@ -39,6 +39,7 @@ from tunesmith_engine.train.schedule import StepPlan
 if TYPE_CHECKING:
     from tunesmith_engine.data import Example
     from tunesmith_engine.reinforcement.advantages import Floats
+    from tunesmith_engine.reinforcement.reward_model import RewardScores
     from tunesmith_engine.reinforcement.rollouts import Rollouts, Round
 
 
@@ -65,6 +66,12 @@ class Loop:
         self.parts = parts
         self.plan = StepPlan.of(parts.spec.schedule, parts.data)
         self.ladder = MemoryLadder(parts.spec.schedule.micro_batch_size, warn)
+        models: dict[int, RewardScores] = {}
+        if parts.method.from_rewards:
+            from tunesmith_engine.reinforcement.reward_model import load_reward_models
+
+            # Before the training is given what memory is free.
+            models = load_reward_models(parts)
         path = self.ladder.fit(
             lambda: parts.open_path(self.ladder.micro_batch_size, warn), Message("Before the first step")
         )
@@ -79,7 +86,7 @@ class Loop:
         if parts.method.from_rewards:
             from tunesmith_engine.reinforcement.rollouts import Rollouts
 
-            self._rollouts = Rollouts(parts, path, warn)
+            self._rollouts = Rollouts(parts, path, warn, models)
         self._rewards: dict[bool, tuple[int, Floats]] = {}
 
     @contextlib.contextmanager

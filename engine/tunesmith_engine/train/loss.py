@@ -145,12 +145,21 @@ def logits_of(model: TrainedModel, batch: Batch, some_positions: bool) -> torch.
     return logits.float()
 
 
-def token_log_probabilities(model: TrainedModel, batch: Batch, some_positions: bool) -> torch.Tensor:
-    """Return the log-probabilities of the trained tokens, one row behind the other, in nats, float32 [R]."""
-    return _of_targets(logits_of(model, batch, some_positions), batch)
+def token_log_probabilities(
+    model: TrainedModel, batch: Batch, some_positions: bool, temperature: float = 1.0
+) -> torch.Tensor:
+    """Return the log-probabilities of the trained tokens, one row behind the other, in nats, float32 [R].
+
+    Args:
+        model, batch, some_positions: as in `logits_of`.
+        temperature: what logits are divided by.
+    """
+    return _of_targets(logits_of(model, batch, some_positions), batch, temperature)
 
 
-def _of_targets(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+def _of_targets(logits: torch.Tensor, batch: Batch, temperature: float) -> torch.Tensor:
+    if temperature != 1.0:
+        logits = logits / temperature
     losses = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="none"
     )
@@ -158,7 +167,7 @@ def _of_targets(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 def balanced_log_probabilities(
-    model: TrainedModel, batch: Batch, some_positions: bool
+    model: TrainedModel, batch: Batch, some_positions: bool, temperature: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `token_log_probabilities`, and what the model adds for an even use of its experts, a float32 scalar.
 
@@ -167,7 +176,7 @@ def balanced_log_probabilities(
     arguments: dict[str, Any] = {"logits_to_keep": batch.positions} if some_positions else {}
     found = model(input_ids=batch.input_ids, attention_mask=_mask(batch), use_cache=False, **arguments)
     logits = found.logits if some_positions else found.logits[:, batch.positions]
-    return _of_targets(logits.float(), batch), balance_weight(model) * found.aux_loss.float()
+    return _of_targets(logits.float(), batch, temperature), balance_weight(model) * found.aux_loss.float()
 
 
 def balance_weight(model: TrainedModel) -> float:

@@ -148,7 +148,9 @@ class PlainPath:
         objective: Objective | None = None,
         equal_lengths: bool = False,
         longest: int = sys.maxsize,
+        temperature: float = 1.0,
     ) -> None:
+        self._temperature = temperature
         self.report: list[str] = [Message(PLAIN.template, reason=reason)]
         if equal_lengths:
             self.report.append(
@@ -247,10 +249,11 @@ class PlainPath:
             batch = make_batch(rows, self._pad_token_id, self._compute.device)
             self._rotary.forget_lengths()
             with self._compute.autocast(), self._adapter(with_adapter):
+                ways = self._some_positions, self._temperature
                 if balance is None:
-                    together = token_log_probabilities(self._model, batch, self._some_positions)
+                    together = token_log_probabilities(self._model, batch, *ways)
                 else:
-                    together, added = balanced_log_probabilities(self._model, batch, self._some_positions)
+                    together, added = balanced_log_probabilities(self._model, batch, *ways)
                     balance.append(added * len(rows))
             counts = [row.num_trained_tokens for row in rows]
             found |= {place: each for (place, _), each in zip(placed, together.split(counts), strict=True)}
@@ -328,6 +331,7 @@ def open_path(
         method.objective(spec),
         equal_lengths,
         max(len(sequence.input_ids) for row in (*data.train, *data.eval) for sequence in row.sequences),
+        method.temperature(spec),
     )
 
 

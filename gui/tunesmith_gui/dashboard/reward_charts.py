@@ -28,6 +28,7 @@ class RewardCard(ChartCard):
         unit: what the number is multiplied by.
         help_words: what it means.
         height_px: of the chart.
+        bounds: columns of the lowest and the highest number of a step, drawn beside the mean.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class RewardCard(ChartCard):
         help_words: str,
         parent: QWidget | None = None,
         height_px: int = 140,
+        bounds: tuple[str, ...] = (),
     ) -> None:
         super().__init__(title, y_title, height_px=height_px, parent=parent)
+        self._bounds = bounds
         self._column, self._unit = column, unit
         self.describe(help_words)
 
@@ -65,6 +68,10 @@ class RewardCard(ChartCard):
         if len(model.evals) and self._column in EVAL_COLUMNS:
             at, held_out = (model.evals.column(name) for name in ("step", self._column))
             lines.append(Line(self.tr("held out"), at, held_out * self._unit, "dots", 1))
+        for name, words in zip(self._bounds, (self.tr("lowest"), self.tr("highest")), strict=False):
+            found = model.steps.column(name)
+            if np.isfinite(found).any():
+                lines.append(Line(words, steps, smooth(found, _SMOOTHING) * self._unit, "line", 2, dashed=True))
         self.plot.set_lines(lines)
 
 
@@ -128,9 +135,11 @@ def reward_card(parent: QWidget) -> RewardCard:
     """What the answers are worth, the chart that tells whether the run learns."""
     words = translate(
         "RewardCharts",
-        "Mean reward of the answers. In training the model chooses words at random, held out it takes the likeliest.",
+        "Mean, lowest and highest reward of the answers. In training the model chooses words at random, held out it "
+        "takes the likeliest.",
     )
-    return RewardCard(translate("RewardCharts", "Reward"), "", "reward", 1.0, words, parent, height_px=260)
+    title, bounds = translate("RewardCharts", "Reward"), ("reward_lowest", "reward_highest")
+    return RewardCard(title, "", "reward", 1.0, words, parent, height_px=260, bounds=bounds)
 
 
 def round_cards(parent: QWidget) -> tuple[RewardCard, ...]:

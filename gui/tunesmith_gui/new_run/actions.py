@@ -16,6 +16,7 @@ from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_rollouts import TASK
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.doubts_first import DoubtsFirst
@@ -35,6 +36,7 @@ from tunesmith_gui.new_run.form import (
     SETTINGS,
     Missing,
     NewRunForm,
+    reward_path,
 )
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
@@ -256,6 +258,15 @@ class NewRunActions(QObject):
             return
         if said and said[0] != LABELED and self._form.value("data.sources[0].format") == "auto":
             self.map_columns(*said)
+
+    def use_problems(self, answer: dict[str, Any]) -> None:  # Any: JSON values
+        """Takes problems of a task that were made, and lets the task score the answers."""
+        self.choose_data(answer["train"])
+        self._form.set_value("evaluation.path", answer["held_out"])
+        while len(self._form.spec.rollouts.rewards) > 1:
+            self._form.remove_reward(1)
+        self._form.set_value(reward_path(0, "kind"), TASK)
+        self._form.set_value(reward_path(0, "weight"), 1.0)
 
     def train_as_chat(self) -> None:
         """Lets the model's chat template frame prompt and response."""

@@ -257,12 +257,14 @@ class NewRunForm(QObject):
         """Lets go of a data file, not the first; weights that say nothing without it, too."""
         sources = self._state.spec.data.sources
         del sources[number]
-        # Refused texts belong to numbers that are others now.
-        for path in [path for path in self._state.wrong if path.startswith("data.sources[")]:
-            del self._state.wrong[path]
+        self._forget_texts("data.sources[")
         if len(sources) == 1:
             sources[0].weight, sources[0].most_rows = 0.0, None
         self.changed.emit(SOURCES)
+
+    def _forget_texts(self, start: str) -> None:
+        # Refused ones belong to numbers that are others now.
+        self._state.wrong = {path: each for path, each in self._state.wrong.items() if not path.startswith(start)}
 
     def add_reward(self) -> None:
         """Takes one more reward."""
@@ -272,9 +274,7 @@ class NewRunForm(QObject):
     def remove_reward(self, number: int) -> None:
         """Lets go of a reward."""
         del self._state.spec.rollouts.rewards[number]
-        # Refused texts belong to numbers that are others now.
-        for path in [path for path in self._state.wrong if path.startswith(f"{REWARDS}[")]:
-            del self._state.wrong[path]
+        self._forget_texts(f"{REWARDS}[")
         self.changed.emit(REWARDS)
 
     @property
@@ -464,8 +464,10 @@ class NewRunForm(QObject):
         return path in self._state.wrong or self.value(path) != self.baseline(path)
 
     def changed_paths(self) -> list[str]:
-        """The settings that differ from the preset, in the order of the list."""
-        return [path for path in LISTED if path not in MAPPING and self.uses(path) and self.is_changed(path)]
+        """The settings that a person changed from the preset, and from the sample, in the order of the list."""
+        sample, wrong = self._sample.spec if self._sample else self._baseline, self._state.wrong
+        listed = (path for path in LISTED if path not in MAPPING and self.uses(path) and self.is_changed(path))
+        return [path for path in listed if path in wrong or self.value(path) != setting_of(path).get(sample)]
 
     def reset(self, path: str) -> None:
         """Brings one setting back."""

@@ -30,6 +30,7 @@ from tunesmith_gui.new_run.rewards_card import RewardsCard
 from tunesmith_gui.new_run.settings_list import SettingsList
 from tunesmith_gui.new_run.sources_card import SourcesCard
 from tunesmith_gui.new_run.start_bar import StartBar
+from tunesmith_gui.new_run.tasks_card import TasksCard
 from tunesmith_gui.new_run.way_bar import WayBar, way_word
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.services.dismissed import Dismissed
@@ -174,6 +175,7 @@ class NewRunPage(Page):
         self.data_picker = DataPicker(parent=self)
         self.sources_card = SourcesCard(self.form, parent=self)
         self.rewards_card = RewardsCard(self.form, parent=self)
+        self.tasks_card = TasksCard(self.form, parent=self)
         self.preset_bar = PresetBar(parent=self)
         self.settings_list = SettingsList(self.form, parent=self)
         self.sources_card.weighed.connect(self._show_sources)
@@ -186,7 +188,8 @@ class NewRunPage(Page):
         self._tiles.addWidget(self.model_picker, 1)
         self._tiles.addWidget(self.data_picker, 1)
         self.form_column.addLayout(self._tiles)
-        for card in (self.sources_card, self.rewards_card, self.preset_bar, self.settings_list, self.goal_card):
+        cards = (self.sources_card, self.tasks_card, self.rewards_card, self.preset_bar)
+        for card in (*cards, self.settings_list, self.goal_card):
             self.form_column.addWidget(card)
         self.form_column.addStretch(1)
         self.plan_card = PlanCard()
@@ -249,6 +252,7 @@ class NewRunPage(Page):
         self.data_picker.chat_asked.connect(actions.train_as_chat)
         self.data_picker.mapping_asked.connect(self._open_mapping)
         self.data_picker.columns_chosen.connect(self.actions_.map_columns)
+        self.tasks_card.made.connect(self.actions_.use_problems)
         self.data_picker.preview_asked.connect(self._open_preview)
         self.data_picker.sheets.chosen.connect(actions.choose_sheet)
         self.preset_bar.chosen.connect(form.choose_preset)
@@ -330,6 +334,7 @@ class NewRunPage(Page):
         self.goal_card.show_num_rows(self.facts.num_rows)
         self._show_sources()
         self.rewards_card.refresh()
+        self.tasks_card.refresh()
         self._show_start()
 
     def _show_way(self) -> None:

@@ -35,6 +35,7 @@ def part_word(part: str) -> str:
         "activations": translate("PlanCard", "Intermediate results"),
         "logits": translate("PlanCard", "Predictions"),
         "answers": translate("PlanCard", "Answers"),
+        "scoring": translate("PlanCard", "Reward models"),
         "runtime": translate("PlanCard", "Libraries"),
     }.get(part, part)
 

@@ -66,7 +66,8 @@ def test_charts_of_rewards_stand_in_place_of_the_loss(qtbot: Any) -> None:
     charts.show_model(model_of())
     assert charts.reward.isVisible()
     assert not charts.loss.isVisible()
-    assert [line.name for line in charts.reward.plot.lines] == ["training", "smoothed", "held out"]
+    names = ["training", "smoothed", "held out", "lowest", "highest"]
+    assert [line.name for line in charts.reward.plot.lines] == names
     titles = [card.heading.text() for card in charts.rounds if card.isVisible()]
     assert titles == ["Answer length", "Cut answers", "Prompts that teach nothing", "Entropy"]
     assert charts.chart_under_focus() is charts.reward
