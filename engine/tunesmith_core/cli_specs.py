@@ -45,6 +45,7 @@ PARTS = {
     "training": Message("gradients and optimizer"),
     "activations": Message("intermediate results (activations)"),
     "logits": Message("predictions (logits)"),
+    "teacher": Message("teacher"),
     "answers": Message("answers while they are written"),
     "runtime": Message("libraries"),
 }

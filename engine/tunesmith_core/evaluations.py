@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
+from tunesmith_core.agreement import DIVERGENCE_HELP
 from tunesmith_core.messages import LISTED, Message, joined, packed, restored
-from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS
+from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_PAIRS, LABELS
 from tunesmith_core.runs import Run
 from tunesmith_core.sorting import CLASS_LOSS_HELP, NUMBER_LOSS_HELP
 from tunesmith_core.source_losses import perplexity, shown_names
@@ -107,6 +108,8 @@ def loss_help(objective: ObjectiveSpec) -> Message:
     """Return what the loss of an objective is."""
     if objective.kind in FROM_LABELS:
         return NUMBER_LOSS_HELP if objective.regression else CLASS_LOSS_HELP
+    if objective.kind in DISTILLATION:
+        return DIVERGENCE_HELP
     if objective.kind in LABELS:
         return LABEL_LOSS_HELP
     return PAIR_LOSS_HELP if objective.kind in FROM_PAIRS else LOSS_HELP

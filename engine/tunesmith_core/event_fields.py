@@ -20,6 +20,7 @@ _NUMBERS = """done total epoch loss lr grad_norm tokens tokens_per_s step_s seco
     reward_chosen reward_rejected reward_margin reward_accuracy logp_chosen logp_rejected
     reward reward_spread equal_groups answer_tokens cut_answers kl entropy clip_share
     reward_lowest reward_mean reward_highest
+    agreement
     accuracy macro_f1 calibration_error rmse correlation"""
 
 

@@ -67,6 +67,11 @@ def _four_bit_base(spec: RunSpec) -> Changes:
     return {"quantization.kind": "nf4"} if possible else {}
 
 
+def _four_bit_teacher(spec: RunSpec) -> Changes:
+    possible = spec.objective.kind in DISTILLATION and spec.teacher.weights != "nf4"
+    return {"teacher.weights": "nf4"} if possible and spec.hardware.devices != ["cpu"] else {}
+
+
 def _lower_rank(spec: RunSpec) -> Changes:
     lower = max(SMALLEST_RANK, spec.adapter.rank // 2)
     return {"adapter.rank": lower} if spec.adapter.kind == LORA and lower < spec.adapter.rank else {}
@@ -101,6 +106,7 @@ MEMORY_STEPS = (
     FEWER_ACTIVATIONS,
     MemoryStep("eight-bit-states", "AdamW with 8-bit states", _eight_bit_states),
     MemoryStep("bfloat16-weights", "trained weights in bfloat16", _bfloat16_weights),
+    MemoryStep("four-bit-teacher", "a 4-bit teacher", _four_bit_teacher),
     MemoryStep("context", "{value:,} tokens", _shorter_context),
     MemoryStep("four-bit", "a 4-bit base (QLoRA)", _four_bit_base),
     MemoryStep("rank", "rank {value}", _lower_rank),

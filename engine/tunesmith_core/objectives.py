@@ -19,6 +19,9 @@ FROM_PAIRS = PREFERENCES | {"reward"}
 LABELS = frozenset({"kto"})
 """Objectives that learn from single answers, each of which people called good or bad."""
 
+DISTILLATION = frozenset({"gkd"})
+"""Objectives that learn from a bigger model: at every token, what it finds how likely."""
+
 REINFORCEMENT = frozenset({"grpo", "rloo"})
 """Objectives that learn from rewards: of answers that the model writes itself, how good each one is."""
 
@@ -50,9 +53,10 @@ ORIGINS = {
     "kto": Origin("Kahneman-Tversky optimization (KTO)", "Ethayarajh et al. 2024, arXiv:2402.01306", 0.1),
     "grpo": Origin("Group relative policy optimization (GRPO)", "Shao et al. 2024, arXiv:2402.03300", 0.0),
     "rloo": Origin("REINFORCE leave-one-out (RLOO)", "Ahmadian et al. 2024, arXiv:2402.14740", 0.05),
+    "gkd": Origin("Generalized knowledge distillation (GKD)", "Agarwal et al. 2024, arXiv:2306.13649"),
     "reward": Origin("Reward model (Bradley-Terry)", "Ouyang et al. 2022, arXiv:2203.02155"),
 }
-"""Of the objectives that learn from pairs, labels or rewards. ORPO's paper calls beta lambda. GRPO's beta is TRL's:
+"""Of the objectives that learn from pairs, labels, rewards or a bigger model. ORPO's paper calls beta lambda. GRPO's beta is TRL's:
 newer papers, such as DAPO (Yu et al. 2025, arXiv:2503.14476), leave the base model out."""
 
 USED_BY = {
@@ -83,6 +87,9 @@ OF_WRITING = frozenset(
 )
 """Settings of other sections that are for all objectives but HEADS."""
 
+OF_KERNELS = frozenset({"hardware.kernels", "hardware.fp8_weights"})
+"""Settings of the fused path, by which no DISTILLATION runs."""
+
 FROM_LABELS = frozenset({"classify"})
 """Objectives whose rows are texts with labels."""
 
@@ -100,6 +107,10 @@ def uses(kind: str, path: str) -> bool:
     section, _, name = path.partition(".")
     if section == "rollouts":
         return kind in REINFORCEMENT
+    if section == "teacher":
+        return kind in DISTILLATION
+    if path in OF_KERNELS and kind in DISTILLATION:
+        return False
     if path in OF_WRITING:
         return kind not in HEADS
     return section != "objective" or kind in USED_BY.get(name, (kind,))

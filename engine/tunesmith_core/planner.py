@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunesmith_core import adapter_shapes, fused_memory, rollout_memory
+from tunesmith_core import adapter_shapes, fused_memory, rollout_memory, teacher_memory
 from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
@@ -19,7 +19,7 @@ from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import HEADS, REINFORCEMENT, sequences_per_row
+from tunesmith_core.objectives import DISTILLATION, HEADS, REINFORCEMENT, sequences_per_row
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -185,6 +185,8 @@ def _seconds(steps: int | None, step_s: float | None, other_s: float) -> tuple[i
 def _num_tokens(spec: RunSpec, longest_tokens: int | None) -> int:
     tokens = min(spec.data.context_length, longest_tokens or spec.data.context_length)
     # What the model writes itself may be longer than the answers in the data.
+    if spec.objective.kind in DISTILLATION and spec.teacher.own_answers:
+        return tokens + spec.teacher.max_tokens
     return tokens + spec.rollouts.max_tokens if spec.objective.kind in REINFORCEMENT else tokens
 
 
@@ -280,7 +282,7 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
     is_plain = spec.adapter.kind == FULL or spec.objective.kind in HEADS or spec.quantization.kind == "int8"
-    is_plain = is_plain or (spec.adapter.dora and spec.adapter.dropout > 0)
+    is_plain = is_plain or spec.objective.kind in DISTILLATION or (spec.adapter.dora and spec.adapter.dropout > 0)
     return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
 
 
@@ -325,6 +327,8 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         "logits": logits,
         "runtime": CUDA_RUNTIME_BYTES if hardware.device == "cuda" else CPU_RUNTIME_BYTES,
     }
+    if spec.objective.kind in DISTILLATION:
+        others |= teacher_memory.parts(spec, card, size, tokens)
     if spec.adapter.kind == FULL:
         return {**_full_parts(spec, card, size), **others}
     linear = card.num_linear_parameters

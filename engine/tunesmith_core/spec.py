@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files, paths
+from tunesmith_core import spec_distillation as distillation
 from tunesmith_core import spec_rollouts as rollouts
 from tunesmith_core import spec_sections as sections
 from tunesmith_core import spec_training as training
@@ -41,6 +42,7 @@ SECTIONS: dict[str, type[Any]] = {
     "data": sections.DataSpec,
     "objective": sections.ObjectiveSpec,
     "rollouts": rollouts.RolloutSpec,
+    "teacher": distillation.TeacherSpec,
     "adapter": sections.AdapterSpec,
     "quantization": sections.QuantizationSpec,
     "optimizer": training.OptimizerSpec,
@@ -62,6 +64,7 @@ class RunSpec:
     data: sections.DataSpec = field(default_factory=sections.DataSpec)
     objective: sections.ObjectiveSpec = field(default_factory=sections.ObjectiveSpec)
     rollouts: rollouts.RolloutSpec = field(default_factory=rollouts.RolloutSpec)
+    teacher: distillation.TeacherSpec = field(default_factory=distillation.TeacherSpec)
     adapter: sections.AdapterSpec = field(default_factory=sections.AdapterSpec)
     quantization: sections.QuantizationSpec = field(default_factory=sections.QuantizationSpec)
     optimizer: training.OptimizerSpec = field(default_factory=training.OptimizerSpec)
@@ -152,13 +155,8 @@ class RunSpec:
 
         A name that is no path there is looked for among the models of the library.
         """
-        if self.model.path and (self.model.path.startswith(".") or os.path.lexists(folder / self.model.path)):
-            self.model.path = str((folder / self.model.path).absolute())
-        elif self.model.path and Path(self.model.path).name == self.model.path:
-            in_library = paths.models_dir() / self.model.path
-            # Not Path.is_dir, which raises for a name that no file can have.
-            if os.path.isdir(in_library):  # noqa: PTH112
-                self.model.path = str(in_library)
+        self.model.path = _model_path(self.model.path, folder)
+        self.teacher.path = _model_path(self.teacher.path, folder)
         holders: list[sections.SourceSpec | training.EvaluationSpec | rollouts.RewardSpec] = [
             *self.data.sources,
             self.evaluation,
@@ -168,6 +166,17 @@ class RunSpec:
             if holder.path:
                 # Not Path.expanduser, which raises for the home of an unknown person.
                 holder.path = str((folder / os.path.expanduser(holder.path)).absolute())  # noqa: PTH111
+
+
+def _model_path(text: str, folder: Path) -> str:
+    """Return the absolute path of a model, see `RunSpec.resolve_paths`."""
+    if text and (text.startswith(".") or os.path.lexists(folder / text)):
+        return str((folder / text).absolute())
+    in_library = paths.models_dir() / text
+    # Not Path.is_dir, which raises for a name that no file can have.
+    if text and Path(text).name == text and os.path.isdir(in_library):  # noqa: PTH112
+        return str(in_library)
+    return text
 
 
 def told(problems: Sequence[FieldProblem], separator: str) -> Message:
@@ -249,7 +258,7 @@ class Setting:
         set_field(getattr(spec, self.section), self.name, value)
 
 
-TOLD_SECTIONS = ("objective", "rollouts", "adapter", "quantization", "optimizer", "schedule")
+TOLD_SECTIONS = ("objective", "rollouts", "teacher", "adapter", "quantization", "optimizer", "schedule")
 """What a card or a report tells of the settings; what they say of files and computers is told apart."""
 
 TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evaluation.percent")
@@ -260,7 +269,7 @@ def told_settings(spec: RunSpec) -> list[Setting]:
     """Return the settings that cards and reports show of a run, without those that have no effect in it."""
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
     # Told as a sentence of their own, see `rewards.described`.
-    unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")}
+    unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")} | {"teacher.path"}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]
@@ -270,6 +279,8 @@ def told_settings(spec: RunSpec) -> list[Setting]:
 def has_effect(spec: RunSpec, path: str) -> bool:
     """Return whether a setting of a dotted path has an effect on a run."""
     if spec.optimizer.name == "adafactor" and path in ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"):
+        return False
+    if path == "teacher.max_tokens" and not spec.teacher.own_answers:
         return False
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
 

@@ -8,7 +8,7 @@ from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import FROM_LABELS, LABELS, PREFERENCES, REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, LABELS, PREFERENCES, REINFORCEMENT
 from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
@@ -66,9 +66,21 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
     problems += _label_problems(spec) + _class_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)
+    if spec.objective.kind in DISTILLATION:
+        problems += _teacher_problems(spec)
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
         problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
     return problems
+
+
+def _teacher_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is wrong where a bigger model is learned from."""
+    teacher = spec.teacher.path.strip()
+    if not teacher:
+        return [FieldProblem("teacher.path", Message("is missing. Choose a bigger model"))]
+    if teacher == spec.model.path.strip():
+        return [FieldProblem("teacher.path", Message("must be another model than the base model"))]
+    return []
 
 
 def _label_problems(spec: RunSpec) -> list[FieldProblem]:

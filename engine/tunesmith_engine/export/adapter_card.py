@@ -9,7 +9,7 @@ from tunesmith_core import rewards
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import FROM_LABELS, HEADS, ORIGINS, REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, HEADS, ORIGINS, REINFORCEMENT
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
 from tunesmith_core.trained_parts import FULL
@@ -190,11 +190,19 @@ def method_line(spec: RunSpec) -> str:
     loss = f", loss: {names[settings.kind]}" if settings.kind in names else ""
     beta = f"; beta: {strength_of(spec)[0]:g}" if origin.beta or settings.kind in REINFORCEMENT else ""
     line = f"- Method: {origin}{beta}{loss}\n"
+    if settings.kind in DISTILLATION:
+        return f"{line}- Teacher: {teacher_name(spec)}\n"
     if settings.kind not in REINFORCEMENT:
         return line
     # The card may go to others, whom the folders of this computer don't concern.
     rewarded = [replace(each, path=Path(each.path).name) for each in spec.rollouts.rewards]
     return f"{line}- Rewards: {rewards.described(rewarded)}\n"
+
+
+def teacher_name(spec: RunSpec) -> str:
+    """Return the name of a run's teacher; the card may go to others, whom this computer's folders don't concern."""
+    path = Path(spec.teacher.path)
+    return path.name if path.is_absolute() else str(spec.teacher.path)
 
 
 def classes_line(spec: RunSpec) -> str:
