@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core.messages import Message
+from tunesmith_core.objectives import DISTILLATION
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, LORA

@@ -56,8 +56,8 @@ ORIGINS = {
     "gkd": Origin("Generalized knowledge distillation (GKD)", "Agarwal et al. 2024, arXiv:2306.13649"),
     "reward": Origin("Reward model (Bradley-Terry)", "Ouyang et al. 2022, arXiv:2203.02155"),
 }
-"""Of the objectives that learn from pairs, labels, rewards or a bigger model. ORPO's paper calls beta lambda. GRPO's beta is TRL's:
-newer papers, such as DAPO (Yu et al. 2025, arXiv:2503.14476), leave the base model out."""
+"""Of the objectives that learn from pairs, labels, rewards or a bigger model. ORPO's paper calls beta lambda. GRPO's
+beta is TRL's: newer papers, such as DAPO (Yu et al. 2025, arXiv:2503.14476), leave the base model out."""
 
 USED_BY = {
     "dpo_loss": frozenset({"dpo"}),

@@ -293,8 +293,8 @@ class ObjectiveSpec:
         meaning=(
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
             "pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and "
-            "RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from pairs to score answers and "
-            "writes none. Classes or numbers are learned from texts with a label."
+            "RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from "
+            "pairs to score answers and writes none. Classes or numbers are learned from texts with a label."
         ),
         choices=objectives.names(),
     )

@@ -39,7 +39,12 @@ def parts(spec: RunSpec, card: ModelCard, size: int, tokens: int) -> dict[str, i
     linear = teacher.num_linear_parameters
     # What it computes on the way is gone before the gradients come; a layer at a time is less than their activations.
     weights = (teacher.num_parameters - linear) * size
-    weights += round(linear * (NF4_BYTES if spec.teacher.weights == "nf4" else size))
+    if spec.teacher.weights == "nf4":
+        # One matrix at a time is unpacked to be multiplied with.
+        largest = max((rows * columns for rows, columns in teacher.linear_shapes.values()), default=0)
+        weights += round(linear * NF4_BYTES) + largest * size
+    else:
+        weights += linear * size
     return {"teacher": weights, **found}
 
 

@@ -20,6 +20,10 @@ Series = dict[int, float]
 Numbers = dict[int, dict[str, float]]
 
 
+NUMBERS = ("pairs", "labels", "rewards", "teacher")
+"""What runs measure beside a loss, each kind for those that learn from it."""
+
+
 @dataclass(slots=True)
 class Facts:
     """What a journal says about a run.
@@ -40,7 +44,7 @@ class Facts:
     training: Series = field(default_factory=dict)
     held_out: Series = field(default_factory=dict)
     source_losses: dict[int, list[SourceLoss]] = field(default_factory=dict)
-    numbers: dict[str, Numbers] = field(default_factory=lambda: {"pairs": {}, "labels": {}, "rewards": {}, "teacher": {}})
+    numbers: dict[str, Numbers] = field(default_factory=lambda: {name: {} for name in NUMBERS})
     answers: list[Answered] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
     samples: dict[str, Answered] = field(default_factory=dict)

@@ -15,7 +15,16 @@ from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
-from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_PAIRS, HEADS, LABELS, ORIGINS, PREFERENCES, REINFORCEMENT
+from tunesmith_core.objectives import (
+    DISTILLATION,
+    FROM_LABELS,
+    FROM_PAIRS,
+    HEADS,
+    LABELS,
+    ORIGINS,
+    PREFERENCES,
+    REINFORCEMENT,
+)
 from tunesmith_core.outcome import Verdict
 from tunesmith_core.plain_text import visible
 from tunesmith_core.preferences import Preferences, are_whole, share

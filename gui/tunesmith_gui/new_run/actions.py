@@ -29,13 +29,15 @@ from tunesmith_gui.new_run.form import (
     BY_READING,
     BY_REWARD,
     BY_SCORE,
+    BY_TEACHER,
     MAPPING,
     READING,
     SAMPLE_FILES,
     SETTINGS,
-    Missing,
+    TEACHER,
     NewRunForm,
 )
+from tunesmith_gui.new_run.surroundings import Missing
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
@@ -279,6 +281,7 @@ class NewRunActions(QObject):
             BY_PREFERENCE: samples.preference_spec,
             BY_LABEL: samples.label_spec,
             BY_REWARD: samples.reward_spec,
+            BY_TEACHER: samples.teacher_spec,
             BY_SCORE: samples.score_spec,
             BY_CLASS: samples.class_spec,
         }
@@ -290,6 +293,7 @@ class NewRunActions(QObject):
 
         def done(spec: RunSpec) -> None:
             spec.model.path = self._form.value("model.path") or self._only_model()
+            spec.teacher.path = self._form.value(TEACHER)
             self._form.load_spec(spec)
             if way == BY_FULL:
                 self._form.choose_way(way)
@@ -334,6 +338,8 @@ class NewRunActions(QObject):
             self._page.reveal_setting(next(iter(self._form.problems())))
         elif missing is Missing.MODEL:
             self._page.model_picker.combo.setFocus()
+        elif missing is Missing.TEACHER:
+            self._page.reveal_setting(TEACHER)
         elif missing in (Missing.DATA, Missing.PAIRS, Missing.LABELS):
             self._page.data_picker.combo.setFocus()
         if missing is not Missing.NOTHING:

@@ -14,6 +14,7 @@ from tunesmith_gui.new_run.form import (
     BY_READING,
     BY_REWARD,
     BY_SCORE,
+    BY_TEACHER,
     WAYS,
 )
 from tunesmith_gui.tr import translate
@@ -33,6 +34,7 @@ def way_word(way: str) -> str:
         BY_FULL: translate("WayBar", "Full fine-tune"),
         BY_REWARD: translate("WayBar", "Reward what is right"),
         BY_READING: translate("WayBar", "Read documents"),
+        BY_TEACHER: translate("WayBar", "Learn from a bigger model"),
     }[way]
 
 
@@ -69,6 +71,11 @@ def way_words(way: str) -> str:
             "WayBar",
             "The whole model learns to answer like the examples, not only a small adapter. This needs several times "
             "the memory and disk space.",
+        ),
+        BY_TEACHER: translate(
+            "WayBar",
+            "The model learns word by word what a bigger one would say. The data needs chats, or prompts with "
+            "responses.",
         ),
         BY_READING: translate(
             "WayBar",

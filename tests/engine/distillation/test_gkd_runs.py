@@ -14,8 +14,8 @@ import torch
 from tests.engine.conftest import after_step, events, step_losses, train
 from tests.engine.test_oracle import GivenOrder, prepare
 from tests.tiny_model import build_tiny_model
-from tunesmith_core.report.page import page
 from tunesmith_core.report.facts import read, verdict_on
+from tunesmith_core.report.page import page
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.collate import collate
