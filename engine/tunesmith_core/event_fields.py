@@ -21,7 +21,7 @@ _NUMBERS = """done total epoch loss lr grad_norm tokens tokens_per_s step_s seco
     reward reward_spread equal_groups answer_tokens cut_answers kl entropy clip_share
     reward_lowest reward_mean reward_highest
     agreement
-    accuracy macro_f1 calibration_error rmse correlation"""
+    step_accuracy accuracy macro_f1 calibration_error rmse correlation"""
 
 
 SOURCE_COUNTS = ("num_train_rows", "num_eval_rows", "num_epoch_rows")

@@ -10,7 +10,7 @@ METHODS = Path(__file__).parent.parent / "tunesmith_engine" / "methods"
 PREFERENCES = frozenset({"cpo", "dpo", "orpo", "simpo"})
 """Objectives that learn from pairs to write: of two answers to a question the one that people like better."""
 
-HEADS = frozenset({"classify", "reward"})
+HEADS = frozenset({"classify", "prm", "reward"})
 """Objectives that train a head beside the adapter: the model rates texts and writes none."""
 
 FROM_PAIRS = PREFERENCES | {"reward"}
@@ -54,6 +54,7 @@ ORIGINS = {
     "grpo": Origin("Group relative policy optimization (GRPO)", "Shao et al. 2024, arXiv:2402.03300", 0.0),
     "rloo": Origin("REINFORCE leave-one-out (RLOO)", "Ahmadian et al. 2024, arXiv:2402.14740", 0.05),
     "gkd": Origin("Generalized knowledge distillation (GKD)", "Agarwal et al. 2024, arXiv:2306.13649"),
+    "prm": Origin("Process reward model", "Lightman et al. 2023, arXiv:2305.20050"),
     "reward": Origin("Reward model (Bradley-Terry)", "Ouyang et al. 2022, arXiv:2203.02155"),
 }
 """Of the objectives that learn from pairs, labels, rewards or a bigger model. ORPO's paper calls beta lambda. GRPO's
@@ -93,7 +94,10 @@ OF_KERNELS = frozenset({"hardware.kernels", "hardware.fp8_weights"})
 FROM_LABELS = frozenset({"classify"})
 """Objectives whose rows are texts with labels."""
 
-LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 4, "kto": 4, "orpo": 4, "reward": 2, "rloo": 4, "simpo": 10}
+FROM_STEPS = frozenset({"prm"})
+"""Objectives whose rows are solutions in steps, each of which is right or wrong."""
+
+LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 4, "kto": 4, "orpo": 4, "prm": 2, "reward": 2, "rloo": 4, "simpo": 10}
 """By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, or 2e-5 where it is 10, and
 of reward models TRL's own 1e-4.
 

@@ -19,12 +19,12 @@ from tunesmith_core import spec_distillation as distillation
 from tunesmith_core import spec_rollouts as rollouts
 from tunesmith_core import spec_sections as sections
 from tunesmith_core import spec_training as training
-from tunesmith_core.datafmt.formats import LABELED
+from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, uses
+from tunesmith_core.objectives import FROM_LABELS, FROM_STEPS, LEARNING_RATE_DIVISORS, ORIGINS, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, matters
@@ -36,6 +36,9 @@ MOST_BYTES = 16 << 20
 
 MOST_TOLD = 20
 """Wrong fields that one message lists."""
+
+AUTO = "auto"
+"""The format of rows that is recognized by their columns."""
 
 SECTIONS: dict[str, type[Any]] = {
     "model": sections.ModelSpec,
@@ -179,6 +182,11 @@ def _model_path(text: str, folder: Path) -> str:
     return text
 
 
+def usual_format(objective: str) -> str:
+    """Return how rows of an objective are read where nobody has said it."""
+    return LABELED if objective in FROM_LABELS else STEPS if objective in FROM_STEPS else AUTO
+
+
 def told(problems: Sequence[FieldProblem], separator: str) -> Message:
     """Return what is wrong with fields as one message, which counts the rest where there are very many."""
     parts = [problem.message for problem in problems[:MOST_TOLD]]
@@ -227,9 +235,8 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
     if isinstance(given, dict) and "learning_rate" not in given:
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISORS.get(spec.objective.kind, 1)
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISOR if spec.adapter.kind == FULL else 1
-    if spec.objective.kind in FROM_LABELS:
-        for each in spec.data.sources:
-            each.format = LABELED if each.format == "auto" else each.format
+    for each in spec.data.sources:
+        each.format = usual_format(spec.objective.kind) if each.format == AUTO else each.format
     problems.extend(cross_problems(spec))
     return spec, problems
 

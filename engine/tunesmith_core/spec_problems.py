@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tunesmith_core.datafmt.formats import LABELED
+from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, LABELS, PREFERENCES, REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_STEPS, LABELS, PREFERENCES, REINFORCEMENT
 from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
@@ -63,7 +63,7 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
     if spec.quantization.kind == "int8" and spec.hardware.fp8_weights:
         words = Message("has no effect with 8-bit frozen weights. Switch it off")
         problems.append(FieldProblem("hardware.fp8_weights", words))
-    problems += _label_problems(spec) + _class_problems(spec)
+    problems += _label_problems(spec) + _class_problems(spec) + _step_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)
     if spec.objective.kind in DISTILLATION:
@@ -118,6 +118,21 @@ def _class_problems(spec: RunSpec) -> list[FieldProblem]:
     if learns_labels and classes and spec.objective.regression:
         problems.append(FieldProblem("objective.classes", "must be empty where labels are numbers"))
     return problems
+
+
+def _step_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is wrong between the objective and how rows are read where steps have labels."""
+    learns_steps = spec.objective.kind in FROM_STEPS
+    words = Message("holds labels of steps, which only a process reward model learns from")
+    if learns_steps:
+        words = Message("must be Solution steps with labels for this objective")
+    return [
+        FieldProblem(f"data.sources[{number}].format", words)
+        for number, source in enumerate(spec.data.sources)
+        if (source.format == STEPS) is not learns_steps
+    ]
+
+
 def _full_problems(spec: RunSpec) -> list[FieldProblem]:
     problems = []
     if spec.objective.kind not in OBJECTIVES:

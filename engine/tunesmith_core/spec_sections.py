@@ -50,6 +50,7 @@ CHOICE_WORDS = {
     "text": "Plain text",
     "tokens": "Tokens",
     "labeled": "Text with label",
+    "steps": "Solution steps with labels",
     "own": "The model's own",
     "plain": "Plain turns",
     "chatml": "ChatML",
@@ -95,6 +96,7 @@ CHOICE_WORDS = {
     "each-step": "Each step",
     "once": "Once before the first step",
     "reward": "Scores (reward model)",
+    "prm": "Scores of steps (process reward model)",
     "classify": "Classes or numbers",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
@@ -186,6 +188,7 @@ class SourceSpec:
             "text",
             "tokens",
             "labeled",
+            "steps",
         ),
     )
     columns: dict[str, str] = declared(
@@ -294,7 +297,8 @@ class ObjectiveSpec:
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
             "pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and "
             "RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from "
-            "pairs to score answers and writes none. Classes or numbers are learned from texts with a label."
+            "pairs to score answers and writes none, a process reward model scores each step of one. Classes or "
+            "numbers are learned from texts with a label."
         ),
         choices=objectives.names(),
     )

@@ -23,6 +23,7 @@ from tunesmith_core.datafmt.formats import (
     PREFERENCE,
     RAW,
     ROLES,
+    STEPS,
     TOKENS,
     Chat,
     Conversation,
@@ -32,6 +33,7 @@ from tunesmith_core.datafmt.formats import (
     Place,
     Preference,
     PromptCompletion,
+    Stepped,
     Text,
     Tokens,
     Unreadable,
@@ -62,6 +64,9 @@ TURN_NAMES = (
 """How chats are written that hold a question and its answer in one object."""
 
 TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+STEP_LABELS = {"true": True, "false": False, "1": True, "0": False, "+": True, "-": False}
+"""How data sets say that a step is right or wrong."""
+
 DIALOGUE = re.compile(r"(?:^|\n\n)\s{0,16}(Human|Assistant):")
 """How a speaker begins in the dialogues of Bai et al. 2022 (arXiv 2204.05862), which may be one answer only."""
 
@@ -126,6 +131,8 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         return reader.tokens()
     if layout.format == LABELED:
         return _labeled(reader)
+    if layout.format == STEPS:
+        return reader.stepped()
     if layout.format == PREFERENCE:
         return _preferred(reader)
     if layout.format == "alpaca":
@@ -137,6 +144,10 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         messages = reader.messages(role, in_turn(message_list(reader.value(role))))
         reader.require_answer(role, messages)
     return _chat(reader, messages)
+
+
+def _is_step_label(value: object) -> bool:
+    return isinstance(value, bool | int | str) and str(value).lower() in STEP_LABELS
 
 
 def _labeled(reader: _RowReader) -> Labeled:
@@ -384,6 +395,21 @@ class _RowReader:
         if label := held_label(self.value("class")):
             return label
         raise self._error("class", "must hold a single label")
+
+    def stepped(self) -> Stepped:
+        """Return a problem with the steps of its solution and their labels."""
+        steps, labels = (json_values.parsed(self.value(role)) for role in ("steps", "step_labels"))
+        if not isinstance(steps, list) or not all(isinstance(each, str) and each.strip() for each in steps):
+            raise self._error("steps", "must be a list of texts, the steps of a solution")
+        if not steps:
+            raise self._error("steps", "is empty")
+        if not isinstance(labels, list) or not all(_is_step_label(each) for each in labels):
+            raise self._error("step_labels", "must be a list of true or false, for right and wrong steps")
+        if len(labels) != len(steps):
+            sizes = {"num": len(labels), "num_steps": len(steps)}
+            raise self._error("step_labels", "holds {num} labels for {num_steps} steps", **sizes)
+        right = tuple(STEP_LABELS[str(each).lower()] for each in labels)
+        return Stepped(self.text("prompt"), tuple(steps), right)
 
     def optional_text(self, role: str) -> str:
         column = self.layout.columns.get(role)

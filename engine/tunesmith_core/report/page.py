@@ -19,6 +19,7 @@ from tunesmith_core.objectives import (
     DISTILLATION,
     FROM_LABELS,
     FROM_PAIRS,
+    FROM_STEPS,
     HEADS,
     LABELS,
     ORIGINS,
@@ -157,7 +158,7 @@ def _loss(spec: RunSpec, facts: Facts) -> str:
     if kind in FROM_PAIRS | LABELS:
         table = _pair_losses(facts, spec)
     else:
-        table = _label_losses(facts) if kind in FROM_LABELS else _losses(facts)
+        table = _label_losses(facts) if kind in FROM_LABELS | FROM_STEPS else _losses(facts)
     if kind in DISTILLATION:
         table = _teacher_losses(facts)
     shown = curves(facts.training, facts.held_out) + table
@@ -188,8 +189,10 @@ def _source_losses(facts: Facts) -> str:
 
 
 def _label_losses(facts: Facts) -> str:
-    names: tuple[Message, ...] = (Message("right class"), Message("macro F1"), Message("calibration error"))
-    if any("rmse" in each for each in facts.labels.values()):
+    told = set().union(*facts.labels.values())
+    right = Message("right steps") if "step_accuracy" in told else Message("right class")
+    names: tuple[Message, ...] = (right, Message("macro F1"), Message("calibration error"))
+    if "rmse" in told:
         names = (Message("RMSE"), Message("correlation"))
     rows = [
         (str(step), evaluations.shown("loss", facts.held_out[step]), *sorting.shown(each))

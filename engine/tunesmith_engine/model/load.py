@@ -149,7 +149,7 @@ def load_model(
             model, info = kind.from_pretrained(folder, attn_implementation="eager", **arguments)
     if head:
         head.begin(model, folder)
-        info["missing_keys"].discard(f"{HEAD_NAME}.weight")
+        info["missing_keys"] -= {f"{HEAD_NAME}.weight", f"{HEAD_NAME}.bias"}
     _check_complete(folder, model, info, shapes)
     model.requires_grad_(False)
     never_pack_for_the_cpu(model)
