@@ -97,7 +97,11 @@ FROM_LABELS = frozenset({"classify"})
 FROM_STEPS = frozenset({"prm"})
 """Objectives whose rows are solutions in steps, each of which is right or wrong."""
 
-LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 4, "kto": 4, "orpo": 4, "prm": 2, "reward": 2, "rloo": 4, "simpo": 10}
+LEARNING_RATE_DIVISORS = {
+    **dict.fromkeys(("cpo", "dpo", "grpo", "kto", "orpo", "rloo"), 4),
+    **dict.fromkeys(("prm", "reward"), 2),
+    "simpo": 10,
+}
 """By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, or 2e-5 where it is 10, and
 of reward models TRL's own 1e-4.
 

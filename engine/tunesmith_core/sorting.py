@@ -37,7 +37,8 @@ class Sorting:
     def of(series: Mapping[int, Numbers]) -> Sorting | None:
         """Return those of the first and last evaluation; None where the first or any number is missing."""
         found = [series.get(0, {}), series[max(series)] if series else {}]
-        return Sorting(*found) if all(each.keys() in (set(OF_CLASSES), set(OF_NUMBERS), set(OF_STEPS)) for each in found) else None
+        kinds = [set(each) for each in (OF_CLASSES, OF_NUMBERS, OF_STEPS)]
+        return Sorting(*found) if all(each.keys() in kinds for each in found) else None
 
     @property
     def told(self) -> Message:

@@ -11,6 +11,8 @@ Labeled answers: the answers of these pairs one by one, the short ones labeled g
 
 Questions: these prompts with their better answers, for learning from a bigger model.
 
+Solutions: 48 small calculations in three steps each, some of them wrong from a step on.
+
 Messages of customers, 14 each about payment, delivery and the product, to be sorted.
 
 Sums: 120 prompts with one right number each, for learning from rewards.
@@ -180,6 +182,23 @@ def class_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON v
         "data": {"sources": [{"path": str(classes), "format": "labeled"}], "context_length": 256},
         "objective": {"kind": "classify"},
         "optimizer": {"learning_rate": 2e-4},
+        "schedule": spec["schedule"] | {"max_steps": 60},
+    }
+
+
+def step_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of solutions whose steps are right or wrong as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    spec = score_spec(language, model_path)
+    steps = sample_folder(language) / "steps.jsonl"
+    return spec | {
+        "name": f"Steps example ({language})",
+        "data": {"sources": [{"path": str(steps), "format": "steps"}], "context_length": 256},
+        "objective": {"kind": "prm"},
+        "evaluation": spec["evaluation"] | {"percent": 25.0},
         "schedule": spec["schedule"] | {"max_steps": 60},
     }
 

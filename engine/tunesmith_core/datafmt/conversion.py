@@ -40,6 +40,7 @@ from tunesmith_core.datafmt.formats import (
     listed,
 )
 from tunesmith_core.datafmt.held import held_label, held_text
+from tunesmith_core.datafmt.steps import are_right, steps_problem
 from tunesmith_core.datafmt.transcripts import split_by
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message as Sentence
@@ -50,23 +51,13 @@ MESSAGE_KEYS = ("role", "from", "content", "value", "parts")
 
 MESSAGE_SPEAKERS = frozenset(("role", "from"))
 TURN_NAMES = (
-    ("human", "assistant"),
-    ("user", "assistant"),
-    ("input", "output"),
-    ("question", "answer"),
-    ("prompt", "response"),
-    ("prompt", "completion"),
-    ("instruction", "output"),
-    ("human", "gpt"),
-    ("user", "bot"),
-    ("human", "bot"),
+    *(("human", "assistant"), ("user", "assistant"), ("input", "output"), ("question", "answer")),
+    *(("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("human", "gpt")),
+    *(("user", "bot"), ("human", "bot")),
 )
 """How chats are written that hold a question and its answer in one object."""
 
 TRUTHS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-STEP_LABELS = {"true": True, "false": False, "1": True, "0": False, "+": True, "-": False}
-"""How data sets say that a step is right or wrong."""
-
 DIALOGUE = re.compile(r"(?:^|\n\n)\s{0,16}(Human|Assistant):")
 """How a speaker begins in the dialogues of Bai et al. 2022 (arXiv 2204.05862), which may be one answer only."""
 
@@ -144,10 +135,6 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         messages = reader.messages(role, in_turn(message_list(reader.value(role))))
         reader.require_answer(role, messages)
     return _chat(reader, messages)
-
-
-def _is_step_label(value: object) -> bool:
-    return isinstance(value, bool | int | str) and str(value).lower() in STEP_LABELS
 
 
 def _labeled(reader: _RowReader) -> Labeled:
@@ -399,17 +386,10 @@ class _RowReader:
     def stepped(self) -> Stepped:
         """Return a problem with the steps of its solution and their labels."""
         steps, labels = (json_values.parsed(self.value(role)) for role in ("steps", "step_labels"))
-        if not isinstance(steps, list) or not all(isinstance(each, str) and each.strip() for each in steps):
-            raise self._error("steps", "must be a list of texts, the steps of a solution")
-        if not steps:
-            raise self._error("steps", "is empty")
-        if not isinstance(labels, list) or not all(_is_step_label(each) for each in labels):
-            raise self._error("step_labels", "must be a list of true or false, for right and wrong steps")
-        if len(labels) != len(steps):
-            sizes = {"num": len(labels), "num_steps": len(steps)}
-            raise self._error("step_labels", "holds {num} labels for {num_steps} steps", **sizes)
-        right = tuple(STEP_LABELS[str(each).lower()] for each in labels)
-        return Stepped(self.text("prompt"), tuple(steps), right)
+        if problem := steps_problem(steps, labels):
+            role, words, values = problem
+            raise self._error(role, words, **values)
+        return Stepped(self.text("prompt"), tuple(steps), are_right(labels))
 
     def optional_text(self, role: str) -> str:
         column = self.layout.columns.get(role)

@@ -35,10 +35,11 @@ of preferences.LABEL_METRICS are kept, by which the verdict judges."""
 STEP_COLUMNS = (
     *("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes"),
     *REWARD_COLUMNS,
-    *("accuracy", *agreement.METRICS, *(name for name in rewards.METRICS if name not in REWARD_COLUMNS)),
+    *("accuracy", "step_accuracy", *agreement.METRICS),
+    *(name for name in rewards.METRICS if name not in REWARD_COLUMNS),
 )
 EVAL_COLUMNS = (
-    *("step", "t", "tokens", "loss", *preferences.LABEL_METRICS, *sorting.OF_CLASSES, *sorting.OF_NUMBERS, "reward"),
+    *("step", "t", "tokens", "loss", *preferences.LABEL_METRICS, *sorting.ALL, "reward"),
     *agreement.METRICS,
 )
 MEMORY_COLUMNS = (
@@ -438,7 +439,7 @@ class DashboardModel:
             for series, names in ((self.evals, ("step", "loss")), (self.steps, ("step", "loss")))
         )
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
-        labels = self._told((*sorting.OF_CLASSES, *sorting.OF_NUMBERS)) if not self.writes else {}
+        labels = self._told(sorting.ALL) if not self.writes else {}
         pairs = self._told(preferences.METRICS) if self.has_pairs else {}
         told = (finite, training, self.setup, self.comparison, self.answers, pairs)
         teacher = self._told(agreement.METRICS) if self.has_teacher else {}
@@ -492,6 +493,12 @@ class DashboardModel:
     def has_teacher(self) -> bool:
         """Whether the run learns from a bigger model, as far as its journal tells."""
         known = [series.column("agreement") for series in (self.steps, self.evals)]
+        return any(len(values) and np.isfinite(values[0]) for values in known)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the run judges steps of solutions, as far as its journal tells."""
+        known = [series.column("step_accuracy") for series in (self.steps, self.evals)]
         return any(len(values) and np.isfinite(values[0]) for values in known)
 
     @property

@@ -125,6 +125,12 @@ def class_cards(parent: QWidget) -> tuple[RewardCard, ...]:
     )
 
 
+def step_card(parent: QWidget) -> RewardCard:
+    """How many steps are judged rightly."""
+    words = translate("RewardCharts", "Share of steps that the model judges rightly.")
+    return RewardCard(translate("RewardCharts", "Right steps"), "%", "step_accuracy", _PERCENT, words, parent)
+
+
 def agreement_card(parent: QWidget) -> RewardCard:
     """How often the model would write the same as its teacher."""
     words = translate(

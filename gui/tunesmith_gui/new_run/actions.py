@@ -11,7 +11,7 @@ from PySide6.QtGui import QGuiApplication
 
 from tunesmith_assets import samples
 from tunesmith_core import files
-from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
+from tunesmith_core.datafmt.formats import LABELED, PREFERENCE, STEPS
 from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
@@ -29,6 +29,7 @@ from tunesmith_gui.new_run.form import (
     BY_READING,
     BY_REWARD,
     BY_SCORE,
+    BY_STEPS,
     BY_TEACHER,
     MAPPING,
     READING,
@@ -256,7 +257,7 @@ class NewRunActions(QObject):
         said = self._columns.recall(data.sniffed.columns)
         if said and self._form.way == BY_PREFERENCE and said[0] != PREFERENCE:
             return
-        if said and said[0] != LABELED and self._form.value("data.sources[0].format") == "auto":
+        if said and said[0] not in (LABELED, STEPS) and self._form.value("data.sources[0].format") == "auto":
             self.map_columns(*said)
 
     def train_as_chat(self) -> None:
@@ -283,6 +284,7 @@ class NewRunActions(QObject):
             BY_REWARD: samples.reward_spec,
             BY_TEACHER: samples.teacher_spec,
             BY_SCORE: samples.score_spec,
+            BY_STEPS: samples.step_spec,
             BY_CLASS: samples.class_spec,
         }
         make = makers.get(way, samples.example_spec)

@@ -17,9 +17,8 @@ from PySide6.QtCore import QObject, Signal
 
 from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
-from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.spec import RunSpec, Setting, has_effect, iter_settings
+from tunesmith_core.spec import AUTO, RunSpec, Setting, has_effect, iter_settings, usual_format
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_rollouts import RewardSpec
 from tunesmith_core.spec_sections import SMOOTHED, SourceSpec
@@ -56,9 +55,8 @@ FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 SAMPLE_FILES = frozenset(
     str(samples.sample_folder(language) / f"{name}.jsonl")
     for language in samples.LANGUAGES
-    for name in ("train", "pairs", "labels", "classes", "sums", "documents", "questions")
+    for name in ("train", "pairs", "labels", "classes", "sums", "documents", "questions", "steps")
 )
-AUTO = "auto"
 REWARDS = "rollouts.rewards"
 """The path of the rewards as a whole."""
 
@@ -71,9 +69,9 @@ GROUPS = "evaluation.group_column"
 OBJECTIVE = "objective.kind"
 ADAPTER = "adapter.kind"
 BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS = "sft", "dpo", "kto", "grpo", "reward", "classify"
-BY_TEACHER = "gkd"
+BY_TEACHER, BY_STEPS = "gkd", "prm"
 BY_READING, BY_FULL = "documents", "full"
-WAYS = (BY_EXAMPLE, BY_READING, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_TEACHER, BY_SCORE, BY_CLASS, BY_FULL)
+WAYS = (BY_EXAMPLE, BY_READING, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_TEACHER, BY_SCORE, BY_STEPS, BY_CLASS, BY_FULL)
 """The ways to teach, each by the objective that it begins with; reading documents is SFT on whole texts, and full
 fine-tuning trains the whole model by example."""
 
@@ -344,7 +342,7 @@ class NewRunForm(QObject):
     @property
     def _usual_format(self) -> str:
         """How rows are read where nobody has said it."""
-        return LABELED if self.value(OBJECTIVE) in objectives.FROM_LABELS else AUTO
+        return usual_format(self.value(OBJECTIVE))
 
     def uses(self, path: str) -> bool:
         """Whether a setting has an effect with what else is chosen."""

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QScrollArea, QSiz
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.chat_templates import OWN
-from tunesmith_core.datafmt.formats import LABELED
+from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
@@ -551,7 +551,7 @@ class NewRunPage(Page):
 
     def _show_problems(self) -> None:
         source = copy.deepcopy(self.form.spec.data.sources[0])
-        if source.format == LABELED:
+        if source.format in (LABELED, STEPS):
             # The Data page knows rows that are written, not labels.
             source.format, source.columns = "auto", {}
         self.navigate.emit("data", ChosenData(source, self.form.value("model.path")))

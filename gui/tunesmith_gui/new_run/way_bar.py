@@ -14,6 +14,7 @@ from tunesmith_gui.new_run.form import (
     BY_READING,
     BY_REWARD,
     BY_SCORE,
+    BY_STEPS,
     BY_TEACHER,
     WAYS,
 )
@@ -30,6 +31,7 @@ def way_word(way: str) -> str:
         BY_PREFERENCE: translate("WayBar", "Prefer this over that"),
         BY_LABEL: translate("WayBar", "Good and bad answers"),
         BY_SCORE: translate("WayBar", "Score answers"),
+        BY_STEPS: translate("WayBar", "Check the steps of an answer"),
         BY_CLASS: translate("WayBar", "Sort texts into classes"),
         BY_FULL: translate("WayBar", "Full fine-tune"),
         BY_REWARD: translate("WayBar", "Reward what is right"),
@@ -62,6 +64,11 @@ def way_words(way: str) -> str:
         BY_SCORE: translate(
             "WayBar",
             "The model learns to give answers a score and writes none. Each prompt needs a better and a worse answer.",
+        ),
+        BY_STEPS: translate(
+            "WayBar",
+            "The model learns which steps of a solution are right, and writes none. Each solution needs its steps, "
+            "and a label for each step.",
         ),
         BY_CLASS: translate(
             "WayBar",
