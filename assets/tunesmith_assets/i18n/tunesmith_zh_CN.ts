@@ -4316,12 +4316,28 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请训练到第一个检查点保存后再试。</translation>
     </message>
     <message>
+        <source>This model can&apos;t be the teacher</source>
+        <translation>该模型不能作教师模型</translation>
+    </message>
+    <message>
+        <source>A model learns from a bigger one token by token, so both must have the same tokenizer.</source>
+        <translation>模型逐词元地向更大的模型学习，因此两者必须使用相同的分词器。</translation>
+    </message>
+    <message>
+        <source>Choose a bigger model of the same family as the base model.</source>
+        <translation>请选择与基础模型同一系列的更大模型。</translation>
+    </message>
+    <message>
         <source>AdamW with 8-bit states</source>
         <translation>使用 8 位状态的 AdamW</translation>
     </message>
     <message>
         <source>trained weights in bfloat16</source>
         <translation>bfloat16 的训练权重</translation>
+    </message>
+    <message>
+        <source>a 4-bit teacher</source>
+        <translation>4 位教师模型</translation>
     </message>
     <message>
         <source>LoRA instead of full fine-tuning</source>
@@ -4400,6 +4416,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请向网络管理员索取证书，并在环境变量 SSL_CERT_FILE 中填写该文件。</translation>
     </message>
     <message>
+        <source>At {after} of the held-out tokens the model would write the same as its teacher (before training: {before}).</source>
+        <translation>在 {after} 的留出词元上，模型会写出与教师模型相同的内容（训练前：{before}）。</translation>
+    </message>
+    <message>
         <source>Best at step {step}: the mean reward for held-out prompts rose from {before} to {best} there and has fallen to {after} since.</source>
         <translation>第 {step} 步最好：留出提示词的平均奖励在该步从 {before} 升至 {best}，之后降至 {after}。</translation>
     </message>
@@ -4474,6 +4494,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Error</source>
         <translation>错误</translation>
+    </message>
+    <message>
+        <source>Every step of the training rows is {label}, so there is nothing to learn.</source>
+        <translation>训练行中的每个步骤都标为“{label}”，因此没有可学的内容。</translation>
     </message>
     <message>
         <source>Every training row has the number {number:g}, so there is nothing to learn.</source>
@@ -5372,6 +5396,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请在“设置 &gt; 网络”中填写，例如 http://user:password@proxy.example:8080。</translation>
     </message>
     <message>
+        <source>Set the share of own answers to 0 (teacher.own_answers), or use prompts with answers.</source>
+        <translation>请把自写回答的比例设为 0（teacher.own_answers），或使用带回答的提示词。</translation>
+    </message>
+    <message>
         <source>Set up training inside the Windows Subsystem for Linux, for computers where native Windows can&apos;t.</source>
         <translation>在适用于 Linux 的 Windows 子系统（WSL）里准备训练，用于无法直接在 Windows 上训练的电脑。</translation>
     </message>
@@ -5390,6 +5418,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Show what is known about this computer, and which build of PyTorch it gets.</source>
         <translation>显示这台电脑的信息，以及会使用哪个 PyTorch 版本。</translation>
+    </message>
+    <message>
+        <source>Solution steps: the column {prompt} holds the problem, {steps} the steps of a solution, and {step_labels} says which are right.</source>
+        <translation>解题步骤：列 {prompt} 是题目，{steps} 是解题步骤，{step_labels} 说明哪些步骤正确。</translation>
     </message>
     <message>
         <source>Start</source>
@@ -5476,6 +5508,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>与正确数值的相关系数为 {value}。</translation>
     </message>
     <message>
+        <source>The data holds a row without a prompt of its own, such as plain text. The model can&apos;t answer it itself.</source>
+        <translation>数据中有一行没有自己的提示词（例如纯文本），模型无法自行作答。</translation>
+    </message>
+    <message>
         <source>The data holds preference pairs. The chosen answers are trained, the rejected ones are not. An objective such as DPO learns from both.</source>
         <translation>数据是偏好对：只训练选中的回答，不训练被拒绝的回答。DPO 等训练目标会从两者中学习。</translation>
     </message>
@@ -5544,8 +5580,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>损失的单位是每词元纳特，表示正确的词元有多出乎意料：减少 0.7，正确词元的概率平均就翻一倍。</translation>
     </message>
     <message>
+        <source>The loss is the cross-entropy of right and wrong in nats per step: 0.7 less makes the right verdict twice as likely, on average. Guessing costs 0.69.</source>
+        <translation>损失是每个步骤上对错判断的交叉熵，单位为奈特：平均每降低 0.7，正确判断的概率就翻倍。瞎猜时为 0.69。</translation>
+    </message>
+    <message>
         <source>The loss is the cross-entropy of the right class in nats: 0.7 less makes it twice as likely, on average.</source>
         <translation>损失是正确类别的交叉熵（单位 nat）：平均每降低 0.7，正确类别的概率就翻一倍。</translation>
+    </message>
+    <message>
+        <source>The loss is the divergence between the model and its teacher in nats per token. At 0 both would say the same.</source>
+        <translation>损失是模型与教师模型之间的散度，单位为每词元奈特。为 0 时两者所说完全相同。</translation>
     </message>
     <message>
         <source>The loss is the mean of the squared differences between predicted and right numbers.</source>
@@ -5566,6 +5610,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The model has no part named {part}. Its modules are {known}.</source>
         <translation>模型中没有名为 {part} 的部分。它的模块有：{known}。</translation>
+    </message>
+    <message>
+        <source>The model is compared with its teacher in plain PyTorch.</source>
+        <translation>模型与教师模型的比较由普通 PyTorch 完成。</translation>
     </message>
     <message>
         <source>The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different ones.</source>
@@ -5590,6 +5638,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The proxy {proxy} refused the connection.</source>
         <translation>代理 {proxy} 拒绝了连接。</translation>
+    </message>
+    <message>
+        <source>The rest of the run learns from another teacher.</source>
+        <translation>运行的其余部分将向另一个教师模型学习。</translation>
     </message>
     <message>
         <source>The reward margin, by how much it rates good answers above bad ones, is {after}.</source>
@@ -5624,8 +5676,20 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>运行 {run} 结束时没有结果：{path}。</translation>
     </message>
     <message>
+        <source>The share of steps that are judged rightly. Before training the head is arbitrary.</source>
+        <translation>判断正确的步骤所占的比例。训练前输出头是任意的。</translation>
+    </message>
+    <message>
         <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model. A larger type, such as q8_0, loses less.</source>
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
+    </message>
+    <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, gkd, grpo, kto, orpo, prm, reward, rloo, sft, simpo.
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、gkd、grpo、kto、orpo、prm、reward、rloo、sft、simpo。
+没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
     </message>
     <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
@@ -6020,6 +6084,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：分词器给 {token!r} 的编号是 {number}，但模型只认识 {rows} 个词元。</translation>
     </message>
     <message>
+        <source>{path}: the vocabulary can&apos;t be read.</source>
+        <translation>{path}：无法读取词表。</translation>
+    </message>
+    <message>
         <source>{path}: the weight {name} has the shape {held}. By config.json it would be {wanted}.</source>
         <translation>{path}：权重 {name} 的形状是 {held}，而按 config.json 应为 {wanted}。</translation>
     </message>
@@ -6212,6 +6280,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{tasks}：{problem}。</translation>
     </message>
     <message>
+        <source>{teacher} can&apos;t teach {student}: {difference}.</source>
+        <translation>{teacher} 不能作 {student} 的教师模型：{difference}。</translation>
+    </message>
+    <message>
         <source>{text} is not ROLE=COLUMN.</source>
         <translation>{text} 不是“角色=列名”的形式。</translation>
     </message>
@@ -6372,6 +6444,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>采样回答</translation>
     </message>
     <message>
+        <source>Teacher</source>
+        <translation>教师模型</translation>
+    </message>
+    <message>
         <source>How chats become text. The model&apos;s own is right wherever it has one. For base models plain turns suit any; the others need the tokens of their family.</source>
         <translation>聊天如何变成文本。模型自带模板时，用自带的总是对的。对基础模型，普通轮次适用于任何模型；其他模板需要该系列的词元。</translation>
     </message>
@@ -6414,6 +6490,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Tokens</source>
         <translation>词元</translation>
+    </message>
+    <message>
+        <source>Solution steps with labels</source>
+        <translation>带标签的解题步骤</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -8422,14 +8502,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>被分到正确类别的文本所占比例。训练前的输出头没有意义。</translation>
     </message>
     <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, grpo, kto, orpo, reward, rloo, sft, simpo.
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、grpo、kto、orpo、reward、rloo、sft、simpo。
-没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
-    </message>
-    <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
         <translation>--weights 之和必须大于 0：权重为 0 的文件不提供任何行。</translation>
     </message>
@@ -8790,6 +8862,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>之后</translation>
     </message>
     <message>
+        <source>agrees with the teacher</source>
+        <translation>与教师模型一致</translation>
+    </message>
+    <message>
         <source>also a model that runs need</source>
         <translation>也移除运行所需的模型</translation>
     </message>
@@ -9122,8 +9198,16 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>留出奖励</translation>
     </message>
     <message>
+        <source>holds labels of steps, which only a process reward model learns from</source>
+        <translation>含有步骤标签，只有过程奖励模型会学习这种数据</translation>
+    </message>
+    <message>
         <source>holds labels, which only the objective Classes or numbers learns from</source>
         <translation>含有标签，只有“类别或数值”这一目标会从中学习</translation>
+    </message>
+    <message>
+        <source>holds {num} labels for {num_steps} steps</source>
+        <translation>有 {num_steps} 个步骤，却有 {num} 个标签</translation>
     </message>
     <message>
         <source>holds {num} numbers for {num_ids} tokens</source>
@@ -9168,6 +9252,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>is missing. Choose a Python file</source>
         <translation>缺失。请选择一个 Python 文件</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a bigger model</source>
+        <translation>未填写。请选择一个更大的模型</translation>
     </message>
     <message>
         <source>is missing. Choose a language</source>
@@ -9406,6 +9494,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>在目标为{objective}时必须是 LoRA</translation>
     </message>
     <message>
+        <source>must be Solution steps with labels for this objective</source>
+        <translation>对此目标必须是“带标签的解题步骤”</translation>
+    </message>
+    <message>
         <source>must be Text with label for this objective</source>
         <translation>在此目标下必须是“带标签的文本”</translation>
     </message>
@@ -9434,12 +9526,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>必须是由问题和回答组成的成对列表</translation>
     </message>
     <message>
+        <source>must be a list of texts, the steps of a solution</source>
+        <translation>必须是文本列表，即解题的各个步骤</translation>
+    </message>
+    <message>
         <source>must be a list of token numbers</source>
         <translation>必须是词元编号列表</translation>
     </message>
     <message>
         <source>must be a list of tokens</source>
         <translation>必须是词元列表</translation>
+    </message>
+    <message>
+        <source>must be a list of true or false, for right and wrong steps</source>
+        <translation>必须是由 true 或 false 组成的列表，表示步骤的对错</translation>
     </message>
     <message>
         <source>must be a number above 0</source>
@@ -9496,6 +9596,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be an object of tokens by their numbers</source>
         <translation>必须是以编号为键的词元对象</translation>
+    </message>
+    <message>
+        <source>must be another model than the base model</source>
+        <translation>必须是基础模型以外的另一个模型</translation>
     </message>
     <message>
         <source>must be at least 1, or empty for all rows of {path}</source>
@@ -9910,6 +10014,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>奖励</translation>
     </message>
     <message>
+        <source>right</source>
+        <translation>正确</translation>
+    </message>
+    <message>
         <source>right JSON</source>
         <translation>JSON 正确</translation>
     </message>
@@ -9924,6 +10032,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>right number</source>
         <translation>数字正确</translation>
+    </message>
+    <message>
+        <source>right steps</source>
+        <translation>判断正确的步骤</translation>
     </message>
     <message>
         <source>row {row}</source>
@@ -10104,6 +10216,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>tasks of lm-evaluation-harness, separated by commas; their data comes from the hub, and the first use downloads the program after asking</source>
         <translation>lm-evaluation-harness 的任务，用逗号分隔；其数据来自模型站，首次使用时会在询问后下载该程序</translation>
+    </message>
+    <message>
+        <source>teacher</source>
+        <translation>教师模型</translation>
     </message>
     <message>
         <source>temporary files</source>
@@ -10334,6 +10450,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>工作簿有密码保护，请去掉密码后再保存。</translation>
     </message>
     <message>
+        <source>their tokenizers differ, first in the token {token} (number {first} and {second})</source>
+        <translation>两者的分词器不同，第一个不同的词元是 {token}（编号 {first} 和 {second}）</translation>
+    </message>
+    <message>
         <source>they are already in the other folder</source>
         <translation>它们已经在另一个文件夹中</translation>
     </message>
@@ -10522,12 +10642,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
     <message>
+        <source>without {path} nobody can tell whether their tokens are the same</source>
+        <translation>没有 {path}，无法判断两者的词元是否相同</translation>
+    </message>
+    <message>
         <source>word F1</source>
         <translation>词级 F1</translation>
     </message>
     <message>
         <source>works ({time})</source>
         <translation>正常（{time}）</translation>
+    </message>
+    <message>
+        <source>wrong</source>
+        <translation>错误</translation>
     </message>
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
@@ -10540,6 +10668,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{after} of the held-out texts are sorted into the right class (before training: {before}).</source>
         <translation>留出的文本中有 {after} 被分到正确的类别（训练前：{before}）。</translation>
+    </message>
+    <message>
+        <source>{after} of the steps in held-out solutions are judged rightly (before training: {before}).</source>
+        <translation>留出解答中有 {after} 的步骤判断正确（训练前：{before}）。</translation>
     </message>
     <message>
         <source>{answer} is none of the options {labels}</source>
@@ -11894,12 +12026,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from pairs to score answers and writes none, a process reward model scores each step of one. Classes or numbers are learned from texts with a label.</source>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对回答中学习偏好其中一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 从模型所写内容得到的奖励中学习，GKD 向更大的模型学习。奖励模型从成对回答中学习给回答打分，自己不写回答；过程奖励模型给回答的每个步骤打分。类别或数值从带标签的文本中学习。</translation>
+    </message>
+    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
     <message>
         <source>Preferences (DPO)</source>
         <translation>偏好学习（DPO）</translation>
+    </message>
+    <message>
+        <source>Bigger model (GKD)</source>
+        <translation>更大的模型（GKD）</translation>
     </message>
     <message>
         <source>Rewards (GRPO)</source>
@@ -11912,6 +12052,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Preferences (ORPO)</source>
         <translation>偏好学习（ORPO）</translation>
+    </message>
+    <message>
+        <source>Scores of steps (process reward model)</source>
+        <translation>步骤评分（过程奖励模型）</translation>
     </message>
     <message>
         <source>Scores (reward model)</source>
@@ -12358,10 +12502,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes. A reward model learns from pairs to score answers and writes none. Classes or numbers are learned from texts with a label.</source>
-        <translation>模型学什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对的回答中学习偏好哪一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 根据模型自己所写回答的奖励来学习。奖励模型从成对的回答中学习打分，自己不写回答。类别或数值则从带标签的文本中学习。</translation>
-    </message>
-    <message>
         <source>Classes or numbers</source>
         <translation>类别或数值</translation>
     </message>
@@ -12380,6 +12520,50 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Your Python file</source>
         <translation>您的 Python 文件</translation>
+    </message>
+    <message>
+        <source>Folder or hub id of the bigger model that is learned from. It must have the same tokenizer as the base model, as models of one family do.</source>
+        <translation>所学习的更大模型的文件夹或 hub 编号。它必须与基础模型使用相同的分词器，同一系列的模型通常如此。</translation>
+    </message>
+    <message>
+        <source>Weights of the teacher</source>
+        <translation>教师模型的权重</translation>
+    </message>
+    <message>
+        <source>None keeps the teacher at 16 bits. NF4 stores its linear layers in 4 bits.</source>
+        <translation>“无”表示教师模型保持 16 位。NF4 以 4 位存储其线性层。</translation>
+    </message>
+    <message>
+        <source>NF4 needs about a quarter of the memory, and the teacher answers a little less exactly.</source>
+        <translation>NF4 约需四分之一的内存，教师模型的回答会略欠精确。</translation>
+    </message>
+    <message>
+        <source>Forward or backward</source>
+        <translation>正向或反向</translation>
+    </message>
+    <message>
+        <source>How the two models are compared (beta of the generalized Jensen-Shannon divergence). At 0 the model learns to cover everything that the teacher might say (forward KL), at 1 it keeps to what the teacher finds most likely (reverse KL). 0.5 is in between.</source>
+        <translation>两个模型如何比较（广义 Jensen-Shannon 散度的 beta）。为 0 时，模型学习覆盖教师模型可能说的一切（正向 KL）；为 1 时，只保留教师模型认为最可能的内容（反向 KL）。0.5 介于两者之间。</translation>
+    </message>
+    <message>
+        <source>Share of own answers</source>
+        <translation>自写回答的比例</translation>
+    </message>
+    <message>
+        <source>In so many steps the model answers the prompts itself and learns what the teacher would have said at each word (lambda of GKD). 0 learns from the answers in the data only, 1 from its own answers only. 0.5 is a good value where the data has prompts.</source>
+        <translation>在这一比例的步数中，模型自己回答提示词，并在每个词上学习教师模型会怎么说（GKD 的 lambda）。0 只学习数据中的回答，1 只学习自己写的回答。数据带有提示词时，0.5 是不错的取值。</translation>
+    </message>
+    <message>
+        <source>Own answers correct the model&apos;s own mistakes. Writing them takes longer.</source>
+        <translation>自写回答能纠正模型自己的错误，但写出它们需要更多时间。</translation>
+    </message>
+    <message>
+        <source>Longest own answer</source>
+        <translation>自写回答的最大长度</translation>
+    </message>
+    <message>
+        <source>Where an answer that the model writes itself is cut.</source>
+        <translation>模型自己写的回答在此处截断。</translation>
     </message>
     <message>
         <source>What is trained</source>
@@ -14106,6 +14290,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>带标签的文本</translation>
     </message>
     <message>
+        <source>Solution steps with labels</source>
+        <translation>带标签的解题步骤</translation>
+    </message>
+    <message>
         <source>Format not recognized</source>
         <translation>无法识别格式</translation>
     </message>
@@ -14164,6 +14352,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Label</source>
         <translation>标签</translation>
+    </message>
+    <message>
+        <source>Steps</source>
+        <translation>步骤</translation>
+    </message>
+    <message>
+        <source>Right or wrong</source>
+        <translation>对或错</translation>
     </message>
     <message>
         <source>Tools</source>
@@ -14347,6 +14543,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The model reads the underlined text and learns its label.</source>
         <translation>模型读取带下划线的文本，并学习它的标签。</translation>
+    </message>
+    <message>
+        <source>The model reads the solution and learns at each underlined end of a step if it is right.</source>
+        <translation>模型阅读解答，并在每个带下划线的步骤结尾处学习该步骤是否正确。</translation>
     </message>
     <message>
         <source>The model answers each prompt itself. The underlined text is what its answers should be.</source>
@@ -17212,6 +17412,10 @@ Save a copy to train with your changes.</source>
         <translation>梯度与优化器</translation>
     </message>
     <message>
+        <source>Bigger model</source>
+        <translation>更大的模型</translation>
+    </message>
+    <message>
         <source>Answers</source>
         <translation>回答</translation>
     </message>
@@ -17849,6 +18053,38 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Right class</source>
         <translation>分类正确</translation>
+    </message>
+    <message>
+        <source>How well each class is found and kept apart, where every class counts the same. It falls behind the share of right ones when rare classes are missed.</source>
+        <translation>各类别被找出和区分的程度，每个类别权重相同。漏掉少见类别时，它会低于正确比例。</translation>
+    </message>
+    <message>
+        <source>By how much the model&apos;s confidence is off, on average. At 0 it is right as often as it says.</source>
+        <translation>模型的置信度平均偏离多少。为 0 时，模型说有多大把握，就有多常正确。</translation>
+    </message>
+    <message>
+        <source>Macro F1</source>
+        <translation>宏平均 F1</translation>
+    </message>
+    <message>
+        <source>Calibration error</source>
+        <translation>校准误差</translation>
+    </message>
+    <message>
+        <source>Share of steps that the model judges rightly.</source>
+        <translation>模型判断正确的步骤所占的比例。</translation>
+    </message>
+    <message>
+        <source>Right steps</source>
+        <translation>判断正确的步骤</translation>
+    </message>
+    <message>
+        <source>Share of tokens at which the model and the bigger one find the same token most likely.</source>
+        <translation>模型与更大的模型认为同一词元最可能的词元所占的比例。</translation>
+    </message>
+    <message>
+        <source>Agrees with the bigger model</source>
+        <translation>与更大的模型一致</translation>
     </message>
     <message>
         <source>Preference accuracy</source>
@@ -18822,6 +19058,10 @@ Save a copy to train with your changes.</source>
         <translation>采样回答</translation>
     </message>
     <message>
+        <source>Bigger model</source>
+        <translation>更大的模型</translation>
+    </message>
+    <message>
         <source>Adapter</source>
         <translation>适配器</translation>
     </message>
@@ -19552,6 +19792,10 @@ Save a copy to train with your changes.</source>
         <translation>模型无法使用</translation>
     </message>
     <message>
+        <source>Choose a bigger model</source>
+        <translation>选择更大的模型</translation>
+    </message>
+    <message>
         <source>Choose data</source>
         <translation>请选择数据</translation>
     </message>
@@ -19680,6 +19924,29 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Starting…</source>
         <translation>正在启动…</translation>
+    </message>
+</context>
+<context>
+    <name>TeacherCard</name>
+    <message>
+        <source>Bigger model</source>
+        <translation>更大的模型</translation>
+    </message>
+    <message>
+        <source>Choose a bigger model of the same family</source>
+        <translation>选择同一系列的更大模型</translation>
+    </message>
+    <message>
+        <source>Browse for the folder of a bigger model</source>
+        <translation>浏览更大模型的文件夹</translation>
+    </message>
+    <message>
+        <source>It must be of the same family as the base model, so that both have the same tokens.</source>
+        <translation>它必须与基础模型属于同一系列，这样两者的词元才相同。</translation>
+    </message>
+    <message>
+        <source>Choose the folder of a bigger model</source>
+        <translation>选择更大模型的文件夹</translation>
     </message>
 </context>
 <context>
@@ -20147,6 +20414,10 @@ Save a copy to train with your changes.</source>
         <translation>给回答打分</translation>
     </message>
     <message>
+        <source>Check the steps of an answer</source>
+        <translation>检查回答的步骤</translation>
+    </message>
+    <message>
         <source>Sort texts into classes</source>
         <translation>文本分类</translation>
     </message>
@@ -20161,6 +20432,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Read documents</source>
         <translation>阅读文档</translation>
+    </message>
+    <message>
+        <source>Learn from a bigger model</source>
+        <translation>向更大的模型学习</translation>
     </message>
     <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
@@ -20183,12 +20458,20 @@ Save a copy to train with your changes.</source>
         <translation>模型学习给回答打分，不写回答。每个提示词需要一个较好和一个较差的回答。</translation>
     </message>
     <message>
+        <source>The model learns which steps of a solution are right, and writes none. Each solution needs its steps, and a label for each step.</source>
+        <translation>模型学习判断解答的哪些步骤正确，自己不写回答。每个解答需要列出步骤，每个步骤需要一个标签。</translation>
+    </message>
+    <message>
         <source>The model learns which label a text has, or which number, and writes none. Each text needs a label.</source>
         <translation>模型学习文本属于哪个标签，或对应哪个数值，不写文本。每条文本都需要一个标签。</translation>
     </message>
     <message>
         <source>The whole model learns to answer like the examples, not only a small adapter. This needs several times the memory and disk space.</source>
         <translation>整个模型都学习像示例那样回答，而不只是一个小适配器。所需的显存和磁盘空间是原来的数倍。</translation>
+    </message>
+    <message>
+        <source>The model learns word by word what a bigger one would say. The data needs chats, or prompts with responses.</source>
+        <translation>模型逐词学习更大的模型会怎么说。数据需要对话，或带回答的提示词。</translation>
     </message>
     <message>
         <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them.</source>

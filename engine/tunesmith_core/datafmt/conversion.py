@@ -387,8 +387,8 @@ class _RowReader:
         """Return a problem with the steps of its solution and their labels."""
         steps, labels = (json_values.parsed(self.value(role)) for role in ("steps", "step_labels"))
         if problem := steps_problem(steps, labels):
-            role, words, values = problem
-            raise self._error(role, words, **values)
+            role, words = problem
+            raise self._error(role, words.template, **words.values)
         return Stepped(self.text("prompt"), tuple(steps), are_right(labels))
 
     def optional_text(self, role: str) -> str:
