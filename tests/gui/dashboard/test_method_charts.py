@@ -20,7 +20,8 @@ def told(in_training: Mapping[str, float], held_out: Mapping[str, float]) -> Das
     """A run of 20 steps with an evaluation before and after."""
     setup = {"total_steps": 20, "num_train_rows": 90, "num_distinct_rows": 90, "num_eval_rows": 10, "writes": False}
     events = [Event(1, 100.0, "hello", {}), Event(2, 100.0, "setup", setup)]
-    events.append(Event(3, 100.0, "eval", {"step": 0, "loss": 0.9, **{name: value / 2 for name, value in held_out.items()}}))
+    before = {name: value / 2 for name, value in held_out.items()}
+    events.append(Event(3, 100.0, "eval", {"step": 0, "loss": 0.9, **before}))
     for step in range(1, 21):
         events.append(Event(len(events) + 1, 100.0 + step, "step", {"step": step, "loss": 0.5, **in_training}))
     events.append(Event(len(events) + 1, 121.0, "eval", {"step": 20, "loss": 0.3, **held_out}))
