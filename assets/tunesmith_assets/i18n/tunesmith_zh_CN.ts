@@ -35,6 +35,57 @@
     </message>
 </context>
 <context>
+    <name>AnswerDialog</name>
+    <message>
+        <source>Let a bigger model answer</source>
+        <translation>让更大的模型作答</translation>
+    </message>
+    <message>
+        <source>A model on this computer answers every prompt of the data, and a smaller one can learn from that. Nothing is sent anywhere. A model can be wrong, so you review each row afterwards.</source>
+        <translation>由本机上的模型回答数据中的每个提示词，较小的模型可以从中学习。不会向外发送任何内容。模型可能出错，因此之后由您逐行审阅。</translation>
+    </message>
+    <message>
+        <source>Larger models answer better. One without a chat template can&apos;t do it.</source>
+        <translation>模型越大，回答越好。没有对话模板的模型无法作答。</translation>
+    </message>
+    <message>
+        <source>In tokens, about four letters each. Answers that would be longer are left out.</source>
+        <translation>以词元计，每个约四个字母。更长的回答会被舍弃。</translation>
+    </message>
+    <message>
+        <source>Longest answer</source>
+        <translation>最长的回答</translation>
+    </message>
+    <message>
+        <source>Write answers</source>
+        <translation>生成回答</translation>
+    </message>
+    <message>
+        <source>%1 of %2 prompts so far</source>
+        <translation>目前已完成 %1/%2 个提示词</translation>
+    </message>
+    <message>
+        <source>%1 of %2 prompts</source>
+        <translation>%1/%2 个提示词</translation>
+    </message>
+    <message>
+        <source>%1 answers per minute</source>
+        <translation>每分钟 %1 个回答</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln answer(s) written. Prompts: %1.</source>
+        <translation>
+            <numerusform>已生成 %Ln 个回答，提示词共 %1 个。</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln left out.</source>
+        <translation>
+            <numerusform>舍弃了 %Ln 个。</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>AnswerHeading</name>
     <message>
         <source>Better answer</source>
@@ -6044,6 +6095,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path}：没有足够长的段落可供提问。</translation>
     </message>
     <message>
+        <source>{path}: no row has a prompt that a model could answer.</source>
+        <translation>{path}：没有哪一行带有模型可以回答的提示词。</translation>
+    </message>
+    <message>
         <source>{path}: rows behind the error are not counted. Rows before it: {number:,}.</source>
         <translation>{path}：出错位置之后的行未统计，之前有 {number:,} 行。</translation>
     </message>
@@ -6334,6 +6389,18 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>damaged</source>
         <translation>已损坏</translation>
+    </message>
+    <message>
+        <source>Writing answers</source>
+        <translation>正在生成回答</translation>
+    </message>
+    <message>
+        <source>The answers written so far are kept. Continue with them later.</source>
+        <translation>已生成的回答会保留，以后可以继续。</translation>
+    </message>
+    <message>
+        <source>Reading the prompts</source>
+        <translation>正在读取提示词</translation>
     </message>
     <message>
         <source>The copy is not saved.</source>
@@ -8066,8 +8133,24 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>回答越来越长，其中 {share} 被截断。奖励可能偏向长回答。加入长度奖励可以抑制这一点。</translation>
     </message>
     <message>
+        <source>Answers of {number:,} tokens can&apos;t be asked for: {path} reads at most {most:,} tokens.</source>
+        <translation>不能要求 {number:,} 个词元的回答：{path} 最多读取 {most:,} 个词元。</translation>
+    </message>
+    <message>
+        <source>Answers that were cut at the longest length and left out: {number:,}</source>
+        <translation>因达到最大长度被截断而舍弃的回答：{number:,}</translation>
+    </message>
+    <message>
+        <source>Answers written: {number:,}. Prompts: {prompts:,}. They are in {path}</source>
+        <translation>已生成回答：{number:,}。提示词：{prompts:,}。保存在 {path}</translation>
+    </message>
+    <message>
         <source>Asking the base model</source>
         <translation>正在询问基础模型</translation>
+    </message>
+    <message>
+        <source>Choose an instruct model. A base model doesn&apos;t answer prompts.</source>
+        <translation>请选择指令模型。基础模型不会回答提示词。</translation>
     </message>
     <message>
         <source>Choose the unquantized model that it was made from: {base}.</source>
@@ -8080,6 +8163,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Deleted at</source>
         <translation>删除时间</translation>
+    </message>
+    <message>
+        <source>Empty answers that were left out: {number:,}</source>
+        <translation>舍弃的空回答：{number:,}</translation>
     </message>
     <message>
         <source>Every answer is labeled bad ({num:,}). This objective needs good answers too.</source>
@@ -8138,6 +8225,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>偏好对：列 {chosen} 为较好的回答，{rejected} 为较差的回答。</translation>
     </message>
     <message>
+        <source>Prompts without room for an answer that were left out: {number:,}</source>
+        <translation>因没有作答空间而舍弃的提示词：{number:,}</translation>
+    </message>
+    <message>
         <source>Restore it. On the command line: tunesmith restore {id}</source>
         <translation>请恢复它。命令行：tunesmith restore {id}</translation>
     </message>
@@ -8188,6 +8279,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Rows whose label is false were left out: {number:,}</source>
         <translation>标签为 false 而被略过的行：{number:,}</translation>
+    </message>
+    <message>
+        <source>Rows without a prompt of their own that were left out: {number:,}</source>
+        <translation>因没有自己的提示词而舍弃的行：{number:,}</translation>
     </message>
     <message>
         <source>Rows without an answer were kept: {number:,}. A run can&apos;t train on them.</source>
@@ -8296,6 +8391,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The adapter of {name} can&apos;t be merged into its weights.</source>
         <translation>{name} 的适配器无法合并到权重中。</translation>
+    </message>
+    <message>
+        <source>The answers so far are kept in {path}. Run the same command again to continue.</source>
+        <translation>目前的回答保存在 {path}。再次运行同一命令即可继续。</translation>
     </message>
     <message>
         <source>The chat template can&apos;t write some rows ({num:,}), so they are skipped. The first: {reason}</source>
@@ -8700,6 +8799,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Train on more rows, or for fewer epochs.</source>
         <translation>请用更多数据训练，或减少训练轮数。</translation>
+    </message>
+    <message>
+        <source>Train on them as on any prompts with responses. A model can be wrong: review them first.</source>
+        <translation>可以像使用其他带回答的提示词一样用它们训练。模型可能出错，请先审阅。</translation>
     </message>
     <message>
         <source>Train until step {step}</source>
@@ -9324,6 +9427,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>kind of the model, such as qwen3</source>
         <translation>模型类型，例如 qwen3</translation>
+    </message>
+    <message>
+        <source>let a local model answer the prompts of data, to learn from it</source>
+        <translation>让本地模型回答数据中的提示词，以供学习</translation>
     </message>
     <message>
         <source>let a local model write questions and answers about documents</source>
@@ -10470,6 +10577,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>词元</translation>
     </message>
     <message>
+        <source>tokens of an answer at most (512)</source>
+        <translation>每个回答最多的词元数（512）</translation>
+    </message>
+    <message>
         <source>tokens per answer</source>
         <translation>每个回答的词元数</translation>
     </message>
@@ -10944,6 +11055,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{minutes} min {seconds:02d} s</source>
         <translation>{minutes} 分 {seconds:02d} 秒</translation>
+    </message>
+    <message>
+        <source>{model} answered none of the prompts.</source>
+        <translation>{model} 没有回答任何提示词。</translation>
     </message>
     <message>
         <source>{model} wrote nothing that can be read as a question and its answer.</source>
@@ -15791,6 +15906,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>根据文档生成问答</translation>
     </message>
     <message>
+        <source>Write answers…</source>
+        <translation>生成回答…</translation>
+    </message>
+    <message>
+        <source>Let a bigger model answer the prompts</source>
+        <translation>让更大的模型回答提示词</translation>
+    </message>
+    <message>
         <source>Map columns…</source>
         <translation>指定各列…</translation>
     </message>
@@ -17841,14 +17964,6 @@ Save a copy to train with your changes.</source>
         </translation>
     </message>
     <message>
-        <source>Save the questions as</source>
-        <translation>问题另存为</translation>
-    </message>
-    <message>
-        <source>Reading the documents…</source>
-        <translation>正在读取文档…</translation>
-    </message>
-    <message>
         <source>Loading the model…</source>
         <translation>正在加载模型…</translation>
     </message>
@@ -17871,6 +17986,14 @@ Save a copy to train with your changes.</source>
     <message>
         <source>%1 passages per minute</source>
         <translation>每分钟 %1 段</translation>
+    </message>
+    <message>
+        <source>Save the rows as</source>
+        <translation>将行保存为</translation>
+    </message>
+    <message>
+        <source>Reading the data…</source>
+        <translation>正在读取数据…</translation>
     </message>
     <message>
         <source>about %1 left</source>

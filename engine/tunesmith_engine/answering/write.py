@@ -56,8 +56,13 @@ def write_answers(host: Host, spec: AnswersSpec) -> Answer:
         )
     context = context_length(folder) or USUAL_CONTEXT
     if not 1 <= spec.most_tokens < context:
-        words = "Answers of {number:,} tokens can't be asked for: {path} reads at most {most:,} tokens."
-        raise TunesmithError("usage", words, number=spec.most_tokens, path=folder, most=context)
+        raise TunesmithError(
+            "usage",
+            "Answers of {number:,} tokens can't be asked for: {path} reads at most {most:,} tokens.",
+            number=spec.most_tokens,
+            path=folder,
+            most=context,
+        )
     check_room(spec.run, card)
     with alone(target):
         return _written(host, spec, folder, context)

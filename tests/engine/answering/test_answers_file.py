@@ -1,4 +1,4 @@
-"""A file of answers: one for each prompt of the data, what can't be used left out and counted, stopped and continued."""
+"""A file of answers: one for each prompt of the data, what can't be used left out, stopped and continued."""
 
 from __future__ import annotations
 
@@ -83,9 +83,11 @@ Write = Callable[..., tuple[dict[str, Any], list[dict[str, Any]]]]
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Write:
     """Writes with a scripted model; gives the answer and the rows."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    monkeypatch.setattr(
-        module, "conduct", lambda kind, spec, **options: conduct_here(kind, spec, on_event=lambda _event: None, **options)
-    )
+
+    def conduct(kind: Any, spec: Any, **options: Any) -> Any:
+        return conduct_here(kind, spec, on_event=lambda _event: None, **options)
+
+    monkeypatch.setattr(module, "conduct", conduct)
 
     def write(spec: AnswersSpec, model: Model) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         model.tokenizer = tokenizer
