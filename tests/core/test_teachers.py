@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from tests.tiny_run import make_tiny_run
 from tunesmith_core import memory_steps, planner, preflight, teacher_memory
 from tunesmith_core.agreement import Agreement, of_event
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.evaluations import loss_help
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.model_cards import read_model_card
+from tunesmith_core.protocol import Event
+from tunesmith_core.report.facts import Facts, verdict_on
+from tunesmith_core.report.page import page
 from tunesmith_core.spec import RunSpec, has_effect, told_settings
 from tunesmith_core.teachers import check_teacher, vocabulary_difference
 from tunesmith_core.verdict import Measured, judge
@@ -169,6 +173,16 @@ def test_agreement_is_evidence_of_the_verdict() -> None:
     setup: dict[str, Any] = {"num_train_rows": 90, "num_eval_rows": 10, "num_distinct_rows": 90}
     verdict = judge(Measured({0: 1.0, 9: 0.5}, {1: 1.0, 9: 0.5}, setup, teacher=series))
     assert "75%" in verdict.evidence
+
+
+def test_a_report_tells_of_the_teacher(gkd_spec: RunSpec, tmp_path: Path) -> None:
+    facts = Facts()
+    for step, share in ((0, 0.4), (9, 0.75)):
+        facts.fold(Event(step, 0.0, "eval", {"step": step, "loss": 1.0 - step / 20, "agreement": share}))
+    html = page(make_tiny_run(tmp_path / "run"), gkd_spec, facts, verdict_on(facts))
+    assert "<th>Agrees with the teacher</th>" in html
+    assert "<td>75%</td>" in html
+    assert gkd_spec.teacher.path in html
 
 
 def test_the_loss_is_explained(gkd_spec: RunSpec) -> None:

@@ -364,8 +364,8 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
         return Message(words.template, text=columns["text"], label=columns["class"])
     if name == STEPS:
         return Message(
-            "Solution steps: the column {prompt} holds the problem, {steps} the steps of a solution, and {step_labels} "
-            "says which are right.",
+            "Solution steps with labels: the column {prompt} holds the problem, {steps} the steps of a solution, and "
+            "{step_labels} says which are right.",
             **columns,
         )
     if name == TOKENS:
