@@ -1249,7 +1249,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Sign test: p {p}."),
     QT_TRANSLATE_NOOP("Core", "Size"),
     QT_TRANSLATE_NOOP("Core", "Skipped {num_skipped:,} of {rows}."),
-    QT_TRANSLATE_NOOP("Core", "Solution steps: the column {prompt} holds the problem, {steps} the steps of a solution, and {step_labels} says which are right."),
+    QT_TRANSLATE_NOOP("Core", "Solution steps with labels: the column {prompt} holds the problem, {steps} the steps of a solution, and {step_labels} says which are right."),
     QT_TRANSLATE_NOOP("Core", "Some answers are much rarer than others"),
     QT_TRANSLATE_NOOP("Core", "Spanish"),
     QT_TRANSLATE_NOOP("Core", "Special tokens inside the text"),

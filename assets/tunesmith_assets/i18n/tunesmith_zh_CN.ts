@@ -5471,10 +5471,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>显示这台电脑的信息，以及会使用哪个 PyTorch 版本。</translation>
     </message>
     <message>
-        <source>Solution steps: the column {prompt} holds the problem, {steps} the steps of a solution, and {step_labels} says which are right.</source>
-        <translation>解题步骤：列 {prompt} 是题目，{steps} 是解题步骤，{step_labels} 说明哪些步骤正确。</translation>
-    </message>
-    <message>
         <source>Start</source>
         <translation>启动</translation>
     </message>
@@ -8335,6 +8331,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Skipped {num_skipped:,} of {rows}.</source>
         <translation>{rows}中跳过了 {num_skipped:,} 行。</translation>
+    </message>
+    <message>
+        <source>Solution steps with labels: the column {prompt} holds the problem, {steps} the steps of a solution, and {step_labels} says which are right.</source>
+        <translation>带标签的解题步骤：列 {prompt} 是题目，{steps} 是解题步骤，{step_labels} 说明哪些步骤正确。</translation>
     </message>
     <message>
         <source>Spanish</source>
