@@ -328,7 +328,9 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         "runtime": CUDA_RUNTIME_BYTES if hardware.device == "cuda" else CPU_RUNTIME_BYTES,
     }
     if spec.objective.kind in DISTILLATION:
-        others |= teacher_memory.parts(spec, card, size, tokens)
+        taught = teacher_memory.parts(spec, card, size, tokens)
+        # Shown behind the model that learns.
+        others = taught | others | taught
     if spec.adapter.kind == FULL:
         return {**_full_parts(spec, card, size), **others}
     linear = card.num_linear_parameters
