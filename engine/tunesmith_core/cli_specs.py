@@ -47,6 +47,7 @@ PARTS = {
     "training": Message("gradients and optimizer"),
     "activations": Message("intermediate results (activations)"),
     "logits": Message("predictions (logits)"),
+    "teacher": Message("teacher"),
     "answers": Message("answers while they are written"),
     "scoring": Message("reward models"),
     "runtime": Message("libraries"),

@@ -403,6 +403,12 @@ CODES: dict[str, ErrorCode] = {
         "The fused kernels don't support this part or setting, or failed their test on this computer.",
         "No action needed. The results are the same, only slower.",
     ),
+    "teacher-unsuitable": ErrorCode(
+        USER,
+        "This model can't be the teacher",
+        "A model learns from a bigger one token by token, so both must have the same tokenizer.",
+        "Choose a bigger model of the same family as the base model.",
+    ),
     "reward-failed": ErrorCode(
         USER,
         "A reward could not be computed",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunesmith_core import adapter_shapes, full_memory, fused_memory, reward_models, rollout_memory
+from tunesmith_core import adapter_shapes, full_memory, fused_memory, reward_models, rollout_memory, teacher_memory
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import DOT_CAPABILITY, Hardware, detect_hardware
@@ -21,7 +21,7 @@ from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import HEADS, REINFORCEMENT, sequences_per_row
+from tunesmith_core.objectives import DISTILLATION, HEADS, REINFORCEMENT, sequences_per_row
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_rollouts import MODEL
@@ -189,6 +189,8 @@ def _seconds(steps: int | None, step_s: float | None, other_s: float) -> tuple[i
 def _num_tokens(spec: RunSpec, longest_tokens: int | None) -> int:
     tokens = min(spec.data.context_length, longest_tokens or spec.data.context_length)
     # What the model writes itself may be longer than the answers in the data.
+    if spec.objective.kind in DISTILLATION and spec.teacher.own_answers:
+        return tokens + spec.teacher.max_tokens
     return tokens + spec.rollouts.max_tokens if spec.objective.kind in REINFORCEMENT else tokens
 
 
@@ -307,7 +309,7 @@ def _scoring_parts(spec: RunSpec, hardware: Hardware, longest_tokens: int | None
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    is_plain = spec.objective.kind in HEADS
+    is_plain = spec.objective.kind in HEADS | DISTILLATION
     if spec.adapter.kind == FULL:
         # A GPU before Ampere calculates with float16, unless it is told otherwise.
         is_old = (0, 0) < hardware.compute_capability < (8, 0) and spec.model.dtype != "float32"
@@ -374,6 +376,10 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         "logits": logits,
         "runtime": CUDA_RUNTIME_BYTES if hardware.device == "cuda" else CPU_RUNTIME_BYTES,
     }
+    if spec.objective.kind in DISTILLATION:
+        taught = teacher_memory.parts(spec, card, size, tokens)
+        # Shown behind the model that learns.
+        others = taught | others | taught
     if spec.adapter.kind == FULL:
         return {**_full_parts(spec, card, size), **others}
     linear = card.num_linear_parameters

@@ -18,13 +18,14 @@ from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, head_rows
 from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
-from tunesmith_core.objectives import FROM_PAIRS, LABELS, REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, FROM_PAIRS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, told
 from tunesmith_core.spec_rollouts import MODEL, NEED_PACKAGES, PYTHON, SCHEMA
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.spec_training import WSL
+from tunesmith_core.teachers import check_teacher
 from tunesmith_core.trained_parts import FULL, is_chosen, state_bytes
 from tunesmith_core.wsl.guest import Guest
 
@@ -53,6 +54,8 @@ def check(spec: RunSpec) -> None:
     if spec.hardware.device == "cuda" and not devices.nvidia_present():
         raise TunesmithError("driver-missing", "The run is set to use a GPU, but no NVIDIA driver was found.")
     model = check_model(spec)
+    if spec.objective.kind in DISTILLATION:
+        check_teacher(spec)
     check_data(spec, model)
     _check_disk(spec, model)
 

@@ -15,15 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files, paths
+from tunesmith_core import spec_distillation as distillation
 from tunesmith_core import spec_rollouts as rollouts
 from tunesmith_core import spec_sections as sections
 from tunesmith_core import spec_training as training
-from tunesmith_core.datafmt.formats import LABELED
+from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, WITHOUT_EFFECT, uses
+from tunesmith_core.objectives import (
+    FROM_LABELS,
+    FROM_STEPS,
+    LEARNING_RATE_DIVISORS,
+    ORIGINS,
+    WITHOUT_EFFECT,
+    uses,
+)
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, matters
@@ -36,11 +44,15 @@ MOST_BYTES = 16 << 20
 MOST_TOLD = 20
 """Wrong fields that one message lists."""
 
+AUTO = "auto"
+"""The format of rows that is recognized by their columns."""
+
 SECTIONS: dict[str, type[Any]] = {
     "model": sections.ModelSpec,
     "data": sections.DataSpec,
     "objective": sections.ObjectiveSpec,
     "rollouts": rollouts.RolloutSpec,
+    "teacher": distillation.TeacherSpec,
     "adapter": sections.AdapterSpec,
     "quantization": sections.QuantizationSpec,
     "optimizer": training.OptimizerSpec,
@@ -62,6 +74,7 @@ class RunSpec:
     data: sections.DataSpec = field(default_factory=sections.DataSpec)
     objective: sections.ObjectiveSpec = field(default_factory=sections.ObjectiveSpec)
     rollouts: rollouts.RolloutSpec = field(default_factory=rollouts.RolloutSpec)
+    teacher: distillation.TeacherSpec = field(default_factory=distillation.TeacherSpec)
     adapter: sections.AdapterSpec = field(default_factory=sections.AdapterSpec)
     quantization: sections.QuantizationSpec = field(default_factory=sections.QuantizationSpec)
     optimizer: training.OptimizerSpec = field(default_factory=training.OptimizerSpec)
@@ -152,13 +165,8 @@ class RunSpec:
 
         A name that is no path there is looked for among the models of the library.
         """
-        if self.model.path and (self.model.path.startswith(".") or os.path.lexists(folder / self.model.path)):
-            self.model.path = str((folder / self.model.path).absolute())
-        elif self.model.path and Path(self.model.path).name == self.model.path:
-            in_library = paths.models_dir() / self.model.path
-            # Not Path.is_dir, which raises for a name that no file can have.
-            if os.path.isdir(in_library):  # noqa: PTH112
-                self.model.path = str(in_library)
+        self.model.path = _model_path(self.model.path, folder)
+        self.teacher.path = _model_path(self.teacher.path, folder)
         holders: list[sections.SourceSpec | training.EvaluationSpec | rollouts.RewardSpec] = [
             *self.data.sources,
             self.evaluation,
@@ -173,6 +181,22 @@ class RunSpec:
 
 PATHS = ("path", "schema", "model")
 """Settings of data files and rewards that are paths."""
+
+
+def _model_path(text: str, folder: Path) -> str:
+    """Return the absolute path of a model, see `RunSpec.resolve_paths`."""
+    if text and (text.startswith(".") or os.path.lexists(folder / text)):
+        return str((folder / text).absolute())
+    in_library = paths.models_dir() / text
+    # Not Path.is_dir, which raises for a name that no file can have.
+    if text and Path(text).name == text and os.path.isdir(in_library):  # noqa: PTH112
+        return str(in_library)
+    return text
+
+
+def usual_format(objective: str) -> str:
+    """Return how rows of an objective are read where nobody has said it."""
+    return LABELED if objective in FROM_LABELS else STEPS if objective in FROM_STEPS else AUTO
 
 
 def told(problems: Sequence[FieldProblem], separator: str) -> Message:
@@ -223,9 +247,8 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
     if isinstance(given, dict) and "learning_rate" not in given:
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISORS.get(spec.objective.kind, 1)
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISOR if spec.adapter.kind == FULL else 1
-    if spec.objective.kind in FROM_LABELS:
-        for each in spec.data.sources:
-            each.format = LABELED if each.format == "auto" else each.format
+    for each in spec.data.sources:
+        each.format = usual_format(spec.objective.kind) if each.format == AUTO else each.format
     problems.extend(cross_problems(spec))
     return spec, problems
 
@@ -254,7 +277,7 @@ class Setting:
         set_field(getattr(spec, self.section), self.name, value)
 
 
-TOLD_SECTIONS = ("objective", "rollouts", "adapter", "quantization", "optimizer", "schedule")
+TOLD_SECTIONS = ("objective", "rollouts", "teacher", "adapter", "quantization", "optimizer", "schedule")
 """What a card or a report tells of the settings; what they say of files and computers is told apart."""
 
 TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evaluation.percent")
@@ -265,7 +288,7 @@ def told_settings(spec: RunSpec) -> list[Setting]:
     """Return the settings that cards and reports show of a run, without those that have no effect in it."""
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
     # Told as a sentence of their own, see `rewards.described`.
-    unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")}
+    unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")} | {"teacher.path"}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]
@@ -277,6 +300,8 @@ def has_effect(spec: RunSpec, path: str) -> bool:
     if spec.optimizer.name == "adafactor" and path in ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"):
         return False
     if spec.objective.kind == "grpo" and path in WITHOUT_EFFECT.get(spec.objective.policy_loss, ()):
+        return False
+    if path == "teacher.max_tokens" and not spec.teacher.own_answers:
         return False
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
 

@@ -79,6 +79,11 @@ EFFECTS = {
     "objective.clip": _OTHER_UPDATES,
     "objective.clip_high": _OTHER_UPDATES,
     "objective.clip_most": _OTHER_UPDATES,
+    "teacher.path": Message("The rest of the run learns from another teacher."),
+    "teacher.weights": ROUNDING,
+    "teacher.beta": _OTHER_LOSS,
+    "teacher.own_answers": _OTHER_ANSWERS,
+    "teacher.max_tokens": _OTHER_ANSWERS,
     "rollouts.group_size": _OTHER_ANSWERS,
     "rollouts.max_tokens": _OTHER_ANSWERS,
     "rollouts.temperature": _OTHER_UPDATES,
@@ -147,7 +152,7 @@ def check_resumable(before: RunSpec | None, now: RunSpec) -> list[Message]:
         f"{section}.{name}": (old, new)
         for section in SECTIONS
         for name, old, new in _pairs(before, now, section)
-        if old != new and not (section == "model" and name == "path" and _same_folder(old, new))
+        if old != new and not (section in ("model", "teacher") and name == "path" and _same_folder(old, new))
     }
     refused = [f"{path}: {_shown(old)} -> {_shown(new)}" for path, (old, new) in changes.items() if path in FIXED]
     if refused:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tunesmith_core.datafmt.formats import LABELED, PROMPT_ONLY
+from tunesmith_core.datafmt.formats import LABELED, PROMPT_ONLY, STEPS
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import FROM_LABELS, LABELS, PREFERENCES, REINFORCEMENT, WITHOUT_EFFECT
+from tunesmith_core.objectives import (
+    DISTILLATION,
+    FROM_LABELS,
+    FROM_STEPS,
+    LABELS,
+    PREFERENCES,
+    REINFORCEMENT,
+    WITHOUT_EFFECT,
+)
 from tunesmith_core.spec_rollouts import (
     LANGUAGE,
     LENGTH,
@@ -73,12 +81,24 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
     if spec.quantization.kind == "int8" and spec.hardware.fp8_weights:
         words = Message("has no effect with 8-bit frozen weights. Switch it off")
         problems.append(FieldProblem("hardware.fp8_weights", words))
-    problems += _label_problems(spec) + _class_problems(spec)
+    problems += _label_problems(spec) + _class_problems(spec) + _step_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)
+    if spec.objective.kind in DISTILLATION:
+        problems += _teacher_problems(spec)
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
         problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
     return problems
+
+
+def _teacher_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is wrong where a bigger model is learned from."""
+    teacher = spec.teacher.path.strip()
+    if not teacher:
+        return [FieldProblem("teacher.path", Message("is missing. Choose a bigger model"))]
+    if teacher == spec.model.path.strip():
+        return [FieldProblem("teacher.path", Message("must be another model than the base model"))]
+    return []
 
 
 def _label_problems(spec: RunSpec) -> list[FieldProblem]:
@@ -122,6 +142,21 @@ def _class_problems(spec: RunSpec) -> list[FieldProblem]:
     if learns_labels and classes and spec.objective.regression:
         problems.append(FieldProblem("objective.classes", "must be empty where labels are numbers"))
     return problems
+
+
+def _step_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is wrong between the objective and how rows are read where steps have labels."""
+    learns_steps = spec.objective.kind in FROM_STEPS
+    words = Message("holds labels of steps, which only a process reward model learns from")
+    if learns_steps:
+        words = Message("must be Solution steps with labels for this objective")
+    return [
+        FieldProblem(f"data.sources[{number}].format", words)
+        for number, source in enumerate(spec.data.sources)
+        if (source.format == STEPS) is not learns_steps
+    ]
+
+
 def _full_problems(spec: RunSpec) -> list[FieldProblem]:
     problems = []
     if spec.objective.kind not in OBJECTIVES:

@@ -51,6 +51,7 @@ CHOICE_WORDS = {
     "tokens": "Tokens",
     "labeled": "Text with label",
     "prompt-only": "Prompts without answers",
+    "steps": "Solution steps with labels",
     "own": "The model's own",
     "plain": "Plain turns",
     "chatml": "ChatML",
@@ -73,6 +74,7 @@ CHOICE_WORDS = {
     "apo_zero_unpaired": "APO-zero, unpaired",
     "grpo": "Rewards (GRPO)",
     "rloo": "Rewards (RLOO)",
+    "gkd": "Bigger model (GKD)",
     "dapo": "DAPO, per token",
     "dr_grpo": "Dr. GRPO",
     "cispo": "CISPO",
@@ -99,6 +101,7 @@ CHOICE_WORDS = {
     "each-step": "Each step",
     "once": "Once before the first step",
     "reward": "Scores (reward model)",
+    "prm": "Scores of steps (process reward model)",
     "classify": "Classes or numbers",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
@@ -191,6 +194,7 @@ class SourceSpec:
             "tokens",
             "labeled",
             "prompt-only",
+            "steps",
         ),
     )
     columns: dict[str, str] = declared(
@@ -298,8 +302,9 @@ class ObjectiveSpec:
         meaning=(
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
             "pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and "
-            "RLOO learn from rewards for what the model writes. A reward model learns from pairs to score answers and "
-            "writes none. Classes or numbers are learned from texts with a label."
+            "RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from "
+            "pairs to score answers and writes none, a process reward model scores each step of one. Classes or "
+            "numbers are learned from texts with a label."
         ),
         choices=objectives.names(),
     )

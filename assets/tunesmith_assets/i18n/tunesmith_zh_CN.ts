@@ -35,6 +35,57 @@
     </message>
 </context>
 <context>
+    <name>AnswerDialog</name>
+    <message>
+        <source>Let a bigger model answer</source>
+        <translation>让更大的模型作答</translation>
+    </message>
+    <message>
+        <source>A model on this computer answers every prompt of the data, and a smaller one can learn from that. Nothing is sent anywhere. A model can be wrong, so you review each row afterwards.</source>
+        <translation>由本机上的模型回答数据中的每个提示词，较小的模型可以从中学习。不会向外发送任何内容。模型可能出错，因此之后由您逐行审阅。</translation>
+    </message>
+    <message>
+        <source>Larger models answer better. One without a chat template can&apos;t do it.</source>
+        <translation>模型越大，回答越好。没有对话模板的模型无法作答。</translation>
+    </message>
+    <message>
+        <source>In tokens, about four letters each. Answers that would be longer are left out.</source>
+        <translation>以词元计，每个约四个字母。更长的回答会被舍弃。</translation>
+    </message>
+    <message>
+        <source>Longest answer</source>
+        <translation>最长的回答</translation>
+    </message>
+    <message>
+        <source>Write answers</source>
+        <translation>生成回答</translation>
+    </message>
+    <message>
+        <source>%1 of %2 prompts so far</source>
+        <translation>目前已完成 %1/%2 个提示词</translation>
+    </message>
+    <message>
+        <source>%1 of %2 prompts</source>
+        <translation>%1/%2 个提示词</translation>
+    </message>
+    <message>
+        <source>%1 answers per minute</source>
+        <translation>每分钟 %1 个回答</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln answer(s) written. Prompts: %1.</source>
+        <translation>
+            <numerusform>已生成 %Ln 个回答，提示词共 %1 个。</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln left out.</source>
+        <translation>
+            <numerusform>舍弃了 %Ln 个。</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>AnswerHeading</name>
     <message>
         <source>Better answer</source>
@@ -4316,12 +4367,28 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请训练到第一个检查点保存后再试。</translation>
     </message>
     <message>
+        <source>This model can&apos;t be the teacher</source>
+        <translation>该模型不能作教师模型</translation>
+    </message>
+    <message>
+        <source>A model learns from a bigger one token by token, so both must have the same tokenizer.</source>
+        <translation>模型逐词元地向更大的模型学习，因此两者必须使用相同的分词器。</translation>
+    </message>
+    <message>
+        <source>Choose a bigger model of the same family as the base model.</source>
+        <translation>请选择与基础模型同一系列的更大模型。</translation>
+    </message>
+    <message>
         <source>AdamW with 8-bit states</source>
         <translation>使用 8 位状态的 AdamW</translation>
     </message>
     <message>
         <source>trained weights in bfloat16</source>
         <translation>bfloat16 的训练权重</translation>
+    </message>
+    <message>
+        <source>a 4-bit teacher</source>
+        <translation>4 位教师模型</translation>
     </message>
     <message>
         <source>LoRA instead of full fine-tuning</source>
@@ -4396,12 +4463,28 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>训练前的回答</translation>
     </message>
     <message>
+        <source>Answers of {number:,} tokens can&apos;t be asked for: {path} reads at most {most:,} tokens.</source>
+        <translation>不能要求 {number:,} 个词元的回答：{path} 最多读取 {most:,} 个词元。</translation>
+    </message>
+    <message>
+        <source>Answers that were cut at the longest length and left out: {number:,}</source>
+        <translation>因达到最大长度被截断而舍弃的回答：{number:,}</translation>
+    </message>
+    <message>
+        <source>Answers written: {number:,}. Prompts: {prompts:,}. They are in {path}</source>
+        <translation>已生成回答：{number:,}。提示词：{prompts:,}。保存在 {path}</translation>
+    </message>
+    <message>
         <source>As of {date}. To add models of your own: {path}</source>
         <translation>截至 {date}。要添加自己的模型，请编辑：{path}</translation>
     </message>
     <message>
         <source>Ask whoever runs your network for its certificate and name the file in the variable SSL_CERT_FILE.</source>
         <translation>请向网络管理员索取证书，并在环境变量 SSL_CERT_FILE 中填写该文件。</translation>
+    </message>
+    <message>
+        <source>At {after} of the held-out tokens the model would write the same as its teacher (before training: {before}).</source>
+        <translation>在 {after} 的留出词元上，模型会写出与教师模型相同的内容（训练前：{before}）。</translation>
     </message>
     <message>
         <source>Best at step {step}: the mean reward for held-out prompts rose from {before} to {best} there and has fallen to {after} since.</source>
@@ -4434,6 +4517,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Choose JSONL, JSON, CSV, TSV, Excel, Parquet, Arrow, PDF, Word, HTML, text or Markdown, or a ZIP, gz or zst file of these.</source>
         <translation>请选择 JSONL、JSON、CSV、TSV、Excel、Parquet、Arrow、PDF、Word、HTML、文本或 Markdown 文件，或包含这些文件的 ZIP、gz、zst 文件。</translation>
+    </message>
+    <message>
+        <source>Choose an instruct model. A base model doesn&apos;t answer prompts.</source>
+        <translation>请选择指令模型。基础模型不会回答提示词。</translation>
     </message>
     <message>
         <source>Choose another base model, such as a Llama, Qwen, Gemma or Mistral model.</source>
@@ -4508,8 +4595,16 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>每一步：{prompts} 条提示词，每条写 {answers} 个回答，每个最多 {tokens:,} 个词元。</translation>
     </message>
     <message>
+        <source>Empty answers that were left out: {number:,}</source>
+        <translation>舍弃的空回答：{number:,}</translation>
+    </message>
+    <message>
         <source>Error</source>
         <translation>错误</translation>
+    </message>
+    <message>
+        <source>Every step of the training rows is {label}, so there is nothing to learn.</source>
+        <translation>训练行中的每个步骤都标为“{label}”，因此没有可学的内容。</translation>
     </message>
     <message>
         <source>Every training row has the number {number:g}, so there is nothing to learn.</source>
@@ -5164,6 +5259,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>没有回答的提示词：{prompt} 列提问。</translation>
     </message>
     <message>
+        <source>Prompts without room for an answer that were left out: {number:,}</source>
+        <translation>因没有作答空间而舍弃的提示词：{number:,}</translation>
+    </message>
+    <message>
         <source>PyTorch can&apos;t be imported in this version</source>
         <translation>此版本无法导入 PyTorch</translation>
     </message>
@@ -5344,6 +5443,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>缺少必需列的行</translation>
     </message>
     <message>
+        <source>Rows without a prompt of their own that were left out: {number:,}</source>
+        <translation>因没有自己的提示词而舍弃的行：{number:,}</translation>
+    </message>
+    <message>
         <source>Rows without an answer</source>
         <translation>没有回答的行</translation>
     </message>
@@ -5444,6 +5547,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请在“设置 &gt; 网络”中填写，例如 http://user:password@proxy.example:8080。</translation>
     </message>
     <message>
+        <source>Set the share of own answers to 0 (teacher.own_answers), or use prompts with answers.</source>
+        <translation>请把自写回答的比例设为 0（teacher.own_answers），或使用带回答的提示词。</translation>
+    </message>
+    <message>
         <source>Set up training inside the Windows Subsystem for Linux, for computers where native Windows can&apos;t.</source>
         <translation>在适用于 Linux 的 Windows 子系统（WSL）里准备训练，用于无法直接在 Windows 上训练的电脑。</translation>
     </message>
@@ -5466,6 +5573,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Simplify a fraction</source>
         <translation>约分</translation>
+    </message>
+    <message>
+        <source>Solution steps with labels: the column {prompt} holds the problem, {steps} the steps of a solution, and {step_labels} says which are right.</source>
+        <translation>带标签的解题步骤：列 {prompt} 是题目，{steps} 是解题步骤，{step_labels} 说明哪些步骤正确。</translation>
     </message>
     <message>
         <source>Solve a 4 by 4 sudoku</source>
@@ -5556,6 +5667,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>适配器已经开始训练，因此这不会改变任何结果。</translation>
     </message>
     <message>
+        <source>The answers so far are kept in {path}. Run the same command again to continue.</source>
+        <translation>目前的回答保存在 {path}。再次运行同一命令即可继续。</translation>
+    </message>
+    <message>
         <source>The certificate of {host} is not trusted.</source>
         <translation>{host} 的证书不受信任。</translation>
     </message>
@@ -5582,6 +5697,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The data has no problems of a task, which its columns {task} and {entry} would name.</source>
         <translation>数据中没有练习任务的题目，题目应由 {task} 和 {entry} 列给出。</translation>
+    </message>
+    <message>
+        <source>The data holds a row without a prompt of its own, such as plain text. The model can&apos;t answer it itself.</source>
+        <translation>数据中有一行没有自己的提示词（例如纯文本），模型无法自行作答。</translation>
     </message>
     <message>
         <source>The data holds preference pairs. The chosen answers are trained, the rejected ones are not. An objective such as DPO learns from both.</source>
@@ -5656,8 +5775,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>损失的单位是每词元纳特，表示正确的词元有多出乎意料：减少 0.7，正确词元的概率平均就翻一倍。</translation>
     </message>
     <message>
+        <source>The loss is the cross-entropy of right and wrong in nats per step: 0.7 less makes the right verdict twice as likely, on average. Guessing costs 0.69.</source>
+        <translation>损失是每个步骤上对错判断的交叉熵，单位为奈特：平均每降低 0.7，正确判断的概率就翻倍。瞎猜时为 0.69。</translation>
+    </message>
+    <message>
         <source>The loss is the cross-entropy of the right class in nats: 0.7 less makes it twice as likely, on average.</source>
         <translation>损失是正确类别的交叉熵（单位 nat）：平均每降低 0.7，正确类别的概率就翻一倍。</translation>
+    </message>
+    <message>
+        <source>The loss is the divergence between the model and its teacher in nats per token. At 0 both would say the same.</source>
+        <translation>损失是模型与教师模型之间的散度，单位为每词元奈特。为 0 时两者所说完全相同。</translation>
     </message>
     <message>
         <source>The loss is the mean of the squared differences between predicted and right numbers.</source>
@@ -5678,6 +5805,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The model has no part named {part}. Its modules are {known}.</source>
         <translation>模型中没有名为 {part} 的部分。它的模块有：{known}。</translation>
+    </message>
+    <message>
+        <source>The model is compared with its teacher in plain PyTorch.</source>
+        <translation>模型与教师模型的比较由普通 PyTorch 完成。</translation>
     </message>
     <message>
         <source>The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different ones.</source>
@@ -5720,6 +5851,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>代理 {proxy} 拒绝了连接。</translation>
     </message>
     <message>
+        <source>The rest of the run learns from another teacher.</source>
+        <translation>运行的其余部分将向另一个教师模型学习。</translation>
+    </message>
+    <message>
         <source>The reward margin, by how much it rates good answers above bad ones, is {after}.</source>
         <translation>奖励差距，即好的回答比差的回答高出多少，为 {after}。</translation>
     </message>
@@ -5752,8 +5887,20 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>运行 {run} 结束时没有结果：{path}。</translation>
     </message>
     <message>
+        <source>The share of steps that are judged rightly. Before training the head is arbitrary.</source>
+        <translation>判断正确的步骤所占的比例。训练前输出头是任意的。</translation>
+    </message>
+    <message>
         <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model. A larger type, such as q8_0, loses less.</source>
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
+    </message>
+    <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, gkd, grpo, kto, orpo, prm, reward, rloo, sft, simpo.
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、gkd、grpo、kto、orpo、prm、reward、rloo、sft、simpo。
+没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
     </message>
     <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
@@ -6182,6 +6329,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：没有足够长的段落可供提问。</translation>
     </message>
     <message>
+        <source>{path}: no row has a prompt that a model could answer.</source>
+        <translation>{path}：没有哪一行带有模型可以回答的提示词。</translation>
+    </message>
+    <message>
         <source>{path}: rows behind the error are not counted. Rows before it: {number:,}.</source>
         <translation>{path}：出错位置之后的行未统计，之前有 {number:,} 行。</translation>
     </message>
@@ -6224,6 +6375,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path}: the tokenizer gives {token!r} the number {number}, but the model knows only {rows} tokens.</source>
         <translation>{path}：分词器给 {token!r} 的编号是 {number}，但模型只认识 {rows} 个词元。</translation>
+    </message>
+    <message>
+        <source>{path}: the vocabulary can&apos;t be read.</source>
+        <translation>{path}：无法读取词表。</translation>
     </message>
     <message>
         <source>{path}: the weight {name} has the shape {held}. By config.json it would be {wanted}.</source>
@@ -6422,6 +6577,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{tasks}：{problem}。</translation>
     </message>
     <message>
+        <source>{teacher} can&apos;t teach {student}: {difference}.</source>
+        <translation>{teacher} 不能作 {student} 的教师模型：{difference}。</translation>
+    </message>
+    <message>
         <source>{text} is not ROLE=COLUMN.</source>
         <translation>{text} 不是“角色=列名”的形式。</translation>
     </message>
@@ -6472,6 +6631,18 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>damaged</source>
         <translation>已损坏</translation>
+    </message>
+    <message>
+        <source>Writing answers</source>
+        <translation>正在生成回答</translation>
+    </message>
+    <message>
+        <source>The answers written so far are kept. Continue with them later.</source>
+        <translation>已生成的回答会保留，以后可以继续。</translation>
+    </message>
+    <message>
+        <source>Reading the prompts</source>
+        <translation>正在读取提示词</translation>
     </message>
     <message>
         <source>The copy is not saved.</source>
@@ -6594,6 +6765,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>采样回答</translation>
     </message>
     <message>
+        <source>Teacher</source>
+        <translation>教师模型</translation>
+    </message>
+    <message>
         <source>How chats become text. The model&apos;s own is right wherever it has one. For base models plain turns suit any; the others need the tokens of their family.</source>
         <translation>聊天如何变成文本。模型自带模板时，用自带的总是对的。对基础模型，普通轮次适用于任何模型；其他模板需要该系列的词元。</translation>
     </message>
@@ -6640,6 +6815,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Prompts without answers</source>
         <translation>没有回答的提示词</translation>
+    </message>
+    <message>
+        <source>Solution steps with labels</source>
+        <translation>带标签的解题步骤</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -8680,14 +8859,6 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>被分到正确类别的文本所占比例。训练前的输出头没有意义。</translation>
     </message>
     <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, grpo, kto, orpo, reward, rloo, sft, simpo.
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、grpo、kto、orpo、reward、rloo、sft、simpo。
-没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
-    </message>
-    <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
         <translation>--weights 之和必须大于 0：权重为 0 的文件不提供任何行。</translation>
     </message>
@@ -8884,6 +9055,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>请用更多数据训练，或减少训练轮数。</translation>
     </message>
     <message>
+        <source>Train on them as on any prompts with responses. A model can be wrong: review them first.</source>
+        <translation>可以像使用其他带回答的提示词一样用它们训练。模型可能出错，请先审阅。</translation>
+    </message>
+    <message>
         <source>Train until step {step}</source>
         <translation>训练到第 {step} 步</translation>
     </message>
@@ -9042,6 +9217,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>after</source>
         <translation>之后</translation>
+    </message>
+    <message>
+        <source>agrees with the teacher</source>
+        <translation>与教师模型一致</translation>
     </message>
     <message>
         <source>also a model that runs need</source>
@@ -9376,12 +9555,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>留出奖励</translation>
     </message>
     <message>
+        <source>holds labels of steps, which only a process reward model learns from</source>
+        <translation>含有步骤标签，只有过程奖励模型会学习这种数据</translation>
+    </message>
+    <message>
         <source>holds labels, which only the objective Classes or numbers learns from</source>
         <translation>含有标签，只有“类别或数值”这一目标会从中学习</translation>
     </message>
     <message>
         <source>holds prompts without answers. Only runs that learn from rewards write the answers themselves</source>
         <translation>只有提示词，没有回答。只有从奖励中学习的训练会自己写回答</translation>
+    </message>
+    <message>
+        <source>holds {num} labels for {num_steps} steps</source>
+        <translation>有 {num_steps} 个步骤，却有 {num} 个标签</translation>
     </message>
     <message>
         <source>holds {num} numbers for {num_ids} tokens</source>
@@ -9426,6 +9613,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>is missing. Choose a Python file</source>
         <translation>缺失。请选择一个 Python 文件</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a bigger model</source>
+        <translation>未填写。请选择一个更大的模型</translation>
     </message>
     <message>
         <source>is missing. Choose a language</source>
@@ -9494,6 +9685,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>kind of the model, such as qwen3</source>
         <translation>模型类型，例如 qwen3</translation>
+    </message>
+    <message>
+        <source>let a local model answer the prompts of data, to learn from it</source>
+        <translation>让本地模型回答数据中的提示词，以供学习</translation>
     </message>
     <message>
         <source>let a local model write questions and answers about documents</source>
@@ -9656,6 +9851,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>在目标为{objective}时必须是 LoRA</translation>
     </message>
     <message>
+        <source>must be Solution steps with labels for this objective</source>
+        <translation>对此目标必须是“带标签的解题步骤”</translation>
+    </message>
+    <message>
         <source>must be Text with label for this objective</source>
         <translation>在此目标下必须是“带标签的文本”</translation>
     </message>
@@ -9684,12 +9883,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>必须是由问题和回答组成的成对列表</translation>
     </message>
     <message>
+        <source>must be a list of texts, the steps of a solution</source>
+        <translation>必须是文本列表，即解题的各个步骤</translation>
+    </message>
+    <message>
         <source>must be a list of token numbers</source>
         <translation>必须是词元编号列表</translation>
     </message>
     <message>
         <source>must be a list of tokens</source>
         <translation>必须是词元列表</translation>
+    </message>
+    <message>
+        <source>must be a list of true or false, for right and wrong steps</source>
+        <translation>必须是由 true 或 false 组成的列表，表示步骤的对错</translation>
     </message>
     <message>
         <source>must be a number above 0</source>
@@ -9746,6 +9953,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be an object of tokens by their numbers</source>
         <translation>必须是以编号为键的词元对象</translation>
+    </message>
+    <message>
+        <source>must be another model than the base model</source>
+        <translation>必须是基础模型以外的另一个模型</translation>
     </message>
     <message>
         <source>must be at least 1, or empty for all rows of {path}</source>
@@ -10160,6 +10371,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>奖励</translation>
     </message>
     <message>
+        <source>right</source>
+        <translation>正确</translation>
+    </message>
+    <message>
         <source>right JSON</source>
         <translation>JSON 正确</translation>
     </message>
@@ -10174,6 +10389,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>right number</source>
         <translation>数字正确</translation>
+    </message>
+    <message>
+        <source>right steps</source>
+        <translation>判断正确的步骤</translation>
     </message>
     <message>
         <source>row {row}</source>
@@ -10358,6 +10577,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>tasks of lm-evaluation-harness, separated by commas; their data comes from the hub, and the first use downloads the program after asking</source>
         <translation>lm-evaluation-harness 的任务，用逗号分隔；其数据来自模型站，首次使用时会在询问后下载该程序</translation>
+    </message>
+    <message>
+        <source>teacher</source>
+        <translation>教师模型</translation>
     </message>
     <message>
         <source>temporary files</source>
@@ -10600,6 +10823,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>工作簿有密码保护，请去掉密码后再保存。</translation>
     </message>
     <message>
+        <source>their tokenizers differ, first in the token {token} (number {first} and {second})</source>
+        <translation>两者的分词器不同，第一个不同的词元是 {token}（编号 {first} 和 {second}）</translation>
+    </message>
+    <message>
         <source>they are already in the other folder</source>
         <translation>它们已经在另一个文件夹中</translation>
     </message>
@@ -10614,6 +10841,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>token</source>
         <translation>词元</translation>
+    </message>
+    <message>
+        <source>tokens of an answer at most (512)</source>
+        <translation>每个回答最多的词元数（512）</translation>
     </message>
     <message>
         <source>tokens per answer</source>
@@ -10788,12 +11019,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
     <message>
+        <source>without {path} nobody can tell whether their tokens are the same</source>
+        <translation>没有 {path}，无法判断两者的词元是否相同</translation>
+    </message>
+    <message>
         <source>word F1</source>
         <translation>词级 F1</translation>
     </message>
     <message>
         <source>works ({time})</source>
         <translation>正常（{time}）</translation>
+    </message>
+    <message>
+        <source>wrong</source>
+        <translation>错误</translation>
     </message>
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
@@ -10806,6 +11045,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{after} of the held-out texts are sorted into the right class (before training: {before}).</source>
         <translation>留出的文本中有 {after} 被分到正确的类别（训练前：{before}）。</translation>
+    </message>
+    <message>
+        <source>{after} of the steps in held-out solutions are judged rightly (before training: {before}).</source>
+        <translation>留出解答中有 {after} 的步骤判断正确（训练前：{before}）。</translation>
     </message>
     <message>
         <source>{answer} is none of the options {labels}</source>
@@ -11086,6 +11329,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{minutes} min {seconds:02d} s</source>
         <translation>{minutes} 分 {seconds:02d} 秒</translation>
+    </message>
+    <message>
+        <source>{model} answered none of the prompts.</source>
+        <translation>{model} 没有回答任何提示词。</translation>
     </message>
     <message>
         <source>{model} wrote nothing that can be read as a question and its answer.</source>
@@ -12196,12 +12443,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from pairs to score answers and writes none, a process reward model scores each step of one. Classes or numbers are learned from texts with a label.</source>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对回答中学习偏好其中一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 从模型所写内容得到的奖励中学习，GKD 向更大的模型学习。奖励模型从成对回答中学习给回答打分，自己不写回答；过程奖励模型给回答的每个步骤打分。类别或数值从带标签的文本中学习。</translation>
+    </message>
+    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
     <message>
         <source>Preferences (DPO)</source>
         <translation>偏好学习（DPO）</translation>
+    </message>
+    <message>
+        <source>Bigger model (GKD)</source>
+        <translation>更大的模型（GKD）</translation>
     </message>
     <message>
         <source>Rewards (GRPO)</source>
@@ -12214,6 +12469,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Preferences (ORPO)</source>
         <translation>偏好学习（ORPO）</translation>
+    </message>
+    <message>
+        <source>Scores of steps (process reward model)</source>
+        <translation>步骤评分（过程奖励模型）</translation>
     </message>
     <message>
         <source>Scores (reward model)</source>
@@ -12672,10 +12931,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes. A reward model learns from pairs to score answers and writes none. Classes or numbers are learned from texts with a label.</source>
-        <translation>模型学什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对的回答中学习偏好哪一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 根据模型自己所写回答的奖励来学习。奖励模型从成对的回答中学习打分，自己不写回答。类别或数值则从带标签的文本中学习。</translation>
-    </message>
-    <message>
         <source>Classes or numbers</source>
         <translation>类别或数值</translation>
     </message>
@@ -12734,6 +12989,50 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>For the score of a reward model: makes it a number between 0 and 1, with 0.5 for a score of 0.</source>
         <translation>用于奖励模型的分数：换算成 0 到 1 之间的数，分数为 0 时得 0.5。</translation>
+    </message>
+    <message>
+        <source>Folder or hub id of the bigger model that is learned from. It must have the same tokenizer as the base model, as models of one family do.</source>
+        <translation>所学习的更大模型的文件夹或 hub 编号。它必须与基础模型使用相同的分词器，同一系列的模型通常如此。</translation>
+    </message>
+    <message>
+        <source>Weights of the teacher</source>
+        <translation>教师模型的权重</translation>
+    </message>
+    <message>
+        <source>None keeps the teacher at 16 bits. NF4 stores its linear layers in 4 bits.</source>
+        <translation>“无”表示教师模型保持 16 位。NF4 以 4 位存储其线性层。</translation>
+    </message>
+    <message>
+        <source>NF4 needs about a quarter of the memory, and the teacher answers a little less exactly.</source>
+        <translation>NF4 约需四分之一的内存，教师模型的回答会略欠精确。</translation>
+    </message>
+    <message>
+        <source>Forward or backward</source>
+        <translation>正向或反向</translation>
+    </message>
+    <message>
+        <source>How the two models are compared (beta of the generalized Jensen-Shannon divergence). At 0 the model learns to cover everything that the teacher might say (forward KL), at 1 it keeps to what the teacher finds most likely (reverse KL). 0.5 is in between.</source>
+        <translation>两个模型如何比较（广义 Jensen-Shannon 散度的 beta）。为 0 时，模型学习覆盖教师模型可能说的一切（正向 KL）；为 1 时，只保留教师模型认为最可能的内容（反向 KL）。0.5 介于两者之间。</translation>
+    </message>
+    <message>
+        <source>Share of own answers</source>
+        <translation>自写回答的比例</translation>
+    </message>
+    <message>
+        <source>In so many steps the model answers the prompts itself and learns what the teacher would have said at each word (lambda of GKD). 0 learns from the answers in the data only, 1 from its own answers only. 0.5 is a good value where the data has prompts.</source>
+        <translation>在这一比例的步数中，模型自己回答提示词，并在每个词上学习教师模型会怎么说（GKD 的 lambda）。0 只学习数据中的回答，1 只学习自己写的回答。数据带有提示词时，0.5 是不错的取值。</translation>
+    </message>
+    <message>
+        <source>Own answers correct the model&apos;s own mistakes. Writing them takes longer.</source>
+        <translation>自写回答能纠正模型自己的错误，但写出它们需要更多时间。</translation>
+    </message>
+    <message>
+        <source>Longest own answer</source>
+        <translation>自写回答的最大长度</translation>
+    </message>
+    <message>
+        <source>Where an answer that the model writes itself is cut.</source>
+        <translation>模型自己写的回答在此处截断。</translation>
     </message>
     <message>
         <source>What is trained</source>
@@ -14464,6 +14763,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>带标签的文本</translation>
     </message>
     <message>
+        <source>Solution steps with labels</source>
+        <translation>带标签的解题步骤</translation>
+    </message>
+    <message>
         <source>Format not recognized</source>
         <translation>无法识别格式</translation>
     </message>
@@ -14522,6 +14825,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Label</source>
         <translation>标签</translation>
+    </message>
+    <message>
+        <source>Steps</source>
+        <translation>步骤</translation>
+    </message>
+    <message>
+        <source>Right or wrong</source>
+        <translation>对或错</translation>
     </message>
     <message>
         <source>Tools</source>
@@ -14709,6 +15020,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>The model reads the underlined text and learns its label.</source>
         <translation>模型读取带下划线的文本，并学习它的标签。</translation>
+    </message>
+    <message>
+        <source>The model reads the solution and learns at each underlined end of a step if it is right.</source>
+        <translation>模型阅读解答，并在每个带下划线的步骤结尾处学习该步骤是否正确。</translation>
     </message>
     <message>
         <source>The model answers each prompt itself. The underlined text is what its answers should be.</source>
@@ -15955,6 +16270,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Write questions from documents</source>
         <translation>根据文档生成问答</translation>
+    </message>
+    <message>
+        <source>Write answers…</source>
+        <translation>生成回答…</translation>
+    </message>
+    <message>
+        <source>Let a bigger model answer the prompts</source>
+        <translation>让更大的模型回答提示词</translation>
     </message>
     <message>
         <source>Map columns…</source>
@@ -17586,6 +17909,10 @@ Save a copy to train with your changes.</source>
         <translation>梯度与优化器</translation>
     </message>
     <message>
+        <source>Bigger model</source>
+        <translation>更大的模型</translation>
+    </message>
+    <message>
         <source>Answers</source>
         <translation>回答</translation>
     </message>
@@ -18015,14 +18342,6 @@ Save a copy to train with your changes.</source>
         </translation>
     </message>
     <message>
-        <source>Save the questions as</source>
-        <translation>问题另存为</translation>
-    </message>
-    <message>
-        <source>Reading the documents…</source>
-        <translation>正在读取文档…</translation>
-    </message>
-    <message>
         <source>Loading the model…</source>
         <translation>正在加载模型…</translation>
     </message>
@@ -18045,6 +18364,14 @@ Save a copy to train with your changes.</source>
     <message>
         <source>%1 passages per minute</source>
         <translation>每分钟 %1 段</translation>
+    </message>
+    <message>
+        <source>Save the rows as</source>
+        <translation>将行保存为</translation>
+    </message>
+    <message>
+        <source>Reading the data…</source>
+        <translation>正在读取数据…</translation>
     </message>
     <message>
         <source>about %1 left</source>
@@ -18235,6 +18562,38 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Right class</source>
         <translation>分类正确</translation>
+    </message>
+    <message>
+        <source>How well each class is found and kept apart, where every class counts the same. It falls behind the share of right ones when rare classes are missed.</source>
+        <translation>各类别被找出和区分的程度，每个类别权重相同。漏掉少见类别时，它会低于正确比例。</translation>
+    </message>
+    <message>
+        <source>By how much the model&apos;s confidence is off, on average. At 0 it is right as often as it says.</source>
+        <translation>模型的置信度平均偏离多少。为 0 时，模型说有多大把握，就有多常正确。</translation>
+    </message>
+    <message>
+        <source>Macro F1</source>
+        <translation>宏平均 F1</translation>
+    </message>
+    <message>
+        <source>Calibration error</source>
+        <translation>校准误差</translation>
+    </message>
+    <message>
+        <source>Share of steps that the model judges rightly.</source>
+        <translation>模型判断正确的步骤所占的比例。</translation>
+    </message>
+    <message>
+        <source>Right steps</source>
+        <translation>判断正确的步骤</translation>
+    </message>
+    <message>
+        <source>Share of tokens at which the model and the bigger one find the same token most likely.</source>
+        <translation>模型与更大的模型认为同一词元最可能的词元所占的比例。</translation>
+    </message>
+    <message>
+        <source>Agrees with the bigger model</source>
+        <translation>与更大的模型一致</translation>
     </message>
     <message>
         <source>Preference accuracy</source>
@@ -19224,6 +19583,10 @@ Save a copy to train with your changes.</source>
         <translation>采样回答</translation>
     </message>
     <message>
+        <source>Bigger model</source>
+        <translation>更大的模型</translation>
+    </message>
+    <message>
         <source>Adapter</source>
         <translation>适配器</translation>
     </message>
@@ -19954,6 +20317,10 @@ Save a copy to train with your changes.</source>
         <translation>模型无法使用</translation>
     </message>
     <message>
+        <source>Choose a bigger model</source>
+        <translation>选择更大的模型</translation>
+    </message>
+    <message>
         <source>Choose data</source>
         <translation>请选择数据</translation>
     </message>
@@ -20137,6 +20504,29 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Installing reasoning-gym and jsonschema</source>
         <translation>正在安装 reasoning-gym 和 jsonschema</translation>
+    </message>
+</context>
+<context>
+    <name>TeacherCard</name>
+    <message>
+        <source>Bigger model</source>
+        <translation>更大的模型</translation>
+    </message>
+    <message>
+        <source>Choose a bigger model of the same family</source>
+        <translation>选择同一系列的更大模型</translation>
+    </message>
+    <message>
+        <source>Browse for the folder of a bigger model</source>
+        <translation>浏览更大模型的文件夹</translation>
+    </message>
+    <message>
+        <source>It must be of the same family as the base model, so that both have the same tokens.</source>
+        <translation>它必须与基础模型属于同一系列，这样两者的词元才相同。</translation>
+    </message>
+    <message>
+        <source>Choose the folder of a bigger model</source>
+        <translation>选择更大模型的文件夹</translation>
     </message>
 </context>
 <context>
@@ -20604,6 +20994,10 @@ Save a copy to train with your changes.</source>
         <translation>给回答打分</translation>
     </message>
     <message>
+        <source>Check the steps of an answer</source>
+        <translation>检查回答的步骤</translation>
+    </message>
+    <message>
         <source>Sort texts into classes</source>
         <translation>文本分类</translation>
     </message>
@@ -20618,6 +21012,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Read documents</source>
         <translation>阅读文档</translation>
+    </message>
+    <message>
+        <source>Learn from a bigger model</source>
+        <translation>向更大的模型学习</translation>
     </message>
     <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
@@ -20640,12 +21038,20 @@ Save a copy to train with your changes.</source>
         <translation>模型学习给回答打分，不写回答。每个提示词需要一个较好和一个较差的回答。</translation>
     </message>
     <message>
+        <source>The model learns which steps of a solution are right, and writes none. Each solution needs its steps, and a label for each step.</source>
+        <translation>模型学习判断解答的哪些步骤正确，自己不写回答。每个解答需要列出步骤，每个步骤需要一个标签。</translation>
+    </message>
+    <message>
         <source>The model learns which label a text has, or which number, and writes none. Each text needs a label.</source>
         <translation>模型学习文本属于哪个标签，或对应哪个数值，不写文本。每条文本都需要一个标签。</translation>
     </message>
     <message>
         <source>The whole model learns to answer like the examples, not only a small adapter. This needs several times the memory and disk space.</source>
         <translation>整个模型都学习像示例那样回答，而不只是一个小适配器。所需的显存和磁盘空间是原来的数倍。</translation>
+    </message>
+    <message>
+        <source>The model learns word by word what a bigger one would say. The data needs chats, or prompts with responses.</source>
+        <translation>模型逐词学习更大的模型会怎么说。数据需要对话，或带回答的提示词。</translation>
     </message>
     <message>
         <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them.</source>

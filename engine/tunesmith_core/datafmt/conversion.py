@@ -25,6 +25,7 @@ from tunesmith_core.datafmt.formats import (
     PROMPT_ONLY,
     RAW,
     ROLES,
+    STEPS,
     TOKENS,
     Chat,
     Conversation,
@@ -34,12 +35,14 @@ from tunesmith_core.datafmt.formats import (
     Place,
     Preference,
     PromptCompletion,
+    Stepped,
     Text,
     Tokens,
     Unreadable,
     listed,
 )
 from tunesmith_core.datafmt.held import held_label, held_text
+from tunesmith_core.datafmt.steps import are_right, steps_problem
 from tunesmith_core.datafmt.transcripts import split_by
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message as Sentence
@@ -50,16 +53,9 @@ MESSAGE_KEYS = ("role", "from", "content", "value", "parts")
 
 MESSAGE_SPEAKERS = frozenset(("role", "from"))
 TURN_NAMES = (
-    ("human", "assistant"),
-    ("user", "assistant"),
-    ("input", "output"),
-    ("question", "answer"),
-    ("prompt", "response"),
-    ("prompt", "completion"),
-    ("instruction", "output"),
-    ("human", "gpt"),
-    ("user", "bot"),
-    ("human", "bot"),
+    *(("human", "assistant"), ("user", "assistant"), ("input", "output"), ("question", "answer")),
+    *(("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("human", "gpt")),
+    *(("user", "bot"), ("human", "bot")),
 )
 """How chats are written that hold a question and its answer in one object."""
 
@@ -131,6 +127,8 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
     if layout.format == PROMPT_ONLY:
         columns = {**layout.columns, "completion": NO_ANSWER}
         return _prompt_completion(_RowReader({**row, NO_ANSWER: NO_ANSWER}, replace(layout, columns=columns), place))
+    if layout.format == STEPS:
+        return reader.stepped()
     if layout.format == PREFERENCE:
         return _preferred(reader)
     if layout.format == "alpaca":
@@ -389,6 +387,14 @@ class _RowReader:
         if label := held_label(self.value("class")):
             return label
         raise self._error("class", "must hold a single label")
+
+    def stepped(self) -> Stepped:
+        """Return a problem with the steps of its solution and their labels."""
+        steps, labels = (json_values.parsed(self.value(role)) for role in ("steps", "step_labels"))
+        if problem := steps_problem(steps, labels):
+            role, words = problem
+            raise self._error(role, words.template, **words.values)
+        return Stepped(self.text("prompt"), tuple(steps), are_right(labels))
 
     def optional_text(self, role: str) -> str:
         column = self.layout.columns.get(role)

@@ -22,6 +22,7 @@ from tunesmith_core.datafmt.formats import (
     PROMPT_ONLY,
     RAW,
     ROLES,
+    STEPS,
     TOKENS,
     Layout,
     Role,
@@ -362,6 +363,12 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
     if name == LABELED:
         words = Message("Text with label: the column {text} is read, and {label} says its class or its number.")
         return Message(words.template, text=columns["text"], label=columns["class"])
+    if name == STEPS:
+        return Message(
+            "Solution steps with labels: the column {prompt} holds the problem, {steps} the steps of a solution, and "
+            "{step_labels} says which are right.",
+            **columns,
+        )
     if name == TOKENS:
         return Message("Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.", **columns)
     if name == "messages":

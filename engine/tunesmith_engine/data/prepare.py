@@ -18,7 +18,7 @@ from tunesmith_core.datafmt.formats import PROMPT_ONLY
 from tunesmith_core.datafmt.labels import one_sided, unbalanced
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import FROM_PAIRS, LABELS
+from tunesmith_core.objectives import FROM_PAIRS, FROM_STEPS, LABELS
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -261,7 +261,9 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
     def split(train: list[int], held_out: list[int], earlier: Prepared | None = None) -> Prepared:
         shares = shares_of(spec, [file.num_rows for file in files], held_out)
         stats = stats_of(files, cuts, rows, train)
-        more = mixture_notes(spec, shares) | few_trained(stats.num_trained_tokens, stats.num_tokens)
+        more = mixture_notes(spec, shares)
+        if spec.objective.kind not in FROM_STEPS:
+            more |= few_trained(stats.num_trained_tokens, stats.num_tokens)
         system_prompt = renderer.system_prompt.text
         return Prepared(train, held_out, stats, notes | more, pairs, shares, system_prompt, earlier)
 

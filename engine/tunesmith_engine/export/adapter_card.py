@@ -9,7 +9,7 @@ from tunesmith_core import rewards, unquantized
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import FROM_LABELS, HEADS, ORIGINS, REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_STEPS, HEADS, ORIGINS, REINFORCEMENT
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
 from tunesmith_core.trained_parts import FULL
@@ -20,6 +20,15 @@ tokens = tokenizer(text, return_tensors="pt", add_special_tokens=not tokenizer.c
 with torch.no_grad():
     print(model(**tokens).logits)  # of two answers to a question, the better one has the higher score"""
 """How a card shows that a model scores an answer."""
+
+RATE_STEPS = """tokens, ends = tokenizer("What is 2 + 2 * 3?")["input_ids"], []
+for step in ["First, 2 * 3 = 6.", "Then 2 + 6 = 8."]:
+    for part in (step, "\\n"):
+        tokens += tokenizer(part, add_special_tokens=False)["input_ids"]
+    ends.append(len(tokens) - 1)
+with torch.no_grad():
+    print(model(torch.tensor([tokens])).logits[0, ends].softmax(-1)[:, 1])  # how likely each step is right"""
+"""How a card shows that a model rates the steps of a solution."""
 
 
 def base_model_license(folder: Path) -> str:
@@ -112,25 +121,35 @@ model = PeftModel.from_pretrained(base, "THIS_FOLDER")"""
 
 
 def _use_head(spec: RunSpec) -> str:
+    kind = head_class(spec)
     return f"""import torch
 from peft import PeftModel
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import {kind}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
-base = AutoModelForSequenceClassification.from_pretrained(
+base = {kind}.from_pretrained(
     {base_model_name(spec)!r}, {_outputs(spec)}, pad_token_id=tokenizer.pad_token_id
 )
 model = PeftModel.from_pretrained(base, "THIS_FOLDER").eval()
 {_rate(spec)}"""
 
 
+def head_class(spec: RunSpec) -> str:
+    """Return the name of the class of transformers that has the head of a run."""
+    return f"AutoModelFor{'Token' if spec.objective.kind in FROM_STEPS else 'Sequence'}Classification"
+
+
 def _outputs(spec: RunSpec) -> str:
+    if spec.objective.kind in FROM_STEPS:
+        return "num_labels=2"
     classes = spec.objective.classes
     return f"id2label={dict(enumerate(classes))!r}" if classes else "num_labels=1"
 
 
 def _rate(spec: RunSpec) -> str:
     """Return how a card shows that a model rates a text."""
+    if spec.objective.kind in FROM_STEPS:
+        return RATE_STEPS
     if spec.objective.kind not in FROM_LABELS:
         return SCORE
     shown = "model(**tokens).logits" if spec.objective.regression else "model(**tokens).logits.softmax(-1)"
@@ -141,6 +160,8 @@ with torch.no_grad():
 
 def pipeline_line(spec: RunSpec) -> str:
     """Return the line of a card's front matter about what the model is for, where it writes no texts."""
+    if spec.objective.kind in FROM_STEPS:
+        return "\npipeline_tag: token-classification"
     return "\npipeline_tag: text-classification" if spec.objective.kind in HEADS else ""
 
 
@@ -196,11 +217,19 @@ def method_line(spec: RunSpec) -> str:
     loss = f", loss: {names[settings.kind]}" if settings.kind in names else ""
     beta = f"; beta: {strength_of(spec)[0]:g}" if origin.beta or settings.kind in REINFORCEMENT else ""
     line = f"- Method: {origin}{beta}{loss}\n"
+    if settings.kind in DISTILLATION:
+        return f"{line}- Teacher: {teacher_name(spec)}\n"
     if settings.kind not in REINFORCEMENT:
         return line
     # The card may go to others, whom the folders of this computer don't concern.
     rewarded = [replace(each, path=Path(each.path).name) for each in spec.rollouts.rewards]
     return f"{line}- Rewards: {rewards.described(rewarded)}\n"
+
+
+def teacher_name(spec: RunSpec) -> str:
+    """Return the name of a run's teacher; the card may go to others, whom this computer's folders don't concern."""
+    path = Path(spec.teacher.path)
+    return path.name if path.is_absolute() else str(spec.teacher.path)
 
 
 def classes_line(spec: RunSpec) -> str:

@@ -8,14 +8,16 @@ from tunesmith_core import unquantized
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.export_proof import title
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import FROM_LABELS, HEADS
+from tunesmith_core.objectives import FROM_LABELS, FROM_STEPS, HEADS
 from tunesmith_core.packed_weights import WORDS
 from tunesmith_core.report.facts import read, verdict_on
 from tunesmith_engine.export.adapter_card import (
+    RATE_STEPS,
     SCORE,
     base_model_license,
     base_model_name,
     classes_line,
+    head_class,
     length_line,
     losses_line,
     method_line,
@@ -26,13 +28,13 @@ from tunesmith_engine.export.adapter_card import (
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.verifying import Proof
 
-_USE_HEAD = f"""```python
+_USE_HEAD = """```python
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import {kind}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
-model = AutoModelForSequenceClassification.from_pretrained("THIS_FOLDER", dtype="auto").eval()
-{SCORE}
+model = {kind}.from_pretrained("THIS_FOLDER", dtype="auto").eval()
+{rate}
 ```"""
 
 _USE_LABELS = """```python
@@ -62,7 +64,10 @@ def merged_card(trained: Trained, base: Path, proof: Proof | None) -> str:
         proof: how far the files are from the trained weights, None where that was not measured.
     """
     objective = trained.spec.objective
-    use = _USE_HEAD if objective.kind in HEADS else _USE_MERGED
+    use = _USE_MERGED
+    if objective.kind in HEADS:
+        rate = RATE_STEPS if objective.kind in FROM_STEPS else SCORE
+        use = _USE_HEAD.format(kind=head_class(trained.spec), rate=rate)
     if objective.kind in FROM_LABELS:
         use = _USE_LABELS.replace("{more}", ', function_to_apply="none"' if objective.regression else "")
     return _card(trained, base, "transformers", f"{use}\n\n{verdict(proof)}")

@@ -65,7 +65,8 @@ class Merging:
             for head, embedding in getattr(self._base, "all_tied_weights_keys", {}).items()
             if head in self._changes or embedding in self._changes
         }
-        self.added = {f"{HEAD_NAME}.weight"} if has_head(self._base) else set[str]()
+        of_head = {name for name in self._changes if name.startswith(f"{HEAD_NAME}.")}
+        self.added = of_head if has_head(self._base) else set[str]()
         present = {*self.in_model.values(), *self._tied, *self.added}
         missing = sorted(self._changes.keys() - present)
         if missing:

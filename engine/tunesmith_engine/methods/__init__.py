@@ -34,11 +34,13 @@ class Method:
     Attributes:
         fused: whether the fused path computes this objective; else it runs as plain PyTorch.
         from_rewards: whether the model writes what it is trained on, see `reinforcement`.
+        has_teacher: whether a bigger model is learned from, see `distillation`.
         writes: whether the model writes texts; else it has a head and rates them.
     """
 
     fused = False
     from_rewards = False
+    has_teacher = False
     writes = True
 
     def prepare(

@@ -154,7 +154,7 @@ def load_model(
             model, info = _read(kind_of_model(head), folder, config, "eager", arguments, unpacking)
     if head:
         head.begin(model, folder)
-        info["missing_keys"].discard(f"{HEAD_NAME}.weight")
+        info["missing_keys"] -= {f"{HEAD_NAME}.weight", f"{HEAD_NAME}.bias"}
     _check_complete(folder, model, info, shapes)
     model.requires_grad_(False)
     if kept:

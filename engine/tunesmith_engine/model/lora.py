@@ -10,7 +10,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
-from tunesmith_engine.model.heads import has_head
+from tunesmith_engine.model.heads import has_head, rates_tokens
 from tunesmith_engine.model.targets import choose_targets
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
         )
     targets = choose_targets(model, adapter)
     config = LoraConfig(
-        task_type="SEQ_CLS" if has_head(model) else "CAUSAL_LM",
+        task_type="TOKEN_CLS" if rates_tokens(model) else "SEQ_CLS" if has_head(model) else "CAUSAL_LM",
         modules_to_save=[HEAD_NAME] if has_head(model) else None,
         r=adapter.rank,
         lora_alpha=adapter.alpha,

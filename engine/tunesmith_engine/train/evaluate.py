@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import Example
 from tunesmith_engine.decode import Decoder, end_tokens
+from tunesmith_engine.distillation.path import DistillationPath
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath, totals_of
@@ -70,7 +71,8 @@ def held_out(
         num_of_sources: how many rows come from each data file, one file behind the other.
     """
     rates = isinstance(path, RatingPath)
-    groups = [examples] if rates or path.objective is not None else _of_sources(examples, num_of_sources)
+    of_tokens = not (rates or path.objective is not None or isinstance(path, DistillationPath))
+    groups = _of_sources(examples, num_of_sources) if of_tokens else [examples]
     sums = torch.zeros(len(groups), 1 + len(metrics), device=device, dtype=torch.float64)
     if isinstance(path, RatingPath):
         path.begin_set()

@@ -38,6 +38,7 @@ from tunesmith_engine.train.schedule import StepPlan
 
 if TYPE_CHECKING:
     from tunesmith_engine.data import Example
+    from tunesmith_engine.distillation.own_answers import OwnAnswers
     from tunesmith_engine.reinforcement.advantages import Floats
     from tunesmith_engine.reinforcement.reward_model import RewardScores
     from tunesmith_engine.reinforcement.rollouts import Rollouts, Round
@@ -87,6 +88,11 @@ class Loop:
             from tunesmith_engine.reinforcement.rollouts import Rollouts
 
             self._rollouts = Rollouts(parts, path, warn, models)
+        self._own_answers: OwnAnswers | None = None
+        if parts.method.has_teacher:
+            from tunesmith_engine.distillation.own_answers import OwnAnswers
+
+            self._own_answers = OwnAnswers(parts, path, warn)
         self._rewards: dict[bool, tuple[int, Floats]] = {}
 
     @contextlib.contextmanager
@@ -108,6 +114,8 @@ class Loop:
             if self._rollouts:
                 rows = self._rollouts.trial_rows(num_rows)
                 num_rows = len(rows)
+            if self._own_answers:
+                rows = [*rows, *self._own_answers.trial_rows(num_rows)]
             self.tried_bytes = try_longest(self.path, self.assembly.updater, self.ladder, rows, num_rows, device)
 
     def keep_reference(self, folder: Path, tell: Callable[[int, int], bool]) -> bool:
@@ -144,10 +152,24 @@ class Loop:
         rows = self.plan.rows(progress.step)
         if self._rollouts:
             return self._round(self._rollouts, rows, progress)
-        examples = [self.parts.data.train[row] for row in rows]
+        examples = self._examples(rows, progress.step)
+        if examples is None:
+            return []
         lr = self._learning_rate(progress.step)
         losses, grad_norm = self._fit(lambda: self.assembly.update(examples, lr, self._at_rest), progress.step)
         return self._taken(progress, examples, lr, losses, grad_norm)
+
+    def _examples(self, rows: list[int], step: int) -> list[Example] | None:
+        """Return the rows of a step, or what the model answers to their prompts; None after a stop."""
+        own = self._own_answers
+        if own is None or not own.are_learned(step):
+            return [self.parts.data.train[row] for row in rows]
+
+        def write() -> list[Example] | None:
+            with self._at_rest():
+                return own.rows(rows, step, self._should_stop)
+
+        return self._fit(write, step)
 
     def _round(self, rollouts: Rollouts, rows: list[int], progress: Progress) -> list[StepReport]:
         """Let the model answer the prompts of a step and train it on its answers; no step after a stop."""

@@ -126,13 +126,19 @@ def num_trained_tokens(examples: Sequence[Example]) -> int:
     return sum(example.num_trained_tokens for example in examples)
 
 
-def takes_positions(model: TrainedModel) -> bool:
+def takes_positions(model: Any) -> bool:  # Any: a transformers model, or one with an adapter
     """Return whether the model can compute logits at chosen places only."""
-    return "logits_to_keep" in inspect.signature(model.get_base_model().forward).parameters
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return "logits_to_keep" in inspect.signature(base.forward).parameters
 
 
 def logits_of(model: TrainedModel, batch: Batch, some_positions: bool) -> torch.Tensor:
-    """Return the float32 logits at a batch's places, [rows, P, vocabulary].
+    """Return the float32 logits at a batch's places, [rows, P, vocabulary]."""
+    return predictions(model, batch, some_positions).float()
+
+
+def predictions(model: Any, batch: Batch, some_positions: bool) -> torch.Tensor:  # Any: a model with or without adapter
+    """Return the logits at a batch's places in the format in which the model computes them, [rows, P, vocabulary].
 
     Rows are padded on the right and attention looks back only, so padding needs no mask; without one, attention takes
     its fast path and the host need not look into a mask on the GPU.
@@ -142,7 +148,7 @@ def logits_of(model: TrainedModel, batch: Batch, some_positions: bool) -> torch.
         logits: torch.Tensor = model(input_ids=batch.input_ids, use_cache=False, **arguments).logits
     else:
         logits = model(input_ids=batch.input_ids, use_cache=False).logits[:, batch.positions]
-    return logits.float()
+    return logits
 
 
 def token_log_probabilities(

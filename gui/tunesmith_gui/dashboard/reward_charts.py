@@ -1,4 +1,4 @@
-"""The charts of runs that learn from preference pairs or from rewards, in place of a loss that says less.
+"""The charts of runs that learn from pairs, rewards, labels or a bigger model, in place of a loss that says less.
 
 Importing this module imports pyqtgraph.
 """
@@ -9,7 +9,7 @@ import numpy as np
 from PySide6.QtWidgets import QWidget
 
 from tunesmith_gui.dashboard.chart_card import ChartCard
-from tunesmith_gui.dashboard.model import EVAL_COLUMNS, DashboardModel
+from tunesmith_gui.dashboard.model import EVAL_COLUMNS, STEP_COLUMNS, DashboardModel
 from tunesmith_gui.models.metric_series import smooth
 from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.tr import translate
@@ -60,11 +60,13 @@ class RewardCard(ChartCard):
     def show_model(self, model: DashboardModel) -> None:
         """Draw the curves of a run."""
         self.set_scale(self.scale, model.status.total_steps if model.status.state.live else 0)
-        steps, values = (model.steps.column(name) for name in ("step", self._column))
-        lines = [
-            Line(self.tr("training"), steps, values * self._unit, "raw"),
-            Line(self.tr("smoothed"), steps, smooth(values, _SMOOTHING) * self._unit, "smooth", filled=True),
-        ]
+        lines = []
+        if self._column in STEP_COLUMNS:
+            steps, values = (model.steps.column(name) for name in ("step", self._column))
+            lines = [
+                Line(self.tr("training"), steps, values * self._unit, "raw"),
+                Line(self.tr("smoothed"), steps, smooth(values, _SMOOTHING) * self._unit, "smooth", filled=True),
+            ]
         if len(model.evals) and self._column in EVAL_COLUMNS:
             at, held_out = (model.evals.column(name) for name in ("step", self._column))
             lines.append(Line(self.tr("held out"), at, held_out * self._unit, "dots", 1))
@@ -111,6 +113,38 @@ def class_card(parent: QWidget) -> RewardCard:
     """How many texts are sorted rightly."""
     words = translate("RewardCharts", "Share of texts that the model sorts into the right class.")
     return RewardCard(translate("RewardCharts", "Right class"), "%", "accuracy", _PERCENT, words, parent)
+
+
+def class_cards(parent: QWidget) -> tuple[RewardCard, ...]:
+    """How texts are sorted, and what the share of right ones leaves out, which only evaluations measure."""
+    f1 = translate(
+        "RewardCharts",
+        "How well each class is found and kept apart, where every class counts the same. It falls behind the share of "
+        "right ones when rare classes are missed.",
+    )
+    gap = translate(
+        "RewardCharts", "By how much the model's confidence is off, on average. At 0 it is right as often as it says."
+    )
+    return (
+        class_card(parent),
+        RewardCard(translate("RewardCharts", "Macro F1"), "", "macro_f1", 1.0, f1, parent),
+        RewardCard(translate("RewardCharts", "Calibration error"), "%", "calibration_error", _PERCENT, gap, parent),
+    )
+
+
+def step_card(parent: QWidget) -> RewardCard:
+    """How many steps are judged rightly."""
+    words = translate("RewardCharts", "Share of steps that the model judges rightly.")
+    return RewardCard(translate("RewardCharts", "Right steps"), "%", "step_accuracy", _PERCENT, words, parent)
+
+
+def agreement_card(parent: QWidget) -> RewardCard:
+    """How often the model would write the same as its teacher."""
+    words = translate(
+        "RewardCharts", "Share of tokens at which the model and the bigger one find the same token most likely."
+    )
+    title = translate("RewardCharts", "Agrees with the bigger model")
+    return RewardCard(title, "%", "agreement", _PERCENT, words, parent)
 
 
 def accuracy_card(parent: QWidget) -> RewardCard:

@@ -26,12 +26,16 @@ from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.sheet_choice import SheetChoice
 from tunesmith_gui.widgets.side_by_side import SideBySide
 
+WITH_PROMPTS = ("messages", "sharegpt", "alpaca", "prompt-completion", "preference")
+"""Formats of rows whose prompts a model can answer."""
+
 
 class FileSummary(QWidget):
     """Name, facts, reason, and one message at most.
 
     Signals:
-        back_asked, train_asked, other_asked, keep_asked, mapping_asked, chat_asked, questions_asked: the person pressed
+        back_asked, train_asked, other_asked, keep_asked, mapping_asked, chat_asked, questions_asked,
+        answers_asked: the person pressed
             that button.
         problems_asked: the rows with problems are to be seen.
         check_asked: the rows are to be checked as they are now.
@@ -46,6 +50,7 @@ class FileSummary(QWidget):
     mapping_asked = Signal()
     chat_asked = Signal()
     questions_asked = Signal()
+    answers_asked = Signal()
     problems_asked = Signal()
     check_asked = Signal()
     fix_asked = Signal()
@@ -79,7 +84,9 @@ class FileSummary(QWidget):
             self.tr("Write questions…"), self.questions_asked.emit, icon_name="chat", parent=self
         )
         self.questions.setAccessibleName(self.tr("Write questions from documents"))
-        self._actions = FlowRow((self.other, self.questions, self.keep, self.train), self)
+        self.answers = button(self.tr("Write answers…"), self.answers_asked.emit, icon_name="chat", parent=self)
+        self.answers.setAccessibleName(self.tr("Let a bigger model answer the prompts"))
+        self._actions = FlowRow((self.other, self.questions, self.answers, self.keep, self.train), self)
         self._column.addWidget(SideBySide(top, self._actions, first_letters=36, parent=self))
         self.sheets = SheetChoice(self)
         self._column.addWidget(self.sheets)
@@ -101,7 +108,7 @@ class FileSummary(QWidget):
         self.facts.setText(self.tr("Reading the first rows…"))
         self.reason.hide()
         self.map.hide()
-        self._offer_questions(False)
+        self._offer_writing("")
         self.train.setEnabled(False)
         self.keep.setEnabled(False)
         self._put(None)
@@ -128,13 +135,14 @@ class FileSummary(QWidget):
         self.map.setAccessibleName(words)
         self.train.setEnabled(data.error is None or data.skipping_helps)
         self.keep.setEnabled(self.train.isEnabled())
-        self._offer_questions(data.error is None and data.sniffed is not None and data.sniffed.format == "text")
+        self._offer_writing(data.sniffed.format if data.error is None and data.sniffed is not None else "")
         self._put(self._message(data, source, has_chat_template))
 
-    def _offer_questions(self, offers: bool) -> None:
-        """Only documents are asked about."""
-        actions = (self.other, self.questions, self.keep, self.train)
-        self._actions.show_only([each for each in actions if offers or each is not self.questions])
+    def _offer_writing(self, format_name: str) -> None:
+        """Only documents are asked about, and only prompts answered."""
+        shown = {self.questions: format_name == "text", self.answers: format_name in WITH_PROMPTS}
+        actions = (self.other, self.questions, self.answers, self.keep, self.train)
+        self._actions.show_only([each for each in actions if shown.get(each, True)])
 
     def _message(self, data: DataFacts, source: SourceSpec, has_chat_template: bool) -> QWidget | None:
         if asks_for_columns(data):

@@ -11,7 +11,7 @@ from PySide6.QtGui import QGuiApplication
 
 from tunesmith_assets import samples
 from tunesmith_core import files
-from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
+from tunesmith_core.datafmt.formats import LABELED, PREFERENCE, STEPS
 from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
@@ -30,14 +30,17 @@ from tunesmith_gui.new_run.form import (
     BY_READING,
     BY_REWARD,
     BY_SCORE,
+    BY_STEPS,
+    BY_TEACHER,
     MAPPING,
     READING,
     SAMPLE_FILES,
     SETTINGS,
-    Missing,
+    TEACHER,
     NewRunForm,
     reward_path,
 )
+from tunesmith_gui.new_run.surroundings import Missing
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
@@ -256,7 +259,7 @@ class NewRunActions(QObject):
         said = self._columns.recall(data.sniffed.columns)
         if said and self._form.way == BY_PREFERENCE and said[0] != PREFERENCE:
             return
-        if said and said[0] != LABELED and self._form.value("data.sources[0].format") == "auto":
+        if said and said[0] not in (LABELED, STEPS) and self._form.value("data.sources[0].format") == "auto":
             self.map_columns(*said)
 
     def use_problems(self, answer: dict[str, Any]) -> None:  # Any: JSON values
@@ -290,7 +293,9 @@ class NewRunActions(QObject):
             BY_PREFERENCE: samples.preference_spec,
             BY_LABEL: samples.label_spec,
             BY_REWARD: samples.reward_spec,
+            BY_TEACHER: samples.teacher_spec,
             BY_SCORE: samples.score_spec,
+            BY_STEPS: samples.step_spec,
             BY_CLASS: samples.class_spec,
         }
         make = makers.get(way, samples.example_spec)
@@ -301,6 +306,7 @@ class NewRunActions(QObject):
 
         def done(spec: RunSpec) -> None:
             spec.model.path = self._form.value("model.path") or self._only_model()
+            spec.teacher.path = self._form.value(TEACHER)
             self._form.load_spec(spec)
             if way == BY_FULL:
                 self._form.choose_way(way)
@@ -345,6 +351,8 @@ class NewRunActions(QObject):
             self._page.reveal_setting(next(iter(self._form.problems())))
         elif missing is Missing.MODEL:
             self._page.model_picker.combo.setFocus()
+        elif missing is Missing.TEACHER:
+            self._page.reveal_setting(TEACHER)
         elif missing in (Missing.DATA, Missing.PAIRS, Missing.LABELS):
             self._page.data_picker.combo.setFocus()
         if missing is not Missing.NOTHING:

@@ -48,7 +48,9 @@ DATA, ENCODING, SHEET = "data.sources[0].path", "data.sources[0].encoding", "dat
 """Settings of the one data file that the window shows."""
 
 PLAN_PATHS = ("data.context_length", DATA, SHEET, SOURCES, "model.dtype")
-PLAN_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule", "evaluation", "saving", "hardware")
+PLAN_SECTIONS = (
+    *("objective", "teacher", "adapter", "quantization", "optimizer", "schedule", "evaluation", "saving", "hardware"),
+)
 
 
 @dataclass(frozen=True, slots=True)

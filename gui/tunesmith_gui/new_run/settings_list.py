@@ -41,6 +41,7 @@ def section_word(section: str) -> str:
         "data": translate("SettingsList", "Data"),
         "objective": translate("SettingsList", "Objective"),
         "rollouts": translate("SettingsList", "Rollouts"),
+        "teacher": translate("SettingsList", "Bigger model"),
         "adapter": translate("SettingsList", "Adapter"),
         "quantization": translate("SettingsList", "Quantization"),
         "optimizer": translate("SettingsList", "Optimizer"),
@@ -340,7 +341,7 @@ class SettingsList(Card):
         num_changed = len(self._form.changed_paths())
         self.summary.setText(self.tr("%n changed", "", num_changed) if num_changed else "")
         self.reset_all.setVisible(num_changed > 0)
-        if path in ("", "objective.dpo_loss", "optimizer.name", SMOOTHING):
+        if path in ("", "objective.dpo_loss", "optimizer.name", "teacher.own_answers", SMOOTHING):
             self._name_toggle()
             self._apply_filter(self.filter.text())
         problems = self._form.problems()
