@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import datafmt, devices, environments, files, paths
+from tunesmith_core import adapter_folders, datafmt, devices, environments, files, paths
 from tunesmith_core.chat_templates import OWN
 from tunesmith_core.datafmt import encoding
 from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
@@ -53,6 +53,7 @@ def check(spec: RunSpec) -> None:
     if spec.hardware.device == "cuda" and not devices.nvidia_present():
         raise TunesmithError("driver-missing", "The run is set to use a GPU, but no NVIDIA driver was found.")
     model = check_model(spec)
+    adapter_folders.check_adapters(spec, model.shapes)
     check_data(spec, model)
     _check_disk(spec, model)
 

@@ -23,7 +23,7 @@ from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_d
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, uses
+from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, REINFORCEMENT, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, matters
@@ -165,9 +165,14 @@ class RunSpec:
             *self.rollouts.rewards,
         ]
         for holder in holders:
-            if holder.path:
-                # Not Path.expanduser, which raises for the home of an unknown person.
-                holder.path = str((folder / os.path.expanduser(holder.path)).absolute())  # noqa: PTH111
+            holder.path = _resolved(holder.path, folder)
+        self.adapter.start_from = _resolved(self.adapter.start_from, folder)
+        self.objective.reference_adapter = _resolved(self.objective.reference_adapter, folder)
+
+
+def _resolved(path: str, folder: Path) -> str:
+    # Not Path.expanduser, which raises for the home of an unknown person.
+    return str((folder / os.path.expanduser(path)).absolute()) if path else ""  # noqa: PTH111
 
 
 def told(problems: Sequence[FieldProblem], separator: str) -> Message:
@@ -259,7 +264,8 @@ TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evalua
 def told_settings(spec: RunSpec) -> list[Setting]:
     """Return the settings that cards and reports show of a run, without those that have no effect in it."""
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
-    # Told as a sentence of their own, see `rewards.described`.
+    # Told as a sentence of their own, see `lineage` and `rewards.described`.
+    unused |= {"adapter.start_from", "objective.reference_adapter"}
     unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
@@ -271,7 +277,25 @@ def has_effect(spec: RunSpec, path: str) -> bool:
     """Return whether a setting of a dotted path has an effect on a run."""
     if spec.optimizer.name == "adafactor" and path in ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"):
         return False
+    if path == "adapter.initial_values" and continues(spec):
+        return False
+    if path == "objective.reference_adapter" and not compares(spec):
+        return False
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
+
+
+def continues(spec: RunSpec) -> bool:
+    """Return whether a run trains an adapter further that there is already."""
+    path = "adapter.start_from"
+    return bool(spec.adapter.start_from) and uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
+
+
+def compares(spec: RunSpec) -> bool:
+    """Return whether a run compares its model with a reference while it trains."""
+    kind = spec.objective.kind
+    if kind in REINFORCEMENT:
+        return bool(strength_of(spec)[0])
+    return uses(kind, "objective.reference_adapter") and spec.adapter.kind != FULL
 
 
 def in_force(spec: RunSpec) -> RunSpec:

@@ -8,7 +8,7 @@ from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import FROM_LABELS, LABELS, PREFERENCES, REINFORCEMENT
+from tunesmith_core.objectives import FROM_LABELS, HEADS, LABELS, PREFERENCES, REINFORCEMENT
 from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
@@ -52,6 +52,9 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
             )
         )
     problems += _full_problems(spec) if spec.adapter.kind == FULL else _lora_problems(spec)
+    if spec.adapter.start_from and (spec.adapter.kind == FULL or spec.objective.kind in HEADS):
+        words = Message("can't be continued by this kind of run. Leave it empty")
+        problems.append(FieldProblem("adapter.start_from", words))
     if spec.objective.kind == "dpo" and spec.objective.label_smoothing and spec.objective.dpo_loss not in SMOOTHED:
         loss = Message(CHOICE_WORDS[spec.objective.dpo_loss])
         words = Message("has no effect with the loss {loss}. Set it to 0", loss=loss)

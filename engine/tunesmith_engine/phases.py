@@ -82,11 +82,13 @@ def _run(host: Host, kernels: bool, watch: StopWatch) -> dict[str, Any]:  # Any:
     if ready is None:
         return _stopped_early(host)
     loop, conductor = ready
+    from tunesmith_engine.model.other_weights import settled
 
     def end_here() -> dict[str, Any]:
         # A look at the base model switches the adapter off, and only what is switched on is checked after its export.
         loop.parts.model.enable_adapter_layers()
-        return conductor.finish()
+        with settled(loop.parts.model):
+            return conductor.finish()
 
     watch.end, watch.patience_s = end_here, PATIENCE_S
     loop.train(conductor)

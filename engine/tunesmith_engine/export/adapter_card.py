@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunesmith_core import rewards
+from tunesmith_core.adapter_folders import lineage, reference_name
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
@@ -66,7 +67,7 @@ def adapter_card(
 {_made(spec)}, trained with Tunesmith for {step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-- License of the base model: {licence}; it holds for {"this model" if spec.adapter.kind == FULL else "the adapter"} too
+{lineage_lines(spec)}- License of the base model: {licence}; it holds for {"this model" if spec.adapter.kind == FULL else "the adapter"} too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 {length_line(spec)}
 {method_line(spec)}{classes_line(spec)}
@@ -142,6 +143,15 @@ def length_line(spec: RunSpec) -> str:
     """Return the line of a card about how much of a row was read, and which tokens were learned."""
     learned = "" if spec.objective.kind in HEADS else f"; loss on: {spec.data.train_on}"
     return f"- Context length: {spec.data.context_length} tokens{learned}"
+
+
+def lineage_lines(spec: RunSpec) -> str:
+    """Return the lines of a card about adapters that the run began and compared with, "" where there are none."""
+    continued, reference = lineage(spec), reference_name(spec)
+    lines = f"- Continues the adapter: {continued}\n" if continued else ""
+    return lines + (f"- Compared with the adapter: {reference}\n" if reference else "")
+
+
 def _lora_kind(spec: RunSpec) -> str:
     return "QLoRA" if spec.quantization.kind == "nf4" else "LoRA"
 

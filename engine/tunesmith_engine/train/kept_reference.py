@@ -47,7 +47,7 @@ def keep_reference(folder: Path, data: PreparedData, path: LossPath, tell: Calla
             for portion in path.portions(rows):
                 if tell(len(computed), len(rows)):
                     return False
-                values = path.log_probabilities(portion, False).float().cpu().numpy()
+                values = path.reference(portion).float().cpu().numpy()
                 parts = np.split(values, np.cumsum([_num_kept(row) for row in portion])[:-1])
                 computed |= {id(row): part for row, part in zip(portion, parts, strict=True)}
         found = np.concatenate([computed[id(row)] for row in rows])

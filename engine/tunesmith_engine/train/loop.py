@@ -81,6 +81,7 @@ class Loop:
 
             self._rollouts = Rollouts(parts, path, warn)
         self._rewards: dict[bool, tuple[int, Floats]] = {}
+        self._answers_as_before = False
 
     @contextlib.contextmanager
     def _at_rest(self) -> Iterator[None]:
@@ -256,10 +257,14 @@ class Loop:
             self._rewards[with_adapter] = step, rewards
         return rewards
 
-    def without_adapter(self) -> AbstractContextManager[None]:
-        """Return the context in which the model is the base model."""
-        context: AbstractContextManager[None] = self.parts.model.disable_adapter()
-        return context
+    @contextlib.contextmanager
+    def without_adapter(self) -> Iterator[None]:
+        """Make the context in which the model answers as before the run."""
+        self._answers_as_before = True
+        try:
+            yield
+        finally:
+            self._answers_as_before = False
 
     def prompt_tokens(self, prompt: str, should_stop: Callable[[], bool]) -> list[int] | None:
         """Return the tokens of a prompt, or None when stopped on the way."""
@@ -281,7 +286,11 @@ class Loop:
         parts = self.parts
         try:
             with self._at_rest():
-                return generate(self.path.decoder(), parts.model, parts.tokenizer, prompt, max_tokens, should_stop)
+                with_adapter = not self._answers_as_before
+                decoder = self.path.decoder()
+                return generate(
+                    decoder, parts.model, parts.tokenizer, prompt, max_tokens, should_stop, with_adapter=with_adapter
+                )
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
