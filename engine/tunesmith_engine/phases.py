@@ -143,8 +143,8 @@ def _assemble(
         return host.stop_mode is None
 
     folder = model_folder(spec.model)
-    checkpoints.base_model = BaseModel(folder, manifest.base_model if manifest else None)
-    changes += checkpoints.base_model.check()
+    checkpoints.base_model = base_model = BaseModel(folder, manifest.base_model if manifest else None)
+    changes += base_model.check()
     parts = make_parts(spec, compute, preparation, enter=enter, should_stop=host.stop_requested, folder=folder)
     if parts is None or host.stop_requested():
         return None
@@ -158,13 +158,13 @@ def _assemble(
     if snapshot and manifest:
         conductor.restore(snapshot, manifest.fingerprint, changes)
     loop.try_out()
-    if not _has_reference(host, spec, loop):
+    if not _has_reference(host, spec, loop, base_model):
         return None
     _emit_setup(host, loop)
     return loop, conductor
 
 
-def _has_reference(host: Host, spec: RunSpec, loop: Loop) -> bool:
+def _has_reference(host: Host, spec: RunSpec, loop: Loop, base_model: BaseModel) -> bool:
     """Have the base model asked once where a run wants that; return False after a stop."""
     if spec.objective.reference != "once" or not uses(spec.objective.kind, "objective.reference"):
         return True
@@ -173,7 +173,8 @@ def _has_reference(host: Host, spec: RunSpec, loop: Loop) -> bool:
         host.phase(ASKING_BASE, done, total, "rows")
         return host.stop_requested()
 
-    return loop.keep_reference(host.run.path, told)
+    notes = {name: note.sampled for name, note in base_model.notes.items()}
+    return loop.keep_reference(host.run.path, told, notes)
 
 
 def _newest_of(checkpoints: Checkpoints, host: Host) -> tuple[Snapshot, Manifest] | tuple[None, None]:

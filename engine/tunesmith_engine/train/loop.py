@@ -34,6 +34,7 @@ from tunesmith_engine.train.memory_trial import try_longest
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
 from tunesmith_engine.train.optim import optimizer_of
+from tunesmith_engine.train.reference_cache import model_key
 from tunesmith_engine.train.schedule import StepPlan
 
 if TYPE_CHECKING:
@@ -104,13 +105,16 @@ class Loop:
                 num_rows = len(rows)
             self.tried_bytes = try_longest(self.path, self.assembly.updater, self.ladder, rows, num_rows, device)
 
-    def keep_reference(self, folder: Path, tell: Callable[[int, int], bool]) -> bool:
-        """Compute what the base model says of all rows, or read it; see `kept_reference.keep_reference`."""
-        data, device = self.parts.data, self.parts.compute.device
+    def keep_reference(
+        self, folder: Path, tell: Callable[[int, int], bool], base_notes: Mapping[str, str]
+    ) -> bool:
+        """Compute what the reference says of all rows, or read it; see `kept_reference` and `reference_cache`."""
+        data, compute = self.parts.data, self.parts.compute
+        key = model_key(self.parts.spec, compute, self.path.name, base_notes)
 
         def keep() -> bool:
-            with untouched_training(self.parts.model, device):
-                return keep_reference(folder, data, self.path, tell)
+            with untouched_training(self.parts.model, compute.device):
+                return keep_reference(folder, data, self.path, tell, key)
 
         return self.ladder.fit(keep, Message("Before the first step"))
 
