@@ -89,7 +89,7 @@ def read_adapter(path: Path) -> AdapterFolder:
         raise _unfit(folder, Message("{name} is not valid JSON", name=CONFIG)) from error
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         kind = shortened(config.get("peft_type")) if isinstance(config, dict) else "?"
-        raise _unfit(folder, Message("the adapter is of the kind {kind}, only LoRA can be trained further", kind=kind))
+        raise _unfit(folder, Message("the adapter is of the kind {kind}, and only LoRA can be continued", kind=kind))
     if not (is_count(config.get("r")) and config["r"] and is_number(config.get("lora_alpha"))):
         raise _unfit(folder, Message("{name} has no rank or alpha", name=CONFIG))
     if config.get("task_type") == "SEQ_CLS":

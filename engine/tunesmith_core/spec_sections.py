@@ -352,8 +352,8 @@ class ObjectiveSpec:
         label="Base model beside",
         meaning=(
             "When DPO and KTO ask the model as it was before the run how likely it finds the answers. Each step does "
-            "that anew. Once does it before the first step and keeps the numbers, also for later runs on the same "
-            "data. It makes steps shorter and pays off from the second epoch on."
+            "that again. Once does it before the first step and keeps the numbers, also for later runs on the same "
+            "data, which makes steps shorter and pays off from the second epoch on."
         ),
         choices=("each-step", "once"),
     )
@@ -361,9 +361,8 @@ class ObjectiveSpec:
         "",
         label="Reference adapter",
         meaning=(
-            "Folder of another LoRA adapter on the same base model. Answers are compared with what the model finds "
-            "likely with that one. Empty compares with the model as it is before the run, which is right for almost "
-            "every run."
+            "Folder of another LoRA adapter on the same base model, with which answers are compared. Empty compares "
+            "with the model as it was before the run, which suits almost every run."
         ),
     )
     label_smoothing: float = declared(
@@ -386,8 +385,8 @@ class ObjectiveSpec:
         unset="usual value",
         meaning=(
             "How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 "
-            "for CPO and ORPO, else 0, which is none of it. DPO alone tells answers apart without writing the better "
-            "ones more often where the model hardly ever writes them. Set 1 to have it write them, such as a new style."
+            "for CPO and ORPO, else 0, which is none of it. DPO alone learns to tell the answers apart, but may "
+            "never write a style that is new to the model. With 1 it learns to write it as well."
         ),
         minimum=0.0,
         maximum=1000.0,
@@ -484,9 +483,8 @@ class AdapterSpec:
         "",
         label="Start from",
         meaning=(
-            "Folder of a LoRA adapter that is trained further, such as the adapter of an earlier run on this base "
-            "model. Rank, alpha, target modules, rsLoRA, DoRA and bias are those of that adapter. Empty starts from "
-            "the base model with a new one."
+            "Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, "
+            "alpha, target modules, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter."
         ),
     )
     rank: int = declared(

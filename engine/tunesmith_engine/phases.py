@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tunesmith_engine.train.conductor import Conductor
     from tunesmith_engine.train.loop import Loop
 
-ASKING_BASE = Message("Asking the base model")
+ASKING_BASE = Message("Asking the reference")
 """Phase in which what it says of all rows is computed."""
 
 _EXIT_CODES = {"finished": EXIT_DONE, "stopped": EXIT_STOPPED, "failed": EXIT_UNSAVED}

@@ -75,7 +75,10 @@ def weights_of(run: Run) -> dict[str, torch.Tensor]:
     return load_file(run.adapter_path / adapter_folders.WEIGHTS)
 
 
-@pytest.mark.parametrize("kernels", [True, False], ids=["fused", "plain"])
+FUSED_OR_PLAIN = [pytest.param(True, id="fused"), pytest.param(False, id="plain", marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("kernels", FUSED_OR_PLAIN)
 @pytest.mark.parametrize("kind", ["lora", *(pytest.param(each, marks=pytest.mark.long) for each in list(KINDS)[1:])])
 def test_a_run_begins_where_its_adapter_ended_and_says_so(
     kind: str, kernels: bool, tiny_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path
@@ -103,8 +106,8 @@ def test_a_run_begins_where_its_adapter_ended_and_says_so(
     assert len(loaded.peft_config) == 1
 
 
-@pytest.mark.parametrize("kernels", [True, False], ids=["fused", "plain"])
-@pytest.mark.parametrize("kind", ["sft", "dpo", *(pytest.param(k, marks=pytest.mark.long) for k in ("kto", "grpo"))])
+@pytest.mark.parametrize("kernels", FUSED_OR_PLAIN)
+@pytest.mark.parametrize("kind", ["dpo", *(pytest.param(k, marks=pytest.mark.long) for k in ("sft", "kto", "grpo"))])
 def test_a_stopped_run_goes_on_to_the_bit(
     kind: str,
     kernels: bool,
@@ -129,13 +132,16 @@ def test_a_stopped_run_goes_on_to_the_bit(
     torch.manual_seed(999)
     assert train(halves) == 0
     assert step_losses(halves) == step_losses(whole)
-    assert [event.data["loss"] for event in events(halves, "eval")][0] == events(whole, "eval")[0].data["loss"]
+    first = [events(run, "eval")[0].data["loss"] for run in (whole, halves)]
+    assert first[0] == first[1]
     files = [(run.adapter_path / adapter_folders.WEIGHTS).read_bytes() for run in (whole, halves)]
     assert files[0] == files[1]
 
 
-@pytest.mark.parametrize("how", ["each-step", "once"])
-@pytest.mark.parametrize("other", [False, True], ids=["start", "other"])
+@pytest.mark.parametrize("how", ["each-step", pytest.param("once", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "other", [pytest.param(False, id="start", marks=pytest.mark.long), pytest.param(True, id="other")]
+)
 def test_fused_agrees_with_plain_and_rates_the_start_0(
     other: bool, how: str, pair_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -233,7 +239,8 @@ def test_an_end_beside_a_step_finds_the_trained_weights(
     adapted = attach_adapter(load_model(tiny_model, choose_compute(spec), False), spec)
     compare_with_others(adapted, spec)
     start = start_of(adapted)
-    assert start is not None and reference_of(adapted) is start
+    assert start is not None
+    assert reference_of(adapted) is start
     parameters = trainable(adapted)
     name, parameter = next(iter(parameters.items()))
     parameter.data = parameter.data + 1
@@ -265,7 +272,7 @@ def _nan(weights: dict[str, torch.Tensor]) -> None:
     next(iter(weights.values()))[0, 0] = torch.nan
 
 
-@pytest.mark.parametrize("which", ["nan", "lost"])
+@pytest.mark.parametrize("which", ["nan", pytest.param("lost", marks=pytest.mark.long)])
 def test_weights_that_only_loading_finds_wrong(
     which: str, tiny_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -277,6 +284,7 @@ def test_weights_that_only_loading_finds_wrong(
     assert "is missing, NaN or infinite" in events(run, "error")[-1].data["message"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["dpo", "kto", "grpo", "rloo"])
 def test_a_new_adapter_may_be_compared_with_another(
     kind: str, pair_spec: MakeSpec, reward_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path
@@ -293,6 +301,7 @@ def test_a_new_adapter_may_be_compared_with_another(
     assert losses[0] != losses[1]
 
 
+@pytest.mark.long
 def test_a_reference_without_room_is_named(
     pair_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -305,6 +314,7 @@ def test_a_reference_without_room_is_named(
     assert result_of(run)["code"] == "adapter-unfit"
 
 
+@pytest.mark.long
 def test_labels_and_documents_lead_on(tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
     texts = tmp_path / "texts.jsonl"
     texts.write_text("\n".join(json.dumps({"text": f"Number {n} is read."}) for n in range(8)), encoding="utf-8")

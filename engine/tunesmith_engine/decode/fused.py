@@ -106,9 +106,9 @@ class FusedDecoder:
         answers: list[list[int]] = [[] for _ in prompts]
         # Rows of like lengths share a batch, so that none waits for a much longer one.
         order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
-        start = None if with_adapter else start_of(self._model)
-        with_adapter = with_adapter or start is not None
-        asked = contextlib.nullcontext() if start is None else self._assembly.asked_with(self._model, start)
+        before = None if with_adapter else start_of(self._model)
+        with_adapter = with_adapter or before is not None
+        asked = contextlib.nullcontext() if before is None else self._assembly.asked_with(self._model, before)
         # No module runs, and random numbers have a generator of their own: the training has nothing to be kept.
         with torch.no_grad(), asked:
             for start in range(0, len(order), rows_at_once):

@@ -58,6 +58,7 @@ def adapter_card(
     """Return the card as Markdown with the front matter that model sites read."""
     names = ", ".join(Path(source.path).name for source in spec.data.sources)
     licence = base_model_license(model_folder)
+    made = "this model" if spec.adapter.kind == FULL else "the adapter"
     return f"""---
 {_front(spec, licence)}
 ---
@@ -67,7 +68,7 @@ def adapter_card(
 {_made(spec)}, trained with Tunesmith for {step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-{lineage_lines(spec)}- License of the base model: {licence}; it holds for {"this model" if spec.adapter.kind == FULL else "the adapter"} too
+{lineage_lines(spec)}- License of the base model: {licence}; it holds for {made} too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 {length_line(spec)}
 {method_line(spec)}{classes_line(spec)}

@@ -15,6 +15,7 @@ from tunesmith_engine.export.adapter_card import (
     base_model_name,
     classes_line,
     length_line,
+    lineage_lines,
     losses_line,
     method_line,
     pipeline_line,
@@ -114,7 +115,7 @@ tags: [tunesmith]{pipeline_line(spec)}
 The base model with {made}, trained with Tunesmith for {trained.step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-- License of the base model: {licence}; it holds for this model too
+{lineage_lines(spec)}- License of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
 {length_line(spec)}
 {method_line(spec)}{classes_line(spec)}

@@ -105,7 +105,7 @@ def start_of(model: Any) -> Weights | None:  # Any: PEFT's model or FullModel
 def reference_of(model: Any) -> Weights | None:  # Any: PEFT's model or FullModel
     """Return the weights of the adapter with which an objective compares, None where that is the base model."""
     others = other_weights(model)
-    return others and (others.reference or others.start)
+    return (others.reference or others.start) if others else None
 
 
 def asked_with(model: Any, weights: Weights) -> AbstractContextManager[None]:  # Any: PEFT's model

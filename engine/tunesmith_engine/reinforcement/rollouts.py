@@ -234,9 +234,10 @@ class Rollouts:
         """Note how likely the answers are now, where the model moves on before it is through with them."""
         if self._settings.updates == 1:
             return examples
+        known = self._log_probabilities(examples, self._path.log_probabilities)
         return [
             replace(example, sampled=replace(example.sampled, log_probabilities=values))
-            for example, values in zip(examples, self._log_probabilities(examples, self._path.log_probabilities), strict=True)
+            for example, values in zip(examples, known, strict=True)
             if example.sampled
         ]
 

@@ -49,7 +49,8 @@ def model_key(spec: RunSpec, compute: Compute, path_name: str, base_notes: Mappi
     adapter = (Path(reference) / name for name in ("adapter_config.json", "adapter_model.safetensors"))
     decides = [
         *(VERSION, torch.__version__, transformers.__version__),
-        *(compute.name, compute.dtype_name, compute.num_threads, path_name, spec.quantization.kind, spec.hardware.fp8_weights),
+        *(compute.name, compute.dtype_name, compute.num_threads, path_name),
+        *(spec.quantization.kind, spec.hardware.fp8_weights),
         dict(sorted(base_notes.items())),
         [files.sha256_file(each) for each in adapter] if reference else [],
         # The scale of the trained adapter is part of the reference's rounding.

@@ -30,6 +30,7 @@ from tunesmith_gui.new_run.rewards_card import RewardsCard
 from tunesmith_gui.new_run.settings_list import SettingsList
 from tunesmith_gui.new_run.sources_card import SourcesCard
 from tunesmith_gui.new_run.start_bar import StartBar
+from tunesmith_gui.new_run.start_picker import StartPicker
 from tunesmith_gui.new_run.way_bar import WayBar, way_word
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.services.dismissed import Dismissed
@@ -130,6 +131,7 @@ class NewRunPage(Page):
         elif isinstance(argument, list):
             self.actions_.take_files([Path(each) for each in argument])
         self.facts.refresh()
+        self.start_picker.refresh()
 
     def on_hidden(self) -> None:
         """Saves the draft without waiting for the timer."""
@@ -171,6 +173,8 @@ class NewRunPage(Page):
         self.header = PageHeader(self.tr("New run"), words, parent=self)
         self.way_bar = WayBar(parent=self)
         self.model_picker = ModelPicker(parent=self)
+        self.start_picker = StartPicker(self.form, parent=self)
+        self.model_picker.hold(self.start_picker)
         self.data_picker = DataPicker(parent=self)
         self.sources_card = SourcesCard(self.form, parent=self)
         self.rewards_card = RewardsCard(self.form, parent=self)
@@ -446,6 +450,7 @@ class NewRunPage(Page):
     def _show_model(self) -> None:
         self.model_picker.show_model(self.facts.model)
         self.model_picker.show_fit(self.facts.plan)
+        self.start_picker.know_model(self.facts.model)
         self._show_data()  # the model's chat template decides how a prompt and its response are trained
 
     def _show_data(self) -> None:

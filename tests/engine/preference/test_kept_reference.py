@@ -136,7 +136,8 @@ def test_kept_references_have_a_bound(home: Path, monkeypatch: pytest.MonkeyPatc
     kept = sorted(path.name for path in folder.iterdir())
     assert kept == ["1.f32", "2.f32", "3.f32"]
     values = reference_cache.fetch("1", 200)
-    assert values is not None and set(values) == {1.0}
+    assert values is not None
+    assert set(values) == {1.0}
     assert reference_cache.fetch("1", 199) is None
     reference_cache.keep("4", np.full(200, 4, "<f4").tobytes())
     assert (folder / "1.f32").exists(), "it was used last"
