@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import threading
@@ -230,6 +231,35 @@ def test_what_a_run_has_trained_answers_beside_what_it_began_with(
     for step in (0, 4):
         loaded = find_trained(run, step).load(tiny_model)
         assert all(bool(value.isfinite().all()) for value in trainable(loaded).values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("settings", [{}, {"use_dora": True}], ids=["lora", "dora"])
+def test_the_reference_drops_nothing(
+    settings: dict[str, Any], pair_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path
+) -> None:
+    """With a learning rate of nothing, the reference is the model itself where that drops nothing."""
+    folder = make_adapter(tiny_model, tmp_path / "before", **settings)
+    for kernels in (True, False):
+        spec = continued(pair_spec("dpo", hardware={"kernels": kernels}, optimizer={"learning_rate": 1e-12}), folder)
+        spec.adapter.dropout = 0.5
+        each, once = spec, copy.deepcopy(spec)
+        once.objective.reference = "once"
+        runs = [new_run(each), new_run(once)]
+        assert [train(run) for run in runs] == [0, 0]
+        assert step_losses(runs[0]) == pytest.approx(step_losses(runs[1]), rel=1e-5)
+        assert max(abs(loss - 0.693147) for loss in step_losses(runs[0])) > 1e-3, "the trained one drops"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernels", [True, False], ids=["fused", "plain"])
+def test_modules_that_were_trained_whole_go_on(
+    kernels: bool, tiny_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = make_adapter(tiny_model, tmp_path / "before", modules_to_save=["lm_head"])
+    run = new_run(continued(tiny_spec(hardware={"kernels": kernels}, evaluation=HELD_OUT), folder))
+    assert train(run) == 0
+    assert weights_of(run).keys() == load_file(folder / adapter_folders.WEIGHTS).keys()
 
 
 def test_an_end_beside_a_step_finds_the_trained_weights(

@@ -89,9 +89,9 @@ def other_weights(model: Any) -> OtherWeights | None:  # Any: PEFT's model or Fu
 
 def before_run(model: Any) -> AbstractContextManager[None]:  # Any: PEFT's model or FullModel
     """Return the context in which a model is as it was before the run: its adapter is off, or has its first weights."""
-    others = other_weights(model)
-    if others and others.start:
-        return others.in_place(others.start)
+    start = start_of(model)
+    if start is not None:
+        return asked_with(model, start)
     context: AbstractContextManager[None] = model.disable_adapter()
     return context
 
@@ -108,11 +108,17 @@ def reference_of(model: Any) -> Weights | None:  # Any: PEFT's model or FullMode
     return (others.reference or others.start) if others else None
 
 
-def asked_with(model: Any, weights: Weights) -> AbstractContextManager[None]:  # Any: PEFT's model
-    """Return the context in which a model has weights from `start_of` or `reference_of`."""
-    others = other_weights(model)
+@contextlib.contextmanager
+def asked_with(model: Any, weights: Weights) -> Iterator[None]:  # Any: PEFT's model
+    """Make the context in which a model has weights from `start_of` or `reference_of`, and drops nothing."""
+    others, was_training = other_weights(model), model.training
     assert others is not None, "they are its own"
-    return others.in_place(weights)
+    model.eval()
+    try:
+        with others.in_place(weights):
+            yield
+    finally:
+        model.train(was_training)
 
 
 def settled(model: Any) -> AbstractContextManager[None]:  # Any: PEFT's model or FullModel
