@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.conftest import write_safetensors
 from tunesmith_core import adapter_folders, cli_sources, planner, preflight, start_choices
 from tunesmith_core.adapter_folders import check_adapters, read_adapter, take_settings
+from tunesmith_core.base_model import BaseModel
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec, compares, continues, has_effect, told_settings
@@ -237,6 +239,22 @@ def test_a_run_keeps_both_and_knows_where_they_come_from(
     alone.adapter.start_from = str(other.path)
     write_adapter(other.adapter_path)
     assert adapter_folders.lineage(alone) == "start → Second"
+
+
+def test_other_files_of_the_base_are_named(
+    make_spec: MakeSpec, tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make_spec()
+    spec.adapter.start_from = str(write_adapter(tmp_path / "one", {"layers.0.q_proj": (4, 8)}))
+    take_settings(spec)
+    model = preflight.check_model(spec)
+    noted = SimpleNamespace(base_model=BaseModel(model_folder, None).notes)
+    monkeypatch.setattr(preflight, "newest_noted", lambda _folder: noted)
+    preflight._check_base_of_start(spec, model)
+    (model_folder / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(TunesmithError, match="whose files differ from those of"):
+        preflight._check_base_of_start(spec, model)
+    preflight._check_base_of_start(make_spec(), model)
 
 
 def test_a_reference_alone_is_kept(make_spec: MakeSpec, tmp_path: Path) -> None:
