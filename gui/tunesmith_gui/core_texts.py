@@ -2623,6 +2623,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "{path}: sheet \"{sheet}\""),
     QT_TRANSLATE_NOOP("Core", "{path}: the PDF is encrypted."),
     QT_TRANSLATE_NOOP("Core", "{path}: the Parquet file has no rows."),
+    QT_TRANSLATE_NOOP("Core", "{path}: the adapter was trained on a base model whose files differ from those of {model}."),
     QT_TRANSLATE_NOOP("Core", "{path}: the chat template can't be used: {error}. It failed at {place}."),
     QT_TRANSLATE_NOOP("Core", "{path}: the column \"{column}\" holds numbers from {low} to {high}. Which of them mean a good answer?"),
     QT_TRANSLATE_NOOP("Core", "{path}: the document has no text."),

@@ -6044,6 +6044,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：工作表“{sheet}”</translation>
     </message>
     <message>
+        <source>{path}: the adapter was trained on a base model whose files differ from those of {model}.</source>
+        <translation>{path}：训练该适配器时所用的基础模型，其文件与 {model} 的文件不同。</translation>
+    </message>
+    <message>
         <source>{path}: the column &quot;{column}&quot; holds numbers from {low} to {high}. Which of them mean a good answer?</source>
         <translation>{path}：“{column}”列包含从 {low} 到 {high} 的数字。其中哪些表示好的回答？</translation>
     </message>
