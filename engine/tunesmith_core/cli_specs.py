@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import (
+    adapter_folders,
     cli_sources,
     datafmt,
     devices,
@@ -92,6 +93,7 @@ def plan(arguments: Namespace) -> int:
     )
     possible = (
         preflight.raw_text_note(spec),
+        adapter_folders.other_base(spec),
         planner.warmup_note(spec, estimate.total_steps),
         held_out.note(spec, num_rows),
         unquantized.note(base_folder(spec.model.path, spec.model.revision), spec),

@@ -271,6 +271,12 @@ CODES: dict[str, ErrorCode] = {
         "The run was trained on other weights, another configuration or another tokenizer than the folder holds now.",
         "Restore the named files or choose the earlier folder to resume, or duplicate the run to start again.",
     ),
+    "adapter-unfit": ErrorCode(
+        USER,
+        "This adapter can't be used here",
+        "Its folder is incomplete, it is of another kind, or it belongs to another base model.",
+        "Choose another adapter folder, or the base model that this adapter was trained on.",
+    ),
     "resume-refused": ErrorCode(
         USER,
         "The checkpoint no longer fits the run",

@@ -39,9 +39,9 @@ METRICS = {
 """What the figures are called; those of tasks of lm-evaluation-harness have names of their own."""
 
 CONCLUSIONS = {
-    (True, True): Message("Better than the base model: {better}. Worse: {worse}."),
-    (True, False): Message("Better than the base model: {better}."),
-    (False, True): Message("Nothing improved. Worse than the base model: {worse}."),
+    (True, True): Message("Better than before the run: {better}. Worse: {worse}."),
+    (True, False): Message("Better than before the run: {better}."),
+    (False, True): Message("Nothing improved. Worse than before the run: {worse}."),
     (False, False): Message("Nothing changed by more than chance."),
 }
 """What is said by whether something became better, and worse."""

@@ -64,6 +64,7 @@ USED_BY = {
     "dpo_loss": frozenset({"dpo"}),
     "kto_loss": LABELS,
     "reference": LABELS | {"dpo"},
+    "reference_adapter": LABELS | REINFORCEMENT | {"dpo"},
     "good_weight": LABELS,
     "bad_weight": LABELS,
     "beta": PREFERENCES | LABELS | REINFORCEMENT,
@@ -92,6 +93,7 @@ OF_WRITING = frozenset(
     {
         *("data.train_on", "hardware.kernels", "hardware.fp8_weights"),
         *("evaluation.sample_prompts", "evaluation.sample_every_steps", "evaluation.sample_max_tokens"),
+        "adapter.start_from",
     }
 )
 """Settings of other sections that are for all objectives but HEADS."""

@@ -22,7 +22,7 @@ from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.objectives import DISTILLATION, HEADS, REINFORCEMENT, sequences_per_row
-from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec import RunSpec, compares, continues
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_rollouts import MODEL
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -264,6 +264,14 @@ def optimizer_bytes(spec: RunSpec) -> int:
     return 2 if spec.optimizer.name == "adamw_8bit" else 8
 
 
+def reference_bytes(spec: RunSpec) -> int:
+    """Return the bytes per trained weight of a reference adapter that steps ask; 0 where they ask the base model."""
+    has_adapter = continues(spec) or bool(spec.objective.reference_adapter)
+    # KTO asks for its KL in each step even so, and what a model writes itself is not known before.
+    asks = spec.objective.reference != "once" or spec.objective.kind != "dpo"
+    return 4 if has_adapter and compares(spec) and asks else 0
+
+
 def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
     """Return the bytes of a run by name, with as many activations kept as the device has room for."""
     scoring = _scoring_parts(spec, hardware, longest_tokens)
@@ -342,7 +350,7 @@ def _fused_parts(
     return {
         # Where not everything can be kept, the first thing to leave the device is the embedding.
         "weights": fused_memory.weight_bytes(spec, card, size, embedding_on_host=level != "none"),
-        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec)),
+        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec) + reference_bytes(spec)),
         **_fused_activations(spec, card, size, tokens, level),
     }
 
@@ -392,7 +400,8 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         weights += size * num_unpacked * largest
     # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
     copy_bytes = 2 if size == 2 else 0
-    adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + optimizer_bytes(spec))
+    per_weight = 4 + 4 + copy_bytes + optimizer_bytes(spec) + reference_bytes(spec)
+    adapter = num_adapter_parameters(spec, card) * per_weight
     return {
         "weights": round(weights),
         "adapter": adapter,

@@ -10,8 +10,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import datafmt, devices, environments, files, judges, paths, reward_models
+from tunesmith_core import adapter_folders, datafmt, devices, environments, files, judges, paths, reward_models
+from tunesmith_core.base_model import BaseModel, is_other
 from tunesmith_core.chat_templates import OWN
+from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.datafmt import encoding
 from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, head_rows
@@ -21,7 +23,7 @@ from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_fol
 from tunesmith_core.objectives import DISTILLATION, FROM_PAIRS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
-from tunesmith_core.spec import RunSpec, told
+from tunesmith_core.spec import RunSpec, continues, told
 from tunesmith_core.spec_rollouts import MODEL, NEED_PACKAGES, PYTHON, SCHEMA
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.spec_training import WSL
@@ -56,6 +58,8 @@ def check(spec: RunSpec) -> None:
     model = check_model(spec)
     if spec.objective.kind in DISTILLATION:
         check_teacher(spec)
+    adapter_folders.check_adapters(spec, model.shapes)
+    _check_base_of_start(spec, model)
     check_data(spec, model)
     _check_disk(spec, model)
 
@@ -67,6 +71,25 @@ def check_model(spec: RunSpec) -> ModelFolder:
         TunesmithError: what `base_folder` and `open_model_folder` find.
     """
     return open_model_folder(base_folder(spec.model.path, spec.model.revision))
+
+
+def _check_base_of_start(spec: RunSpec, model: ModelFolder) -> None:
+    """Check that the adapter of an earlier run, which noted its base model's files, belongs to these.
+
+    Raises:
+        UserError: `adapter-unfit` when weights, configuration or tokenizer are others.
+    """
+    if not continues(spec):
+        return
+    folder = adapter_folders.read_adapter(Path(spec.adapter.start_from)).path
+    noted = newest_noted(folder.parent / "checkpoints")
+    if noted and noted.base_model and is_other(noted.base_model, BaseModel(model.path, None).notes):
+        raise TunesmithError(
+            "adapter-unfit",
+            "{path}: the adapter was trained on a base model whose files differ from those of {model}.",
+            path=folder,
+            model=model.path,
+        )
 
 
 def check_data(spec: RunSpec, model: ModelFolder) -> None:

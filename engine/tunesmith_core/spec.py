@@ -29,6 +29,7 @@ from tunesmith_core.objectives import (
     FROM_STEPS,
     LEARNING_RATE_DIVISORS,
     ORIGINS,
+    REINFORCEMENT,
     WITHOUT_EFFECT,
     uses,
 )
@@ -175,12 +176,18 @@ class RunSpec:
         for holder in holders:
             for name in PATHS:
                 if path := getattr(holder, name, ""):
-                    # Not Path.expanduser, which raises for the home of an unknown person.
-                    setattr(holder, name, str((folder / os.path.expanduser(path)).absolute()))  # noqa: PTH111
+                    setattr(holder, name, _resolved(path, folder))
+        self.adapter.start_from = _resolved(self.adapter.start_from, folder)
+        self.objective.reference_adapter = _resolved(self.objective.reference_adapter, folder)
 
 
 PATHS = ("path", "schema", "model")
 """Settings of data files and rewards that are paths."""
+
+
+def _resolved(path: str, folder: Path) -> str:
+    # Not Path.expanduser, which raises for the home of an unknown person.
+    return str((folder / os.path.expanduser(path)).absolute()) if path else ""  # noqa: PTH111
 
 
 def _model_path(text: str, folder: Path) -> str:
@@ -287,8 +294,9 @@ TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evalua
 def told_settings(spec: RunSpec) -> list[Setting]:
     """Return the settings that cards and reports show of a run, without those that have no effect in it."""
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
-    # Told as a sentence of their own, see `rewards.described`.
-    unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")} | {"teacher.path"}
+    # Told as a sentence of their own, see `lineage` and `rewards.described`.
+    unused |= {"adapter.start_from", "objective.reference_adapter", "teacher.path"}
+    unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]
@@ -303,7 +311,25 @@ def has_effect(spec: RunSpec, path: str) -> bool:
         return False
     if path == "teacher.max_tokens" and not spec.teacher.own_answers:
         return False
+    if path == "adapter.initial_values" and continues(spec):
+        return False
+    if path == "objective.reference_adapter" and not compares(spec):
+        return False
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
+
+
+def continues(spec: RunSpec) -> bool:
+    """Return whether a run trains an adapter further that there is already."""
+    path = "adapter.start_from"
+    return bool(spec.adapter.start_from) and uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
+
+
+def compares(spec: RunSpec) -> bool:
+    """Return whether a run compares its model with a reference while it trains."""
+    kind = spec.objective.kind
+    if kind in REINFORCEMENT:
+        return bool(strength_of(spec)[0])
+    return uses(kind, "objective.reference_adapter") and spec.adapter.kind != FULL
 
 
 def in_force(spec: RunSpec) -> RunSpec:

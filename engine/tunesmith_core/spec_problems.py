@@ -12,6 +12,7 @@ from tunesmith_core.objectives import (
     DISTILLATION,
     FROM_LABELS,
     FROM_STEPS,
+    HEADS,
     LABELS,
     PREFERENCES,
     REINFORCEMENT,
@@ -70,6 +71,9 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
             )
         )
     problems += _full_problems(spec) if spec.adapter.kind == FULL else _lora_problems(spec)
+    if spec.adapter.start_from and (spec.adapter.kind == FULL or spec.objective.kind in HEADS):
+        words = Message("can't be continued by this kind of run. Leave it empty")
+        problems.append(FieldProblem("adapter.start_from", words))
     if spec.objective.kind == "dpo" and spec.objective.label_smoothing and spec.objective.dpo_loss not in SMOOTHED:
         loss = Message(CHOICE_WORDS[spec.objective.dpo_loss])
         words = Message("has no effect with the loss {loss}. Set it to 0", loss=loss)

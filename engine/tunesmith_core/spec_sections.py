@@ -362,11 +362,19 @@ class ObjectiveSpec:
         "each-step",
         label="Base model beside",
         meaning=(
-            "When DPO and KTO ask the base model how likely it finds the answers. Each step switches the adapter off "
-            "for that. Once does it before the first step and keeps the numbers in the run's folder, which makes steps "
-            "shorter and pays off from the second epoch on."
+            "When DPO and KTO ask the model as it was before the run how likely it finds the answers. Each step does "
+            "that again. Once does it before the first step and keeps the numbers, also for later runs on the same "
+            "data, which makes steps shorter and pays off from the second epoch on."
         ),
         choices=("each-step", "once"),
+    )
+    reference_adapter: str = declared(
+        "",
+        label="Reference adapter",
+        meaning=(
+            "Folder of another LoRA adapter on the same base model, with which answers are compared. Empty compares "
+            "with the model as it was before the run, which suits almost every run."
+        ),
     )
     label_smoothing: float = declared(
         0.0,
@@ -388,7 +396,8 @@ class ObjectiveSpec:
         unset="usual value",
         meaning=(
             "How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 "
-            "for CPO and ORPO, else 0, which is none of it."
+            "for CPO and ORPO, else 0, which is none of it. DPO alone learns to tell the answers apart, but may "
+            "never write a style that is new to the model. With 1 it learns to write it as well."
         ),
         minimum=0.0,
         maximum=1000.0,
@@ -492,6 +501,14 @@ class AdapterSpec:
         choices=("float32", "bfloat16"),
         effect="bfloat16 needs half the memory for weights and gradients.",
     )
+    start_from: str = declared(
+        "",
+        label="Start from",
+        meaning=(
+            "Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, "
+            "alpha, target modules, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter."
+        ),
+    )
     rank: int = declared(
         16,
         label="Rank",
@@ -556,7 +573,7 @@ class AdapterSpec:
     @property
     def keeps_base(self) -> bool:
         """Whether the base model can still be asked while its training is under way."""
-        return self.kind != FULL and self.bias == "none"
+        return self.kind != FULL and (self.bias == "none" or bool(self.start_from))
 
 
 @dataclass(kw_only=True, slots=True)

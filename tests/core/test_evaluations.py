@@ -80,11 +80,11 @@ def test_points_are_those_between_the_shares_that_are_shown() -> None:
 @pytest.mark.parametrize(
     ("loss", "choice", "p", "sentence"),
     [
-        ((0.5, 1.5), (-0.1, 0.6), 0.01, "Better than the base model: loss."),
-        ((0.5, 1.5), (0.1, 0.6), 0.01, "Better than the base model: loss, right choice."),
-        ((0.5, 1.5), (0.1, 0.6), 0.06, "Better than the base model: loss."),
-        ((0.5, 1.5), (-0.6, -0.1), 0.01, "Better than the base model: loss. Worse: right choice."),
-        ((-0.5, 0.5), (-0.6, -0.1), 0.01, "Nothing improved. Worse than the base model: right choice."),
+        ((0.5, 1.5), (-0.1, 0.6), 0.01, "Better than before the run: loss."),
+        ((0.5, 1.5), (0.1, 0.6), 0.01, "Better than before the run: loss, right choice."),
+        ((0.5, 1.5), (0.1, 0.6), 0.06, "Better than before the run: loss."),
+        ((0.5, 1.5), (-0.6, -0.1), 0.01, "Better than before the run: loss. Worse: right choice."),
+        ((-0.5, 0.5), (-0.6, -0.1), 0.01, "Nothing improved. Worse than before the run: right choice."),
         ((-0.5, 0.5), (-0.6, -0.1), 0.06, "Nothing changed by more than chance."),
         ((-0.5, 0.5), (0.0, 0.0), 0.01, "Nothing changed by more than chance."),
         (None, None, 0.01, "There are too few rows to tell a difference from chance."),
@@ -169,7 +169,7 @@ def test_the_command_shows_a_table(
     assert cli.main(["evaluate", run.id, "--rows", "7", "--checkpoint", "10", "--matches", "^a+$"]) == 0
     shown = capsys.readouterr().out
     assert "right choice       25%     50%    +25 points (-10 … +60)    0.031" in shown
-    assert "Better than the base model: loss.\n" in shown
+    assert "Better than before the run: loss.\n" in shown
     assert "0.7 less makes each of them twice as likely" in shown, "nats are explained"
     assert "evaluation: /runs/told/evaluations/e.json" in shown
     assert asked == [EvaluateSpec(str(run.path), 10, "", 7, "^a+$")]  # type: ignore[arg-type]
@@ -266,7 +266,7 @@ def test_the_report_has_the_table(run: Run, capsys: pytest.CaptureFixture[str]) 
     assert cli.main(["report", run.id]) == 0
     text = run.report_path.read_text(encoding="utf-8")
     assert "<tr><td>right choice</td><td>25%</td><td>50%</td><td>+25 points (-10 … +60)</td><td>0.031</td></tr>" in text
-    assert "<p>Better than the base model: loss.</p>" in text
+    assert "<p>Better than before the run: loss.</p>" in text
     assert "right choice: the expected answers are 3 choices" in text
     capsys.readouterr()
 

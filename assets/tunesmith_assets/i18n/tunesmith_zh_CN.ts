@@ -122,8 +122,8 @@
         <translation>训练后的模型</translation>
     </message>
     <message>
-        <source>Base model</source>
-        <translation>基础模型</translation>
+        <source>Before this run</source>
+        <translation>本次运行之前</translation>
     </message>
     <message>
         <source>Show the thinking</source>
@@ -324,8 +324,8 @@ Click a symbol in the legend to hide its line.</source>
         <translation>用于回答的检查点</translation>
     </message>
     <message>
-        <source>Compare with the base model</source>
-        <translation>与基础模型对比</translation>
+        <source>Compare with the model before this run</source>
+        <translation>与本次运行之前的模型对比</translation>
     </message>
     <message>
         <source>Blind vote</source>
@@ -4755,10 +4755,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>在 {after} 的留出样本对中，较好的回答得分更高（训练前：{before}，随机猜测：50%）。</translation>
     </message>
     <message>
-        <source>In {after} of the held-out pairs the model leans more toward the better answer than the base model does.</source>
-        <translation>在 {after} 的留出偏好对上，模型比基础模型更偏向较好的回答。</translation>
-    </message>
-    <message>
         <source>In {num_open} of them, the end of an answer is lost with its stop token, so the model doesn&apos;t learn to stop there.</source>
         <translation>其中 {num_open} 行丢失了回答的结尾和停止标记，模型学不到在那里停止。</translation>
     </message>
@@ -5145,10 +5141,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Nothing was removed. With --yes it is removed without asking.</source>
         <translation>没有删除任何内容。加上 --yes 可直接删除而不询问。</translation>
-    </message>
-    <message>
-        <source>Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, compared with the base model.</source>
-        <translation>在留出的回答中，模型对 {after} 的判断方向正确：与基础模型相比，好的回答升高，差的回答降低。</translation>
     </message>
     <message>
         <source>Of unknown origin, moved to {folder}.</source>
@@ -5667,6 +5659,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>适配器已经开始训练，因此这不会改变任何结果。</translation>
     </message>
     <message>
+        <source>The adapter to start from was trained on {named}, this run&apos;s base model is {own}. Continue only if these are the same weights.</source>
+        <translation>起始适配器是在 {named} 上训练的，而本次运行的基础模型是 {own}。只有两者权重相同时才能继续。</translation>
+    </message>
+    <message>
         <source>The answers so far are kept in {path}. Run the same command again to continue.</source>
         <translation>目前的回答保存在 {path}。再次运行同一命令即可继续。</translation>
     </message>
@@ -5809,6 +5805,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The model is compared with its teacher in plain PyTorch.</source>
         <translation>模型与教师模型的比较由普通 PyTorch 完成。</translation>
+    </message>
+    <message>
+        <source>The model moves far away from where it began: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back.</source>
+        <translation>模型已远离起点：每个词元 {kl} 奈特。它可能在钻奖励的空子。降低学习率或提高 beta 可以约束它。</translation>
     </message>
     <message>
         <source>The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different ones.</source>
@@ -6085,12 +6085,28 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>任务名，例如 chain_sum</translation>
     </message>
     <message>
+        <source>adapter.{name} is {given}, but the adapter to start from has {value}.</source>
+        <translation>adapter.{name} 为 {given}，但起始适配器的值是 {value}。</translation>
+    </message>
+    <message>
         <source>another one gives other problems</source>
         <translation>不同的种子给出不同的题目</translation>
     </message>
     <message>
+        <source>can&apos;t be continued by this kind of run. Leave it empty</source>
+        <translation>这类运行不支持从适配器继续训练，请留空</translation>
+    </message>
+    <message>
+        <source>compared with</source>
+        <translation>对比对象</translation>
+    </message>
+    <message>
         <source>compares with answers, and the data has none. Choose another reward</source>
         <translation>需要与答案比较，而数据中没有答案。请选择其他奖励</translation>
+    </message>
+    <message>
+        <source>continues</source>
+        <translation>继续训练自</translation>
     </message>
     <message>
         <source>fails: {problem}</source>
@@ -6119,6 +6135,22 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats, where 0 is equal</source>
         <translation>在 {count} 个位置中，{share:.0%} 选了相同的词元，散度为 {kl:.2g} 纳特（0 表示完全相同）</translation>
+    </message>
+    <message>
+        <source>it has weights for {modules}, the trained adapter has none there</source>
+        <translation>它含有 {modules} 的权重，而所训练的适配器在那里没有权重</translation>
+    </message>
+    <message>
+        <source>its rank {rank} is above that of the trained adapter, {own}</source>
+        <translation>它的秩 {rank} 高于所训练适配器的秩 {own}</translation>
+    </message>
+    <message>
+        <source>let the model as it was before the run answer instead</source>
+        <translation>改由运行之前的模型回答</translation>
+    </message>
+    <message>
+        <source>let the trained model answer, and then the model before the run</source>
+        <translation>先由训练后的模型回答，再由运行之前的模型回答</translation>
     </message>
     <message>
         <source>license, such as apache-2.0</source>
@@ -6351,6 +6383,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{path}: sheet &quot;{sheet}&quot;</source>
         <translation>{path}：工作表“{sheet}”</translation>
+    </message>
+    <message>
+        <source>{path}: the adapter was trained on a base model whose files differ from those of {model}.</source>
+        <translation>{path}：训练该适配器时所用的基础模型，其文件与 {model} 的文件不同。</translation>
     </message>
     <message>
         <source>{path}: the column &quot;{column}&quot; holds numbers from {low} to {high}. Which of them mean a good answer?</source>
@@ -6667,10 +6703,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Evaluating</source>
         <translation>正在评估</translation>
-    </message>
-    <message>
-        <source>compare the trained model of a run with its base model; a run in progress measures its held-out loss</source>
-        <translation>将训练后的模型与其基础模型比较；正在进行的训练则测量留出数据的损失</translation>
     </message>
     <message>
         <source>What has been measured is lost. The next evaluation starts from the beginning.</source>
@@ -7747,14 +7779,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>孟加拉语</translation>
     </message>
     <message>
-        <source>Better than the base model: {better}.</source>
-        <translation>优于基础模型：{better}。</translation>
-    </message>
-    <message>
-        <source>Better than the base model: {better}. Worse: {worse}.</source>
-        <translation>优于基础模型：{better}。变差：{worse}。</translation>
-    </message>
-    <message>
         <source>Blind votes</source>
         <translation>盲测投票</translation>
     </message>
@@ -8135,10 +8159,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>没有超出偶然的变化。</translation>
     </message>
     <message>
-        <source>Nothing improved. Worse than the base model: {worse}.</source>
-        <translation>没有任何改进。比基础模型差：{worse}。</translation>
-    </message>
-    <message>
         <source>Nothing would be learned: no row has a token to learn within the context length.</source>
         <translation>学不到任何内容：在上下文长度之内，没有一行含有可学习的词元。</translation>
     </message>
@@ -8381,10 +8401,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
         <translation>回答越来越长，其中 {share} 被截断。奖励可能偏向长回答。加入长度奖励可以抑制这一点。</translation>
-    </message>
-    <message>
-        <source>Asking the base model</source>
-        <translation>正在询问基础模型</translation>
     </message>
     <message>
         <source>Choose the unquantized model that it was made from: {base}.</source>
@@ -8757,10 +8773,6 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
         <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
-    </message>
-    <message>
-        <source>The model moves far away from its base model: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back.</source>
-        <translation>模型偏离基础模型太远：每个词元 {kl} 奈特。它可能在钻奖励的空子。降低学习率或提高 beta 可以抑制这一点。</translation>
     </message>
     <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
@@ -9699,14 +9711,6 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>让所有人可见 --push 上传的内容</translation>
     </message>
     <message>
-        <source>let the base model answer instead</source>
-        <translation>改由基础模型回答</translation>
-    </message>
-    <message>
-        <source>let the trained model answer, and then the base model</source>
-        <translation>先由训练后的模型回答，再由基础模型回答</translation>
-    </message>
-    <message>
         <source>list deleted runs and models</source>
         <translation>列出已删除的运行和模型</translation>
     </message>
@@ -10635,6 +10639,26 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>ZIP 压缩包已损坏：{error}。</translation>
     </message>
     <message>
+        <source>the adapter began with {values} and belongs to a changed base model</source>
+        <translation>该适配器以 {values} 初始化，对应的是经过修改的基础模型</translation>
+    </message>
+    <message>
+        <source>the adapter has weights for {module}, a layer that the base model lacks</source>
+        <translation>适配器含有 {module} 的权重，而基础模型没有这一层</translation>
+    </message>
+    <message>
+        <source>the adapter is for another base model: its weights for {module} have {size} columns or rows, the base model&apos;s weight is {weight}</source>
+        <translation>该适配器属于另一个基础模型：它在 {module} 处的权重有 {size} 列或行，而基础模型的权重为 {weight}</translation>
+    </message>
+    <message>
+        <source>the adapter is of the kind {kind}, and only LoRA can be continued</source>
+        <translation>该适配器的类型是 {kind}，只有 LoRA 可以继续训练</translation>
+    </message>
+    <message>
+        <source>the adapter rates texts and writes none</source>
+        <translation>该适配器只给文本打分，不生成文本</translation>
+    </message>
+    <message>
         <source>the answer is not the file {name}</source>
         <translation>应答不是文件 {name}</translation>
     </message>
@@ -10665,6 +10689,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>the base model</source>
         <translation>基础模型</translation>
+    </message>
+    <message>
+        <source>the base model has no place for {name}.</source>
+        <translation>基础模型中没有 {name} 的位置。</translation>
     </message>
     <message>
         <source>the chat begins with an answer.</source>
@@ -10807,8 +10835,16 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>分词器无法将各行切分为词元</translation>
     </message>
     <message>
+        <source>the trained adapter has no place for {name}</source>
+        <translation>所训练的适配器中没有 {name} 的位置</translation>
+    </message>
+    <message>
         <source>the value of {name} is not one that this model can have</source>
         <translation>该模型不支持 {name} 的这个值</translation>
+    </message>
+    <message>
+        <source>the weight {name} is missing, NaN or infinite.</source>
+        <translation>权重 {name} 缺失、为 NaN 或无穷大。</translation>
     </message>
     <message>
         <source>the weights to judge (the newest)</source>
@@ -11303,6 +11339,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>{kind}：{path} 在此期间消失了。</translation>
     </message>
     <message>
+        <source>{label} is set otherwise than for the trained adapter</source>
+        <translation>{label} 的设置与所训练的适配器不同</translation>
+    </message>
+    <message>
         <source>{label}, cut at {num_tokens:,} tokens</source>
         <translation>{label}，在 {num_tokens:,} 个词元处截断</translation>
     </message>
@@ -11387,8 +11427,20 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>{name} 的日期与之前不同。只比较了其中的抽样部分，结果一致。</translation>
     </message>
     <message>
+        <source>{name} has no rank or alpha</source>
+        <translation>{name} 中没有秩或 alpha</translation>
+    </message>
+    <message>
         <source>{name} has parts that run in plain PyTorch only.</source>
         <translation>{name} 的部分内容只能用纯 PyTorch 运行。</translation>
+    </message>
+    <message>
+        <source>{name} has the shape {shape}, the trained adapter&apos;s {own}</source>
+        <translation>{name} 的形状为 {shape}，所训练的适配器为 {own}</translation>
+    </message>
+    <message>
+        <source>{name} holds no LoRA weights</source>
+        <translation>{name} 中没有 LoRA 权重</translation>
     </message>
     <message>
         <source>{name} instead of CPython</source>
@@ -11403,12 +11455,24 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>{name} 是旧的分支版本，会遮蔽 bitsandbytes。</translation>
     </message>
     <message>
+        <source>{name} is missing or can&apos;t be read</source>
+        <translation>{name} 缺失或无法读取</translation>
+    </message>
+    <message>
+        <source>{name} is missing, damaged or not downloaded</source>
+        <translation>{name} 缺失、损坏或未下载</translation>
+    </message>
+    <message>
         <source>{name} is not a JSON number</source>
         <translation>{name} 不是 JSON 数字</translation>
     </message>
     <message>
         <source>{name} is not installed.</source>
         <translation>{name} 未安装。</translation>
+    </message>
+    <message>
+        <source>{name} is not valid JSON</source>
+        <translation>{name} 不是有效的 JSON</translation>
     </message>
     <message>
         <source>{name} is the base model of 1 run: {runs}.</source>
@@ -11591,6 +11655,34 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>{path} 已存在。</translation>
     </message>
     <message>
+        <source>This adapter can&apos;t be used here</source>
+        <translation>此适配器不能用在这里</translation>
+    </message>
+    <message>
+        <source>Its folder is incomplete, it is of another kind, or it belongs to another base model.</source>
+        <translation>文件夹不完整、类型不符，或属于另一个基础模型。</translation>
+    </message>
+    <message>
+        <source>Choose another adapter folder, or the base model that this adapter was trained on.</source>
+        <translation>请选择其他适配器文件夹，或选择训练此适配器时所用的基础模型。</translation>
+    </message>
+    <message>
+        <source>Asking the reference</source>
+        <translation>正在计算参考模型</translation>
+    </message>
+    <message>
+        <source>Before this run:</source>
+        <translation>本次运行之前：</translation>
+    </message>
+    <message>
+        <source>Better than before the run: {better}.</source>
+        <translation>比运行之前更好：{better}。</translation>
+    </message>
+    <message>
+        <source>Better than before the run: {better}. Worse: {worse}.</source>
+        <translation>比运行之前更好：{better}。变差：{worse}。</translation>
+    </message>
+    <message>
         <source>Chat (ShareGPT): the column {conversations} holds messages with &quot;from&quot; and &quot;value&quot;.</source>
         <translation>对话（ShareGPT）：列 {conversations} 包含带有“from”和“value”的消息。</translation>
     </message>
@@ -11607,8 +11699,24 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>例如：{name} {numbers}</translation>
     </message>
     <message>
+        <source>In {after} of the held-out pairs the model leans more toward the better answer than its reference does.</source>
+        <translation>在 {after} 的留出偏好对中，模型比参考模型更倾向于较好的回答。</translation>
+    </message>
+    <message>
         <source>Instruction and response (Alpaca): the column {instruction} asks, and {output} answers.</source>
         <translation>指令与回答（Alpaca）：列 {instruction} 为提问，{output} 为回答。</translation>
+    </message>
+    <message>
+        <source>Leave the setting out, or set it to the adapter&apos;s value.</source>
+        <translation>请省略该设置，或改为适配器的值。</translation>
+    </message>
+    <message>
+        <source>Nothing improved. Worse than before the run: {worse}.</source>
+        <translation>没有改进。比运行之前差：{worse}。</translation>
+    </message>
+    <message>
+        <source>Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, compared with the reference.</source>
+        <translation>与参考模型相比，模型对 {after} 的留出回答判断正确：好的评分上升，差的下降。</translation>
     </message>
     <message>
         <source>Show the settings, or change them with NAME=VALUE.
@@ -12287,6 +12395,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>用随机数据测量训练步的速度</translation>
     </message>
     <message>
+        <source>compare the trained model of a run with the model before it; a run in progress measures its held-out loss</source>
+        <translation>将一次运行训练后的模型与运行之前的模型对比；进行中的运行会测量其留出损失</translation>
+    </message>
+    <message>
         <source>Reading the card of a model</source>
         <translation>正在读取模型卡片</translation>
     </message>
@@ -12579,16 +12691,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>与基础模型对照</translation>
     </message>
     <message>
-        <source>When DPO and KTO ask the base model how likely it finds the answers. Each step switches the adapter off for that. Once does it before the first step and keeps the numbers in the run&apos;s folder, which makes steps shorter and pays off from the second epoch on.</source>
-        <translation>DPO 和 KTO 何时询问基础模型认为这些回答有多大概率。“每一步”会为此关闭适配器。“只在第一步之前”会提前算好，并把结果保存在运行文件夹中，每步更快，从第二轮开始就更划算。</translation>
-    </message>
-    <message>
         <source>Each step</source>
         <translation>每一步</translation>
     </message>
     <message>
         <source>Once before the first step</source>
         <translation>只在第一步之前</translation>
+    </message>
+    <message>
+        <source>Reference adapter</source>
+        <translation>参考适配器</translation>
+    </message>
+    <message>
+        <source>Folder of another LoRA adapter on the same base model, with which answers are compared. Empty compares with the model as it was before the run, which suits almost every run.</source>
+        <translation>同一基础模型上另一个 LoRA 适配器的文件夹，用作回答的对比对象。留空则与运行之前的模型对比，几乎适合所有运行。</translation>
     </message>
     <message>
         <source>Label smoothing</source>
@@ -12609,6 +12725,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Weight of the SFT loss</source>
         <translation>SFT 损失的权重</translation>
+    </message>
+    <message>
+        <source>How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 for CPO and ORPO, else 0, which is none of it. DPO alone learns to tell the answers apart, but may never write a style that is new to the model. With 1 it learns to write it as well.</source>
+        <translation>除了学会偏好较好的回答之外，学会写出它所占的比重。留空取常用值：CPO 和 ORPO 为 1，其他为 0，即不学。单用 DPO 能学会区分两种回答，但对模型来说全新的风格可能始终写不出来。设为 1 时也会学着写。</translation>
     </message>
     <message>
         <source>GRPO loss</source>
@@ -12779,6 +12899,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>奖励</translation>
     </message>
     <message>
+        <source>When DPO and KTO ask the model as it was before the run how likely it finds the answers. Each step does that again. Once does it before the first step and keeps the numbers, also for later runs on the same data, which makes steps shorter and pays off from the second epoch on.</source>
+        <translation>DPO 和 KTO 何时询问运行之前的模型各回答的概率。“每步”会在每一步重新计算。“一次”在第一步之前计算并保存结果，之后使用相同数据的运行也可沿用，这样每步更快，从第二个轮次起就划算。</translation>
+    </message>
+    <message>
         <source>What is rewarded. Right answer compares with the answer in the data, as suits it: numbers, choices, JSON or short texts. Your own Python file can reward anything.</source>
         <translation>奖励什么。“正确答案”会以合适的方式与数据中的答案比对：数字、选项、JSON 或短文本。您自己的 Python 文件可以奖励任何内容。</translation>
     </message>
@@ -12943,10 +13067,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>遵循偏好的严格程度。在 DPO 和 KTO 中，数值越高越接近基础模型。留空使用常用值：0.1，SimPO 为 2。</translation>
     </message>
     <message>
-        <source>How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 for CPO and ORPO, else 0, which is none of it.</source>
-        <translation>除了偏好较好的回答，学习写出它占多大分量。留空使用常用值：CPO 和 ORPO 为 1，其他为 0，即不计入。</translation>
-    </message>
-    <message>
         <source>How many times likelier a token of a bad answer may count at most, such as 4. It keeps single tokens from ruling a step. 0 sets no bound. It has an effect with several updates per round.</source>
         <translation>差的回答中，一个词元的概率比最多按多少倍计，例如 4，以免个别词元左右整步更新。0 表示不设上限。每轮多次更新时才起作用。</translation>
     </message>
@@ -13073,6 +13193,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>bfloat16 needs half the memory for weights and gradients.</source>
         <translation>bfloat16 让权重和梯度占用的显存减半。</translation>
+    </message>
+    <message>
+        <source>Start from</source>
+        <translation>起点</translation>
+    </message>
+    <message>
+        <source>Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, alpha, target modules, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter.</source>
+        <translation>要继续训练的 LoRA 适配器文件夹，例如此前在该基础模型上的运行所生成的适配器。秩、alpha、目标模块、rsLoRA、DoRA 和偏置均取自该适配器。留空则从新的适配器开始。</translation>
     </message>
     <message>
         <source>Also learns how strong each weight row is, which can come closer to full fine-tuning. Together with dropout it runs in plain PyTorch.</source>
@@ -14119,10 +14247,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>是</translation>
     </message>
     <message>
-        <source>Base model:</source>
-        <translation>基础模型：</translation>
-    </message>
-    <message>
         <source>Loading the model…</source>
         <translation>正在加载模型…</translation>
     </message>
@@ -14553,6 +14677,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Duplicate</source>
         <translation>复制运行</translation>
+    </message>
+    <message>
+        <source>Continue from this</source>
+        <translation>由此继续训练</translation>
     </message>
     <message>
         <source>Open folder</source>
@@ -15815,10 +15943,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 <context>
     <name>EvaluationCard</name>
     <message>
-        <source>Compared with the base model</source>
-        <translation>与基础模型比较</translation>
-    </message>
-    <message>
         <source>Evaluate</source>
         <translation>评估</translation>
     </message>
@@ -15841,6 +15965,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Difference, 95% interval</source>
         <translation>差值，95% 区间</translation>
+    </message>
+    <message>
+        <source>Before and after the run</source>
+        <translation>运行前后对比</translation>
     </message>
     <message>
         <source>p</source>
@@ -18600,12 +18728,12 @@ Save a copy to train with your changes.</source>
         <translation>偏好准确率</translation>
     </message>
     <message>
-        <source>How much likelier the model finds answers in general than the base model does, in nats. A rating counts from there. A steep rise means that it moves far from the base model.</source>
-        <translation>与基础模型相比，模型认为一般回答的概率高出多少，单位为奈特。评价以此为起点。急剧上升说明模型偏离基础模型较远。</translation>
+        <source>How much likelier the model finds answers in general than the model before the run did, in nats. A rating counts from there. A steep rise means that it moves far away.</source>
+        <translation>与运行之前的模型相比，模型总体上认为回答的概率高出多少，单位为奈特。评分以此为起点。急剧上升说明模型偏离得很远。</translation>
     </message>
     <message>
-        <source>Distance from the base model</source>
-        <translation>与基础模型的距离</translation>
+        <source>Distance from the model before the run</source>
+        <translation>与运行之前模型的距离</translation>
     </message>
     <message>
         <source>Mean, lowest and highest reward of the answers. In training the model chooses words at random, held out it takes the likeliest.</source>
@@ -19627,6 +19755,10 @@ Save a copy to train with your changes.</source>
         <translation>空</translation>
     </message>
     <message>
+        <source>set by the adapter to start from</source>
+        <translation>由起始适配器决定</translation>
+    </message>
+    <message>
         <source>detected</source>
         <translation>已识别</translation>
     </message>
@@ -20398,6 +20530,29 @@ Save a copy to train with your changes.</source>
     </message>
 </context>
 <context>
+    <name>StartPicker</name>
+    <message>
+        <source>Rank %1 and its other settings come from the adapter.</source>
+        <translation>秩 %1 及其他相关设置取自该适配器。</translation>
+    </message>
+    <message>
+        <source>Start from</source>
+        <translation>起点</translation>
+    </message>
+    <message>
+        <source>The model as it is</source>
+        <translation>原模型</translation>
+    </message>
+    <message>
+        <source>Browse for an adapter folder</source>
+        <translation>浏览适配器文件夹</translation>
+    </message>
+    <message>
+        <source>Choose an adapter folder</source>
+        <translation>选择适配器文件夹</translation>
+    </message>
+</context>
+<context>
     <name>StopRunDialog</name>
     <message>
         <source>Stop the run?</source>
@@ -20922,8 +21077,8 @@ Save a copy to train with your changes.</source>
         <translation>盲测投票：%1</translation>
     </message>
     <message>
-        <source>Base model</source>
-        <translation>基础模型</translation>
+        <source>Before this run</source>
+        <translation>本次运行之前</translation>
     </message>
     <message>
         <source>Both models are answering. Their answers appear together.</source>

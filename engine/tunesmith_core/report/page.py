@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tunesmith_core
-from tunesmith_core import evaluations, files, kernel_words, rewards, sorting, terminal, votes
+from tunesmith_core import adapter_folders, evaluations, files, kernel_words, rewards, sorting, terminal, votes
 from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
@@ -319,6 +319,8 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
         (Message("rewards"), _rewarded(spec)),
         (Message("base model"), spec.model.path),
         (Message("teacher"), spec.teacher.path if spec.objective.kind in DISTILLATION else None),
+        (Message("continues"), adapter_folders.lineage(spec) or None),
+        (Message("compared with"), adapter_folders.reference_name(spec) or None),
         (Message("data"), joined((source.path for source in spec.data.sources), LISTED)),
         (Message("training rows"), setup.get("num_train_rows")),
         (Message("held-out rows"), setup.get("num_eval_rows")),

@@ -23,6 +23,7 @@ from tunesmith_engine.fused.agreement import check_agreement
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.model.full import FullModel
+from tunesmith_engine.model.other_weights import start_of
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.batch import PackedBatch
 
@@ -106,8 +107,11 @@ class FusedDecoder:
         answers: list[list[int]] = [[] for _ in prompts]
         # Rows of like lengths share a batch, so that none waits for a much longer one.
         order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
+        before = None if with_adapter else start_of(self._model)
+        with_adapter = with_adapter or before is not None
+        asked = contextlib.nullcontext() if before is None else self._assembly.asked_with(self._model, before)
         # No module runs, and random numbers have a generator of their own: the training has nothing to be kept.
-        with torch.no_grad(), self._weights(with_adapter):
+        with torch.no_grad(), asked, self._weights(with_adapter):
             for start in range(0, len(order), rows_at_once):
                 rows = order[start : start + rows_at_once]
                 batch = _Batch(rows, ends, answers, on_tokens, on_end, keeps_end)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunesmith_core import rewards, unquantized
+from tunesmith_core.adapter_folders import lineage, reference_name
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
@@ -76,7 +77,7 @@ def adapter_card(
 {_made(spec)}, trained with Tunesmith for {step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-{_packed_line(spec, model_folder)}- License of the base model: {licence}; it holds for {result} too
+{lineage_lines(spec)}{_packed_line(spec, model_folder)}- License of the base model: {licence}; it holds for {result} too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 {length_line(spec)}
 {method_line(spec)}{classes_line(spec)}
@@ -169,6 +170,15 @@ def length_line(spec: RunSpec) -> str:
     """Return the line of a card about how much of a row was read, and which tokens were learned."""
     learned = "" if spec.objective.kind in HEADS else f"; loss on: {spec.data.train_on}"
     return f"- Context length: {spec.data.context_length} tokens{learned}"
+
+
+def lineage_lines(spec: RunSpec) -> str:
+    """Return the lines of a card about adapters that the run began and compared with, "" where there are none."""
+    continued, reference = lineage(spec), reference_name(spec)
+    lines = f"- Continues the adapter: {continued}\n" if continued else ""
+    return lines + (f"- Compared with the adapter: {reference}\n" if reference else "")
+
+
 def _lora_kind(spec: RunSpec) -> str:
     return "QLoRA" if spec.quantization.kind == "nf4" else "LoRA"
 

@@ -19,6 +19,7 @@ from tunesmith_engine.export.adapter_card import (
     classes_line,
     head_class,
     length_line,
+    lineage_lines,
     losses_line,
     method_line,
     pipeline_line,
@@ -121,7 +122,7 @@ tags: [tunesmith]{pipeline_line(spec)}
 The base model with {made}, trained with Tunesmith for {trained.step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-{_packed_line(base)}- License of the base model: {licence}; it holds for this model too
+{lineage_lines(spec)}{_packed_line(base)}- License of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
 {length_line(spec)}
 {method_line(spec)}{classes_line(spec)}

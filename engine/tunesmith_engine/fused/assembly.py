@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,6 +32,7 @@ from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradien
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.model.other_weights import Weights, asked_with
 from tunesmith_engine.shapes import LayerShape, MlpShape, ModelShape, Norm, NotFusableError
 
 
@@ -221,6 +222,17 @@ class Assembly:
         for part in [self.head, *(part for parts in self.projections for part in parts.all())]:
             if isinstance(part, Projection):
                 part.refresh()
+
+    @contextlib.contextmanager
+    def asked_with(self, model: PeftModel, weights: Weights) -> Iterator[None]:
+        """Make the context in which the model and all products have other weights of the adapter."""
+        try:
+            with asked_with(model, weights), torch.no_grad():
+                self.refresh()
+                yield
+        finally:
+            with torch.no_grad():
+                self.refresh()
 
     def release(self) -> None:
         """Give the modules weights of their own again."""

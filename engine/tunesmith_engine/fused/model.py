@@ -28,6 +28,7 @@ from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeight
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels.embedding import embed
+from tunesmith_engine.model.other_weights import Weights, reference_of, start_of
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import NotFusableError
 
@@ -294,13 +295,30 @@ class FusedModel:
         return self.losses(batch, with_adapter).sum()
 
     def losses(self, batch: PackedBatch, with_adapter: bool = True) -> torch.Tensor:
-        """Return the cross-entropies of a micro-batch's trained tokens in nats, float32 [R] on the device."""
+        """Return the cross-entropies of a micro-batch's trained tokens in nats, float32 [R] on the device.
+
+        Args:
+            batch: at most `capacity_tokens` tokens.
+            with_adapter: False for the model as it was before the run.
+        """
+        start = None if with_adapter else start_of(self._model)
+        if start is not None:
+            return self._losses_with(batch, start)
         base_model_only = contextlib.nullcontext() if with_adapter else self._model.disable_adapter()
         with torch.no_grad(), base_model_only:
             self._assembly.scratch.forget()
             now = self._pass(batch, with_adapter, False)
             x, pending = self._forward(now)
             return self._losses(x, pending, batch, None, None, with_adapter)
+
+    def reference_losses(self, batch: PackedBatch) -> torch.Tensor:
+        """Return the same by the model with which an objective compares."""
+        reference = reference_of(self._model)
+        return self.losses(batch, False) if reference is None else self._losses_with(batch, reference)
+
+    def _losses_with(self, batch: PackedBatch, weights: Weights) -> torch.Tensor:
+        with self._assembly.asked_with(self._model, weights):
+            return self.losses(batch)
 
     def objective_and_gradients(
         self,

@@ -55,7 +55,7 @@ class Method:
         """Return the base model with what is trained of it."""
         from tunesmith_engine.model.heads import head_of
         from tunesmith_engine.model.load import load_model
-        from tunesmith_engine.model.lora import attach_adapter
+        from tunesmith_engine.model.lora import attach_adapter, compare_with_others
 
         if spec.adapter.kind == FULL:
             from tunesmith_engine.model.full import check_exportable, load_full
@@ -64,7 +64,9 @@ class Method:
             check_exportable(model, folder)
             return model
         four_bit, eight_bit = spec.quantization.kind == "nf4", spec.quantization.kind == "int8"
-        return attach_adapter(load_model(folder, compute, four_bit, head_of(spec), eight_bit=eight_bit), spec)
+        adapted = attach_adapter(load_model(folder, compute, four_bit, head_of(spec), eight_bit=eight_bit), spec)
+        compare_with_others(adapted, spec)
+        return adapted
 
     def described(self, model: Any, spec: RunSpec) -> list[str]:  # Any: PEFT's model or FullModel
         """Return sentences about what is trained."""

@@ -37,6 +37,9 @@ MOST_COMPARED = 4
 MOST_TEXT_CHARACTERS = 2000
 SEEDS = 2**63 - 1
 
+LogProbabilities = Callable[["list[Example]"], torch.Tensor]
+"""Those of a micro-batch by one of the models that a loss path asks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -252,39 +255,41 @@ class Rollouts:
         beta = self._method.beta_of_reward(self._parts.spec)
         if not beta:
             return rewards
-        now, base = (self._sums(examples, with_adapter) for with_adapter in (True, False))
-        return rewards - beta * (now - base).reshape(rewards.shape)
+        now, reference = (self._sums(examples, of) for of in (self._path.log_probabilities, self._path.reference))
+        return rewards - beta * (now - reference).reshape(rewards.shape)
 
     def _distance(self, examples: list[Example]) -> dict[str, float]:
-        """Return how far the model is from its base model on a few answers; {} where the loss tells it of all."""
+        """Return how far the model is from its reference on a few answers; {} where the loss tells it of all."""
         objective = self._path.objective
         if objective is None or objective.has_reference:
             return {}
         places = sorted({place * len(examples) // MOST_COMPARED for place in range(MOST_COMPARED)})
         some = [examples[place] for place in places]
-        now, base = (np.concatenate(self._log_probabilities(some, each)) for each in (True, False))
-        difference = base.astype(np.float64) - now.astype(np.float64)
+        ways = (self._path.log_probabilities, self._path.reference)
+        now, reference = (np.concatenate(self._log_probabilities(some, of)) for of in ways)
+        difference = reference.astype(np.float64) - now.astype(np.float64)
         return {"kl": float((np.exp(difference) - difference - 1).mean())}
 
-    def _sums(self, examples: list[Example], with_adapter: bool) -> Floats:
-        return np.array([each.sum(dtype=np.float64) for each in self._log_probabilities(examples, with_adapter)])
+    def _sums(self, examples: list[Example], of: LogProbabilities) -> Floats:
+        return np.array([each.sum(dtype=np.float64) for each in self._log_probabilities(examples, of)])
 
     def _remembered(self, examples: list[Example]) -> list[Example]:
         """Note how likely the answers are now, where the model moves on before it is through with them."""
         if self._settings.updates == 1:
             return examples
+        known = self._log_probabilities(examples, self._path.log_probabilities)
         return [
             replace(example, sampled=replace(example.sampled, log_probabilities=values))
-            for example, values in zip(examples, self._log_probabilities(examples, True), strict=True)
+            for example, values in zip(examples, known, strict=True)
             if example.sampled
         ]
 
-    def _log_probabilities(self, examples: list[Example], with_adapter: bool) -> list[Any]:  # Any: NumPy's arrays
+    def _log_probabilities(self, examples: list[Example], of: LogProbabilities) -> list[Any]:  # Any: NumPy's arrays
         """Return those of the tokens of each answer."""
         found: dict[int, Any] = {}
         with torch.no_grad():
             for portion in self._path.portions(examples):
-                values = self._path.log_probabilities(portion, with_adapter).cpu()
+                values = of(portion).cpu()
                 counts = [example.num_trained_tokens for example in portion]
                 parts = values.float().split(counts)
                 found |= {id(example): part.numpy() for example, part in zip(portion, parts, strict=True)}

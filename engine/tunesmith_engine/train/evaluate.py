@@ -125,11 +125,18 @@ def generate(
     prompt: list[int],
     max_tokens: int,
     should_stop: Callable[[], bool] = lambda: False,
+    *,
+    with_adapter: bool = True,
 ) -> Written:
-    """Return the model's most likely answer to the tokens of a prompt; no memory of it is kept."""
+    """Return the model's most likely answer to the tokens of a prompt; no memory of it is kept.
+
+    Without the adapter, the model answers as before the run.
+    """
     ends = end_tokens(model.get_base_model(), tokenizer)
     try:
-        (answer,) = decoder.generate([prompt], Sampling(max_tokens), ends, should_stop=should_stop)
+        (answer,) = decoder.generate(
+            [prompt], Sampling(max_tokens), ends, with_adapter=with_adapter, should_stop=should_stop
+        )
     finally:
         decoder.release()
     text = str(tokenizer.decode(answer, skip_special_tokens=True)).strip()

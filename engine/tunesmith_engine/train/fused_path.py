@@ -210,7 +210,7 @@ class FusedPath:
         # The base model beside itself is rated 0 to the bit, as what is kept of other micro-batches is not.
         reference = kept_reference(portion, self._device) if objective.has_reference and with_adapter else None
         if objective.has_reference and reference is None:
-            reference = -self._fused.losses(batch, False)
+            reference = -self._fused.reference_losses(batch)
         answers = Answers.of(portion, self._device)
 
         def shares(log_probabilities: torch.Tensor) -> torch.Tensor:
@@ -221,6 +221,10 @@ class FusedPath:
     def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
         """See LossPath."""
         return -self._fused.losses(make_packed_batch(portion, self._device), with_adapter)
+
+    def reference(self, portion: list[Example]) -> torch.Tensor:
+        """See LossPath."""
+        return -self._fused.reference_losses(make_packed_batch(portion, self._device))
 
     def weights_changed(self) -> None:
         """Let the fused model copy the new weights to where its products read them."""

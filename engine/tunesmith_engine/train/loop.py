@@ -34,6 +34,7 @@ from tunesmith_engine.train.memory_trial import try_longest
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
 from tunesmith_engine.train.optim import optimizer_of
+from tunesmith_engine.train.reference_cache import model_key
 from tunesmith_engine.train.schedule import StepPlan
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Loop:
 
             self._own_answers = OwnAnswers(parts, path, warn)
         self._rewards: dict[bool, tuple[int, Floats]] = {}
+        self._answers_as_before = False
 
     @contextlib.contextmanager
     def _at_rest(self) -> Iterator[None]:
@@ -118,13 +120,16 @@ class Loop:
                 rows = [*rows, *self._own_answers.trial_rows(num_rows)]
             self.tried_bytes = try_longest(self.path, self.assembly.updater, self.ladder, rows, num_rows, device)
 
-    def keep_reference(self, folder: Path, tell: Callable[[int, int], bool]) -> bool:
-        """Compute what the base model says of all rows, or read it; see `kept_reference.keep_reference`."""
-        data, device = self.parts.data, self.parts.compute.device
+    def keep_reference(
+        self, folder: Path, tell: Callable[[int, int], bool], base_notes: Mapping[str, str]
+    ) -> bool:
+        """Compute what the reference says of all rows, or read it; see `kept_reference` and `reference_cache`."""
+        data, compute = self.parts.data, self.parts.compute
+        key = model_key(self.parts.spec, compute, self.path.name, base_notes)
 
         def keep() -> bool:
-            with untouched_training(self.parts.model, device):
-                return keep_reference(folder, data, self.path, tell)
+            with untouched_training(self.parts.model, compute.device):
+                return keep_reference(folder, data, self.path, tell, key)
 
         return self.ladder.fit(keep, Message("Before the first step"))
 
@@ -285,10 +290,14 @@ class Loop:
             self._rewards[with_adapter] = step, rewards
         return rewards
 
-    def without_adapter(self) -> AbstractContextManager[None]:
-        """Return the context in which the model is the base model."""
-        context: AbstractContextManager[None] = self.parts.model.disable_adapter()
-        return context
+    @contextlib.contextmanager
+    def without_adapter(self) -> Iterator[None]:
+        """Make the context in which the model answers as before the run."""
+        self._answers_as_before = True
+        try:
+            yield
+        finally:
+            self._answers_as_before = False
 
     def prompt_tokens(self, prompt: str, should_stop: Callable[[], bool]) -> list[int] | None:
         """Return the tokens of a prompt, or None when stopped on the way."""
@@ -310,7 +319,11 @@ class Loop:
         parts = self.parts
         try:
             with self._at_rest():
-                return generate(self.path.decoder(), parts.model, parts.tokenizer, prompt, max_tokens, should_stop)
+                with_adapter = not self._answers_as_before
+                decoder = self.path.decoder()
+                return generate(
+                    decoder, parts.model, parts.tokenizer, prompt, max_tokens, should_stop, with_adapter=with_adapter
+                )
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -24,6 +24,7 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
 from tunesmith_engine.model.lora import use_activation_checkpointing
+from tunesmith_engine.model.other_weights import asked_with, before_run, reference_of
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.preference.labeled import LabeledObjective, mismatched
 from tunesmith_engine.shapes import NotFusableError
@@ -98,6 +99,9 @@ class LossPath(Protocol):
 
     def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
         """Return those of the trained tokens of a micro-batch, one sequence behind the other, in nats, float32 [R]."""
+
+    def reference(self, portion: list[Example]) -> torch.Tensor:
+        """Return the same by the model with which the objective compares, without gradients."""
 
     def weights_changed(self) -> None:
         """Take note of an update of the trained weights."""
@@ -197,13 +201,14 @@ class PlainPath:
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """See LossPath."""
-        with torch.no_grad(), self._adapter(with_adapter):
+        with torch.no_grad():
             if self.objective is not None:
                 return self._objective_shares(self.objective, portion, totals, with_adapter).double()
-            return (self._summed_loss(portion).double() / totals.num_trained_tokens).reshape(1)
+            with self._adapter(with_adapter):
+                return (self._summed_loss(portion).double() / totals.num_trained_tokens).reshape(1)
 
     def _adapter(self, is_on: bool) -> AbstractContextManager[None]:
-        return contextlib.nullcontext() if is_on else self._model.disable_adapter()
+        return contextlib.nullcontext() if is_on else before_run(self._model)
 
     def _summed_loss(self, portion: list[Example]) -> torch.Tensor:
         batch = make_batch(portion, self._pad_token_id, self._compute.device)
@@ -218,20 +223,28 @@ class PlainPath:
         # The base model beside itself is rated 0 to the bit, as what is kept of other micro-batches is not.
         reference = kept_reference(portion, device) if objective.has_reference and with_adapter else None
         if objective.has_reference and reference is None:
-            with torch.no_grad():
-                reference = self.log_probabilities(portion, False)
+            reference = self.reference(portion)
         # Only runs with an objective need it.
         from tunesmith_engine.packed.answers import Answers
 
         answers = Answers.of(portion, device)
         balance: list[torch.Tensor] | None = [] if self._balances else None
-        now = self._log_probabilities(portion, True, balance)
+        now = self._log_probabilities(portion, with_adapter, balance)
         shares = objective_of(objective, now, reference, portion, answers, totals)
         if balance:
             # The mean of the sequences, and of the rows of a step.
             share = torch.stack(balance).sum() / sum(len(each.sequences) for each in portion)
             shares = torch.cat([shares[:1] + share * len(portion) / totals.num_rows, shares[1:]])
         return shares
+
+    def reference(self, portion: list[Example]) -> torch.Tensor:
+        """See LossPath."""
+        weights = reference_of(self._model)
+        with torch.no_grad():
+            if weights is None:
+                return self.log_probabilities(portion, False)
+            with asked_with(self._model, weights):
+                return self.log_probabilities(portion)
 
     def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
         """See LossPath; sequences that can't be padded to one length go apart."""
@@ -354,6 +367,6 @@ def totals_of(
         for portion in path.portions(mismatched(rows, path.longest)):
             if should_stop():
                 break
-            moved.append((path.log_probabilities(portion) - path.log_probabilities(portion, False)).sum())
+            moved.append((path.log_probabilities(portion) - path.reference(portion)).sum())
     return replace(totals, kl=(torch.stack(moved).sum() / len(rows)).clamp(min=0) if moved else None)
 

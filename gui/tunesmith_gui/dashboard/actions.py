@@ -23,7 +23,7 @@ from tunesmith_gui.dashboard.model import SampleRequest
 from tunesmith_gui.dashboard.report import command_line, diagnostics, written_report
 from tunesmith_gui.export.sheet import open_sheet
 from tunesmith_gui.models.run_row import RunContents, contents_of
-from tunesmith_gui.models.run_spec import Proposal, duplicate_spec, fixed_spec
+from tunesmith_gui.models.run_spec import Proposal, continued_spec, duplicate_spec, fixed_spec
 from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.save_file import ask_where_to_save
 
@@ -66,6 +66,9 @@ class DashboardActions(QObject):
             case "duplicate":
                 if (spec := self._spec_to_copy()) is not None:
                     page.navigate.emit("train", duplicate_spec(spec))
+            case "continue":
+                if (spec := self._spec_to_copy()) is not None:
+                    page.navigate.emit("train", continued_spec(spec, run.adapter_path))
             case "restore_base":
                 page.run_in_background(lambda: restore_base(run), lambda _nothing: page.examine())
             case "delete":

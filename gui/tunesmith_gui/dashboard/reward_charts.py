@@ -159,10 +159,10 @@ def kl_card(parent: QWidget) -> RewardCard:
     """How far the model has moved from the base model."""
     words = translate(
         "RewardCharts",
-        "How much likelier the model finds answers in general than the base model does, in nats. A rating counts from "
-        "there. A steep rise means that it moves far from the base model.",
+        "How much likelier the model finds answers in general than the model before the run did, in nats. A rating "
+        "counts from there. A steep rise means that it moves far away.",
     )
-    return RewardCard(translate("RewardCharts", "Distance from the base model"), "", "kl", 1.0, words, parent)
+    return RewardCard(translate("RewardCharts", "Distance from the model before the run"), "", "kl", 1.0, words, parent)
 
 
 def reward_card(parent: QWidget) -> RewardCard:
@@ -217,7 +217,7 @@ def round_cards(parent: QWidget) -> tuple[RewardCard, ...]:
             parent,
         ),
         RewardCard(
-            translate("RewardCharts", "Distance from the base model"),
+            translate("RewardCharts", "Distance from the model before the run"),
             "",
             "kl",
             1.0,

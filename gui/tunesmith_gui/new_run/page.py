@@ -30,6 +30,7 @@ from tunesmith_gui.new_run.rewards_card import RewardsCard
 from tunesmith_gui.new_run.settings_list import SettingsList
 from tunesmith_gui.new_run.sources_card import SourcesCard
 from tunesmith_gui.new_run.start_bar import StartBar
+from tunesmith_gui.new_run.start_picker import StartPicker
 from tunesmith_gui.new_run.surroundings import Missing
 from tunesmith_gui.new_run.tasks_card import TasksCard
 from tunesmith_gui.new_run.teacher_card import TeacherCard
@@ -133,6 +134,7 @@ class NewRunPage(Page):
         elif isinstance(argument, list):
             self.actions_.take_files([Path(each) for each in argument])
         self.facts.refresh()
+        self.start_picker.refresh()
 
     def on_hidden(self) -> None:
         """Saves the draft without waiting for the timer."""
@@ -174,6 +176,8 @@ class NewRunPage(Page):
         self.header = PageHeader(self.tr("New run"), words, parent=self)
         self.way_bar = WayBar(parent=self)
         self.model_picker = ModelPicker(parent=self)
+        self.start_picker = StartPicker(self.form, parent=self)
+        self.model_picker.hold(self.start_picker)
         self.data_picker = DataPicker(parent=self)
         self.sources_card = SourcesCard(self.form, parent=self)
         self.rewards_card = RewardsCard(self.form, parent=self)
@@ -456,6 +460,7 @@ class NewRunPage(Page):
     def _show_model(self) -> None:
         self.model_picker.show_model(self.facts.model)
         self.model_picker.show_fit(self.facts.plan)
+        self.start_picker.know_model(self.facts.model)
         self._show_data()  # the model's chat template decides how a prompt and its response are trained
 
     def _show_data(self) -> None:

@@ -113,8 +113,11 @@ def _trainer(kind: str, spec: RunSpec, out: Path) -> tuple[type[Any], Any, Calla
     return DPOTrainer, DPOConfig(**usual, loss_type=[spec.objective.dpo_loss], beta=0.1), _for_dpo
 
 
-def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]]:
-    """Train by TRL from the same start and return its log of the steps."""
+def oracle_log(
+    kind: str, spec: RunSpec, folder: Path, out: Path, ref_model: Any = None
+) -> list[dict[str, float]]:
+    """Train by TRL from the same start and return its log of the steps; without a model TRL's reference is the start.
+    """
     from datasets import Dataset
 
     tokenizer = load_tokenizer(folder)
@@ -131,7 +134,9 @@ def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[
     # The rows of the trainer only have to be there: its batches are made of ours.
     answers = {"completion": "a b", "label": True} if kind == "kto" else {"chosen": "a b", "rejected": "b a"}
     rows = Dataset.from_list([{"prompt": f"{n}", **answers, "number": n} for n in range(99)])
+    reference = {} if ref_model is None else {"ref_model": ref_model}
     trainer = Oracle(
+        **reference,
         model=model,
         args=config,
         train_dataset=rows.select(range(len(examples))),
@@ -182,7 +187,7 @@ def test_thirty_steps_are_those_of_trl(
     spec = _spec(kind, loss, tiny_spec, tmp_path / "pairs.jsonl")
     run = new_run(spec)
     assert train(run) == 0
-    theirs = _oracle_log(kind, spec, tiny_model, tmp_path / "oracle")
+    theirs = oracle_log(kind, spec, tiny_model, tmp_path / "oracle")
     capsys.readouterr()
     ours = [event.data for event in events(run, "step")]
     assert len(ours) == len(theirs) == NUM_STEPS
@@ -227,7 +232,7 @@ def test_experts_are_balanced_as_by_trl(
     spec.model.path, spec.optimizer.learning_rate = str(folder), 1e-3
     run = new_run(spec)
     assert train(run) == 0
-    theirs = _oracle_log(kind, spec, folder, tmp_path / "oracle")
+    theirs = oracle_log(kind, spec, folder, tmp_path / "oracle")
     capsys.readouterr()
     ours = [event.data for event in events(run, "step")]
     assert [step["loss"] for step in ours] == pytest.approx([step["loss"] for step in theirs], rel=2e-4, abs=2e-5)

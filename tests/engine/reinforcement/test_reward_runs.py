@@ -212,4 +212,4 @@ def test_what_goes_wrong_with_rewards_is_named_once() -> None:
     watch = Watch()
     far = [usual | {"equal_groups": 0.1, "kl": 0.2 * n} for n in range(9)]
     words = next(words for each in far for words in watch.look(each))
-    assert "far away from its base model: 0.60 nats per token" in words
+    assert "far away from where it began: 0.60 nats per token" in words

@@ -72,7 +72,8 @@ def test_charts_of_rewards_stand_in_place_of_the_loss(qtbot: Any) -> None:
     assert titles == ["Answer length", "Cut answers", "Prompts that teach nothing", "Entropy"]
     assert charts.chart_under_focus() is charts.reward
     charts.show_model(model_of(kl=0.1))
-    assert "Distance from the base model" in [card.heading.text() for card in charts.rounds if card.isVisible()]
+    shown = [card.heading.text() for card in charts.rounds if card.isVisible()]
+    assert "Distance from the model before the run" in shown
     charts.show_model(DashboardModel())
     assert charts.loss.isVisible()
     assert not any(card.isVisible() for card in (charts.reward, *charts.rounds))
