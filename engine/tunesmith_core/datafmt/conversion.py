@@ -118,19 +118,13 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         return Text(reader.text("text"))
     if layout.format in ("prompt-completion", RAW):
         return _prompt_completion(reader)
-    if layout.format == MULTIPLE_CHOICE:
-        return _multiple_choice(reader)
-    if layout.format == TOKENS:
-        return reader.tokens()
-    if layout.format == LABELED:
-        return _labeled(reader)
+    if turn := {MULTIPLE_CHOICE: _multiple_choice, LABELED: _labeled, PREFERENCE: _preferred}.get(layout.format):
+        return turn(reader)
+    if whole := {TOKENS: reader.tokens, STEPS: reader.stepped}.get(layout.format):
+        return whole()
     if layout.format == PROMPT_ONLY:
         columns = {**layout.columns, "completion": NO_ANSWER}
         return _prompt_completion(_RowReader({**row, NO_ANSWER: NO_ANSWER}, replace(layout, columns=columns), place))
-    if layout.format == STEPS:
-        return reader.stepped()
-    if layout.format == PREFERENCE:
-        return _preferred(reader)
     if layout.format == "alpaca":
         question = "\n\n".join(part for part in (reader.text("instruction"), reader.optional_text("input")) if part)
         messages = [{"role": "user", "content": question}, {"role": "assistant", "content": reader.text("output")}]
