@@ -118,10 +118,12 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         return Text(reader.text("text"))
     if layout.format in ("prompt-completion", RAW):
         return _prompt_completion(reader)
-    if turn := {MULTIPLE_CHOICE: _multiple_choice, LABELED: _labeled, PREFERENCE: _preferred}.get(layout.format):
-        return turn(reader)
-    if whole := {TOKENS: reader.tokens, STEPS: reader.stepped}.get(layout.format):
-        return whole()
+    if layout.format in (MULTIPLE_CHOICE, LABELED):
+        return (_labeled if layout.format == LABELED else _multiple_choice)(reader)
+    if layout.format in (TOKENS, STEPS):
+        return reader.tokens() if layout.format == TOKENS else reader.stepped()
+    if layout.format == PREFERENCE:
+        return _preferred(reader)
     if layout.format == PROMPT_ONLY:
         columns = {**layout.columns, "completion": NO_ANSWER}
         return _prompt_completion(_RowReader({**row, NO_ANSWER: NO_ANSWER}, replace(layout, columns=columns), place))
