@@ -9,7 +9,7 @@ from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.adapter_ranks import FROM_WEIGHTS, ranks
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import HEADS, REINFORCEMENT
+from tunesmith_core.objectives import HEADS, REINFORCEMENT, uses
 from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_core.trained_parts import OPTIMIZERS_OF_FULL
 
@@ -36,6 +36,9 @@ def adapter_problems(spec: RunSpec) -> Iterator[FieldProblem]:
 
 def _kind_problems(spec: RunSpec) -> Iterator[FieldProblem]:
     kind = KINDS[spec.adapter.kind]
+    if spec.objective.reference_adapter and uses(spec.objective.kind, "objective.reference_adapter"):
+        words = Message("is for LoRA only. Leave it empty to compare with the base model")
+        yield FieldProblem("objective.reference_adapter", words)
     if spec.objective.kind in HEADS | REINFORCEMENT:
         words = Message(
             "must be LoRA for the objective {objective}", objective=Message(CHOICE_WORDS[spec.objective.kind])
@@ -50,6 +53,9 @@ def _kind_problems(spec: RunSpec) -> Iterator[FieldProblem]:
 
 def _lora_problems(spec: RunSpec) -> Iterator[FieldProblem]:
     adapter = spec.adapter
+    if adapter.start_from and adapter.initial_values != "default":
+        words = Message("has no effect where an adapter is continued. Choose the usual ones")
+        yield FieldProblem("adapter.initial_values", words)
     if adapter.initial_values == "orthogonal":
         if adapter.rank % 2:
             yield FieldProblem("adapter.rank", Message("must be even for orthogonal initial values"))

@@ -68,6 +68,12 @@ def expression(pattern: str) -> str:
     return ".*".join(map(re.escape, pattern.split("*")))
 
 
+def entry(key: str, value: float) -> str:
+    """Return a rank or an alpha of PEFT's pattern as a person writes it."""
+    name = key.replace(".*", "*").replace("\\.", ".").replace("\\-", "-")
+    return f"{name} = {value:.9f}".rstrip("0").rstrip(".")
+
+
 def matching(patterns: Iterable[str], module: str) -> list[str]:
     """Return which patterns stand for a module."""
     return [each for each in patterns if re.match(rf"(.*\.)?({expression(each)})$", module)]

@@ -32,6 +32,7 @@ class Sizes:
         magnitudes: DoRA scales the rows of weights.
         dropout: share of the adapters' inputs that is dropped.
         noise: whether embedded tokens get noise.
+        whole: the weights themselves are trained.
         others: as in `shapes`.
     """
 
@@ -60,6 +61,7 @@ class Sizes:
     magnitudes: bool = False
     dropout: float = 0.0
     noise: bool = False
+    whole: bool = False
 
 
 class Inputs:
@@ -104,6 +106,7 @@ def sizes_of(
     magnitudes: bool = False,
     dropout: float = 0.0,
     noise: bool = False,
+    whole: bool = False,
 ) -> Sizes:
     """Return the sizes of a model's layers; those of its first layer stand for all.
 
@@ -115,6 +118,7 @@ def sizes_of(
         magnitudes: whether the adapter is DoRA.
         dropout: of the adapter.
         noise: whether embedded tokens get noise.
+        whole: whether the weights themselves are trained.
     """
     layer = shape.layers[0]
     attention, norm = layer.attention, shape.final_norm
@@ -145,6 +149,7 @@ def sizes_of(
         magnitudes=magnitudes,
         dropout=dropout,
         noise=noise,
+        whole=whole,
     )
 
 
