@@ -147,6 +147,12 @@ def test_blocks_of_oft_divide_the_inputs() -> None:
         ),
         ({"adapter.initial_values": "pissa", "adapter.dropout": 0.1}, "adapter.dropout must be 0 for PiSSA"),
         ({"adapter.initial_values": "eva", "objective.kind": "grpo"}, "adapter.initial_values can't be EVA"),
+        ({"adapter.kind": "ia3", "adapter.start_from": "/a"}, "adapter.start_from can't be continued"),
+        ({"adapter.initial_values": "pissa", "adapter.start_from": "/a"}, "adapter.initial_values has no effect where"),
+        (
+            {"adapter.kind": "vera", "objective.kind": "dpo", "objective.reference_adapter": "/a"},
+            "objective.reference_adapter is for LoRA only",
+        ),
     ],
 )
 def test_what_does_not_go_together(changes: dict[str, Any], problem: str) -> None:
@@ -200,3 +206,20 @@ def test_empty_lists_are_not_told() -> None:
     some = with_changes(RunSpec(), {"adapter.layers": ["1"]})
     assert "adapter.layers" in {setting.path for setting in told_settings(some)}
     assert matters("lora", "adapter.layers")
+
+
+def test_what_has_to_be_taken_back_is_shown() -> None:
+    begun = make({"adapter.start_from": "/a", "adapter.initial_values": "olora"})
+    assert has_effect(begun, "adapter.initial_values")
+    assert not has_effect(with_changes(begun, {"adapter.initial_values": "default"}), "adapter.initial_values")
+    of_base = make({"adapter.kind": "ia3", "objective.kind": "dpo"})
+    path = "objective.reference_adapter"
+    assert not has_effect(of_base, path)
+    assert has_effect(with_changes(of_base, {path: "/a"}), path)
+    assert has_effect(make({"objective.kind": "dpo"}), path)
+
+
+def test_biases_of_lora_alone_change_the_base() -> None:
+    biases = {"adapter.bias": "all"}
+    assert make({"adapter.kind": "ia3", **biases}).adapter.keeps_base
+    assert not make(biases).adapter.keeps_base

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from peft import EvaConfig, LoraConfig, PeftModel, get_peft_model, initialize_lora_eva_weights
+from safetensors.torch import load_file
 
 from tests.engine.conftest import events, step_losses, train
 from tests.engine.exact_resume import check_resume
 from tests.engine.peft_loop import losses_of
 from tests.engine.prepared import prepare
+from tunesmith_core import adapter_folders
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.planner import num_adapter_parameters
 from tunesmith_core.runs import Run
@@ -136,6 +138,28 @@ def test_frozen_weights_in_few_bits_stay_as_they_are(
     model = PeftModel.from_pretrained(begun, run.adapter_path)
     with model.disable_adapter():
         assert torch.equal(logits(model), before)
+
+
+def test_a_run_continues_an_adapter_that_began_with_frozen_weights(
+    tiny_spec: Make, new_run: NewRun, tmp_path: Path
+) -> None:
+    spec = tiny_spec(method={"initial_values": "pissa"}, schedule={"max_steps": 2})
+    spec.adapter.layers, spec.adapter.rank_pattern = ["1"], ["mlp.*_proj = 3"]
+    first = new_run(spec)
+    assert train(first) == 0
+    later = tiny_spec(method={"initial_values": "pissa"}, schedule={"max_steps": 3})
+    later.adapter.start_from = str(first.path)
+    adapter_folders.take_settings(later)
+    assert later.adapter.rank_pattern == ["mlp.*_proj = 6"]
+    whole = new_run(later)
+    check_resume(later, new_run, stop_at=2)
+    assert train(whole) == 0
+    before, after = (load_file(run.adapter_path / "adapter_model.safetensors") for run in (first, whole))
+    assert before.keys() == after.keys()
+    # It is one adapter now, no half of which stays.
+    moved = [name for name in before if "lora_A" in name and not torch.equal(before[name][-1], after[name][-1])]
+    assert moved == [name for name in before if "lora_A" in name]
+    assert adapter_folders.lineage(whole.load_spec())
 
 
 def test_a_rank_beyond_a_layer_is_named(tiny_spec: Make, new_run: NewRun) -> None:

@@ -80,14 +80,15 @@ def test_a_resume_is_exact_and_evaluations_see_no_noise(
 
 @pytest.mark.long
 def test_full_fine_tuning_has_it_too(tiny_spec: Make, new_run: NewRun) -> None:
-    found = []
-    for alpha in (0.0, ALPHA):
-        spec = tiny_spec(schedule={"max_steps": 1})
-        spec.adapter.kind, spec.optimizer.neftune_alpha = "full", alpha
+    found = {}
+    for kernels, alpha in ((True, 0.0), (True, ALPHA), (False, ALPHA)):
+        spec = tiny_spec(schedule={"max_steps": 3, "micro_batch_size": 1, "gradient_accumulation_steps": 1})
+        spec.adapter.kind, spec.optimizer.neftune_alpha, spec.hardware.kernels = "full", alpha, kernels
         run = new_run(spec)
         assert train(run) == 0
-        found.append(step_losses(run))
-    assert found[0] != found[1]
+        found[kernels, alpha] = step_losses(run)
+    assert found[True, ALPHA] == pytest.approx(found[False, ALPHA], rel=1e-4)
+    assert found[True, ALPHA][0] != pytest.approx(found[True, 0.0][0], rel=1e-4)
 
 
 def test_other_objectives_have_none(tiny_spec: Make) -> None:

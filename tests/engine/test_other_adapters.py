@@ -27,6 +27,7 @@ from tests.engine.conftest import events, step_losses, train
 from tests.engine.exact_resume import check_resume
 from tests.engine.exports import export
 from tests.engine.peft_loop import losses_of
+from tests.packed_models import FORMATS, repack
 from tests.tiny_model import build_tiny_model
 from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.model_cards import read_model_card
@@ -172,6 +173,34 @@ def test_it_takes_four_bits(kind: str, tiny_spec: Make, new_run: NewRun) -> None
     spec = spec_of(tiny_spec, kind, schedule={"max_steps": 2})
     spec.quantization.kind = "nf4"
     assert train(new_run(spec)) == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bigger_model_teaches_it_and_it_answers(
+    kind: str, tiny_spec: Make, new_run: NewRun, tmp_path: Path
+) -> None:
+    spec = spec_of(tiny_spec, kind, schedule={"max_steps": 3}, evaluation={"sample_max_tokens": 4})
+    spec.objective.kind, spec.evaluation.sample_prompts = "gkd", ["Who?"]
+    spec.teacher.path, spec.teacher.own_answers = str(build_tiny_model(tmp_path / "bigger", seed=7)), 0.5
+    spec.teacher.max_tokens = 4
+    run = new_run(spec)
+    assert train(run) == 0
+    assert all(loss > 0 for loss in step_losses(run))
+    assert events(run, "sample")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "values"), [("oft", "default"), ("vera", "default"), ("lora", "pissa")])
+def test_a_base_that_comes_quantized(
+    kind: str, values: str, tiny_spec: Make, new_run: NewRun, tiny_model: Path, tmp_path: Path
+) -> None:
+    repack(tiny_model, tmp_path / "Tiny-1-AWQ", *FORMATS["awq"])
+    spec = spec_of(tiny_spec, kind)
+    spec.model.path, spec.adapter.initial_values = str(tmp_path / "Tiny-1-AWQ"), values
+    run = new_run(spec)
+    assert train(run) == 0
+    assert export(run, tmp_path / "merged")["proof"]["agreement"] == 1
 
 
 @pytest.mark.long

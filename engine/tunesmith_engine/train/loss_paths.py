@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.kernel_words import PLAIN
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
@@ -333,7 +334,8 @@ def open_path(
             return open_fused(model, spec, compute, data, micro_batch_size, warn, method, timing)
         except NotFusableError as error:
             reason = error.message
-            warn("not-fused", reason)
+            if spec.adapter.kind not in KINDS:
+                warn("not-fused", reason)
     check_looks_back_only(model, compute, data.train)
     equal_lengths = feels_padding(model, compute, data.train, pad_token_id)
     return PlainPath(
