@@ -23,8 +23,9 @@ from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DEBOUNCE_MS
-from tunesmith_gui.new_run.form import LISTED, SAMPLE_FILES, Missing
+from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.setting_paths import LISTED
 from tunesmith_gui.services.form_memory import draft_path
 from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.tokens import SPACE

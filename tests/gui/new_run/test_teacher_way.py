@@ -16,8 +16,9 @@ from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.new_run.driving import fill_in
 from tests.gui.new_run.test_ways import choose
 from tunesmith_gui.new_run import teacher_card
-from tunesmith_gui.new_run.form import BY_TEACHER, TEACHER
+from tunesmith_gui.new_run.form import BY_TEACHER
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.setting_paths import TEACHER
 from tunesmith_gui.new_run.surroundings import Missing
 
 WAY = "Learn from a bigger model"
