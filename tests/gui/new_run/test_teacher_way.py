@@ -51,6 +51,7 @@ class _Smaller:
         self.path, self.num_parameters = card.path, card.num_parameters - 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_the_sample_is_ready_in_three_decisions(qtbot: QtBot, page: NewRunPage, model: Path, bigger: Path) -> None:
     page.facts.refresh()
     qtbot.waitUntil(lambda: page.facts.survey is not None and len(page.facts.survey.models) == 2, timeout=5000)
