@@ -120,6 +120,8 @@ def load_full(folder: Path, spec: RunSpec, compute: Compute, dtype: torch.dtype 
     stored = Compute(compute.device, dtype, compute.name, compute.num_threads)
     base = load_model(folder, stored, four_bit=False)
     choose_parts(base, spec)
+    # What training draws, such as NEFTune's noise and a model's own dropout, follows from the seed.
+    torch.manual_seed(spec.schedule.seed)
     return FullModel(base, lambda: _weights_of(folder, dtype, spec))
 
 
