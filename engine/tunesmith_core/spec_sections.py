@@ -322,7 +322,7 @@ class AdapterSpec:
         label="Start from",
         meaning=(
             "Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, "
-            "alpha, target modules, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter."
+            "alpha, modules, layers, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter."
         ),
     )
     rank: int = declared(

@@ -3250,7 +3250,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Number format in which trained weights are kept. float32 is exact. bfloat16 rounds each update up or down at random, so that small updates still count on average."),
     QT_TRANSLATE_NOOP("Core", "bfloat16 needs half the memory for weights and gradients."),
     QT_TRANSLATE_NOOP("Core", "Start from"),
-    QT_TRANSLATE_NOOP("Core", "Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, alpha, target modules, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter."),
+    QT_TRANSLATE_NOOP("Core", "Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, alpha, modules, layers, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter."),
     QT_TRANSLATE_NOOP("Core", "Rank"),
     QT_TRANSLATE_NOOP("Core", "Size of the adapter. Too low can't learn the task, too high can overfit. 8 to 32 suits most data."),
     QT_TRANSLATE_NOOP("Core", "Higher learns more and needs more memory."),

@@ -6086,7 +6086,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>is for LoRA only. Leave it empty to compare with the base model</source>
-        <translation>只适用于 LoRA。留空即与基座模型比较</translation>
+        <translation>只适用于 LoRA。留空即与基础模型比较</translation>
     </message>
     <message>
         <source>is missing. Choose a bigger model</source>
@@ -9496,7 +9496,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>has no effect where an adapter is continued. Choose the usual ones</source>
-        <translation>在继续训练已有适配器时不起作用。请选择通常的初始值</translation>
+        <translation>在继续训练已有适配器时不起作用。请选择常用的初始值</translation>
     </message>
     <message>
         <source>has no effect with 8-bit frozen weights. Switch it off</source>
@@ -13119,6 +13119,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>DeLoRA</translation>
     </message>
     <message>
+        <source>Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, alpha, modules, layers, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter.</source>
+        <translation>要继续训练的 LoRA 适配器文件夹，例如此前在该基础模型上的运行所生成的适配器。秩、alpha、模块、层、rsLoRA、DoRA 和偏置均取自该适配器。留空则从新的适配器开始。</translation>
+    </message>
+    <message>
         <source>Layers</source>
         <translation>层</translation>
     </message>
@@ -13365,10 +13369,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Start from</source>
         <translation>起点</translation>
-    </message>
-    <message>
-        <source>Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, alpha, target modules, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter.</source>
-        <translation>要继续训练的 LoRA 适配器文件夹，例如此前在该基础模型上的运行所生成的适配器。秩、alpha、目标模块、rsLoRA、DoRA 和偏置均取自该适配器。留空则从新的适配器开始。</translation>
     </message>
     <message>
         <source>Rank per module</source>
