@@ -68,8 +68,9 @@ def test_fused_and_plain_runs_meet_the_same_noise(tiny_spec: Make, new_run: NewR
     assert losses[True, ALPHA][0] != pytest.approx(losses[True, 0.0][0], rel=1e-4)
 
 
-@pytest.mark.parametrize("kernels", [True, pytest.param(False, marks=pytest.mark.long)])
-@pytest.mark.parametrize("dropout", [0.0, pytest.param(0.2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_a_resume_is_exact_and_evaluations_see_no_noise(
     kernels: bool, dropout: float, tiny_spec: Make, new_run: NewRun
 ) -> None:

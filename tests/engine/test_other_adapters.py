@@ -139,7 +139,8 @@ def test_losses_are_those_of_peft(kind: str, tiny_spec: Make, new_run: NewRun, t
     assert str(KINDS[kind]) in (run.adapter_path / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("kind", some("vera"))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_resume_is_exact(kind: str, tiny_spec: Make, new_run: NewRun) -> None:
     check_resume(spec_of(tiny_spec, kind, method={"dropout": 0.1}, evaluation={"percent": 20}), new_run)
 

@@ -26,7 +26,7 @@ def exact_noise(numbers: list[int], width: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("width", [1, 33, 1040])
+@pytest.mark.parametrize("width", [1, 33, pytest.param(1040, marks=pytest.mark.long)])
 def test_numbers_stand_at_their_places(device: torch.device, dtype: torch.dtype, width: int) -> None:
     numbers, magnitudes = [5, 0, 900], [2.0, 0.0, 0.25]
     x = rows(3, width, dtype, device, seed=0)
