@@ -78,6 +78,7 @@ USED_BY = {
 OF_WRITING = frozenset(
     {
         *("data.train_on", "hardware.kernels", "hardware.fp8_weights"),
+        *("model.new_tokens", "adapter.embeddings", "adapter.modules_to_save", "optimizer.embedding_rate"),
         *("evaluation.sample_prompts", "evaluation.sample_every_steps", "evaluation.sample_max_tokens"),
     }
 )

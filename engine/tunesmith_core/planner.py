@@ -20,9 +20,10 @@ from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.objectives import HEADS, REINFORCEMENT, sequences_per_row
+from tunesmith_core.saved_modules import num_saved, saved_bytes
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
-from tunesmith_core.spec_sections import ALL_LINEAR
+from tunesmith_core.spec_sections import ALL_LINEAR, NEW_EMBEDDINGS
 from tunesmith_core.trained_parts import FULL, TRANSIENT_NUMBERS, TRANSIENT_WEIGHTS, is_chosen, state_bytes
 
 __all__ = ["Hardware", "Plan", "Saving", "detect_hardware", "plan"]
@@ -245,7 +246,7 @@ def _saved_bytes(spec: RunSpec, card: ModelCard) -> tuple[int, int]:
         trained = trained_shapes(spec, card)
         weights = _trained_number_bytes(spec) * sum(map(math.prod, trained.values()))
         return weights + state_bytes(spec.optimizer.name, trained), card.size_bytes
-    parameters = num_adapter_parameters(spec, card)
+    parameters = num_adapter_parameters(spec, card) + num_saved(spec, card)
     return parameters * (4 + optimizer_bytes(spec)), parameters * 4
 
 
@@ -280,7 +281,7 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
     is_plain = spec.adapter.kind == FULL or spec.objective.kind in HEADS or spec.quantization.kind == "int8"
-    is_plain = is_plain or (spec.adapter.dora and spec.adapter.dropout > 0)
+    is_plain = is_plain or (spec.adapter.dora and spec.adapter.dropout > 0) or bool(spec.adapter.modules_to_save)
     return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
 
 
@@ -296,8 +297,12 @@ def _fused_parts(
     tokens = _batch_tokens(spec, longest_tokens)
     return {
         # Where not everything can be kept, the first thing to leave the device is the embedding.
-        "weights": fused_memory.weight_bytes(spec, card, size, embedding_on_host=level != "none"),
-        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec)),
+        # Trained rows are put into the table where it is.
+        "weights": fused_memory.weight_bytes(
+            spec, card, size, embedding_on_host=level != "none" and spec.adapter.embeddings != NEW_EMBEDDINGS
+        ),
+        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec))
+        + saved_bytes(spec, card, size, optimizer_bytes(spec), fused=True),
         "activations": fused_memory.activation_bytes(spec, card, size, tokens, level),
         "logits": fused_memory.logit_bytes(card, size, tokens, level),
         "runtime": CUDA_RUNTIME_BYTES + fused_memory.LIBRARY_BYTES,
@@ -340,7 +345,7 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
     adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + optimizer_bytes(spec))
     return {
         "weights": round(weights),
-        "adapter": adapter,
+        "adapter": adapter + saved_bytes(spec, card, size, optimizer_bytes(spec), fused=False),
         **others,
     }
 

@@ -17,10 +17,12 @@ from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, head_rows
 from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
+from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
 from tunesmith_core.objectives import FROM_PAIRS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
+from tunesmith_core.saved_modules import num_saved, trains_whole
 from tunesmith_core.spec import RunSpec, told
 from tunesmith_core.spec_rollouts import PYTHON
 from tunesmith_core.spec_sections import SourceSpec
@@ -172,7 +174,8 @@ def _holds_chats(source: SourceSpec) -> bool:
 
 def _checkpoint_bytes(spec: RunSpec, model: ModelFolder) -> int:
     if spec.adapter.kind != FULL:
-        return model.adapter_bytes(spec.adapter.rank) * COPIES_PER_CHECKPOINT
+        tables = num_saved(spec, read_model_card(model.path)) if trains_whole(spec) else 0
+        return (model.adapter_bytes(spec.adapter.rank) + 4 * tables) * COPIES_PER_CHECKPOINT
     trained = {name: shape for name, shape in model.shapes.items() if is_chosen(name, shape, spec.adapter.parts)}
     number_bytes = 4 if spec.adapter.weights == "float32" else 2
     return number_bytes * sum(map(math.prod, trained.values())) + state_bytes(spec.optimizer.name, trained)

@@ -26,6 +26,7 @@ from tunesmith_core.messages import Message, joined, json_problem
 from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, uses
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
+from tunesmith_core.spec_sections import FROZEN_EMBEDDINGS
 from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, matters
 
 SPEC_VERSION = 3
@@ -270,6 +271,8 @@ def told_settings(spec: RunSpec) -> list[Setting]:
 def has_effect(spec: RunSpec, path: str) -> bool:
     """Return whether a setting of a dotted path has an effect on a run."""
     if spec.optimizer.name == "adafactor" and path in ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"):
+        return False
+    if path == "optimizer.embedding_rate" and spec.adapter.embeddings == FROZEN_EMBEDDINGS:
         return False
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
 

@@ -8,10 +8,11 @@ from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import FROM_LABELS, LABELS, PREFERENCES, REINFORCEMENT
+from tunesmith_core.objectives import FROM_LABELS, HEADS, LABELS, PREFERENCES, REINFORCEMENT
 from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
+from tunesmith_core.spec_words import word_problems
 from tunesmith_core.trained_parts import ALL, FULL, OBJECTIVES, OPTIMIZERS_OF_FULL
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
         words = Message("has no effect with 8-bit frozen weights. Switch it off")
         problems.append(FieldProblem("hardware.fp8_weights", words))
     problems += _label_problems(spec) + _class_problems(spec)
+    if spec.objective.kind not in HEADS:
+        problems += word_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):

@@ -26,6 +26,8 @@ from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
+from tunesmith_engine.fused.recognise import base_model
+from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.lora import trainable
@@ -63,6 +65,7 @@ class Assembly:
     Attributes:
         projections: of each layer.
         gradient_width: columns of buffers as wide as the residual stream, with room for adapter columns.
+        tables: the embedding and the output layer, with and without what was trained of them.
     """
 
     def __init__(self, model: PeftModel, shape: ModelShape, compute: Compute) -> None:
@@ -80,6 +83,7 @@ class Assembly:
         if head.has_magnitudes:
             raise NotFusableError("DoRA of the output projection runs in plain PyTorch.")
         self.head = head
+        self.tables = Tables(base_model(model), shape.embedding, head, self.scratch, compute.dtype)
         self.use([self._layer_projections(layer) for layer in shape.layers])
         self._host_table: HostTable | None = None
 
@@ -171,6 +175,7 @@ class Assembly:
     def refresh(self) -> None:
         """Take over the adapters' present weights."""
         self.scratch.forget()
+        self.tables.refresh()
         for part in [self.head, *(part for parts in self.projections for part in parts.all())]:
             if isinstance(part, Projection):
                 part.refresh()
@@ -189,7 +194,7 @@ class Assembly:
         """Memory of the input embedding if it may lie on the host: on a GPU, unless the head uses it too."""
         table = self.shape.embedding.weight
         tied = any(member.base.weight is table for member in self.head.members)
-        if self.compute.device.type != "cuda" or tied or table.requires_grad:
+        if self.compute.device.type != "cuda" or tied or table.requires_grad or not self.tables.may_leave:
             return 0
         return table.numel() * table.element_size()
 
@@ -219,7 +224,7 @@ class Assembly:
         """
         workspace = self.workspace(capacity_tokens)
         layers = self.layers(policies, workspace, capacity_tokens, tiling)
-        head = Head(self.shape, self.head, workspace, min(capacity_tokens, tiling.head_rows))
+        head = Head(self.shape, self.tables, workspace, min(capacity_tokens, tiling.head_rows))
         buffers = [
             layer.buffers(policy.level == "none", self.compute.dtype)
             for layer, policy in zip(layers, policies, strict=True)

@@ -100,8 +100,9 @@ class MemoryPlanner:
         self._longest_tokens = min(longest_tokens or most_tokens, most_tokens)
         device = assembly.compute.device
         self._on_gpu = self._pins = device.type == "cuda"
-        allocated, gap_bytes = self._allocated(device) if self._on_gpu else (0, 0)
+        # First, so that weights and gradients in the arena are counted with what is there.
         trained = assembly.arena.weights.numel()
+        allocated, gap_bytes = self._allocated(device) if self._on_gpu else (0, 0)
         self._fixed_bytes = allocated + round(trained * optimizer_bytes_per_weight) + assembly.scratch.num_bytes
         self._fixed_bytes += LIBRARY_BYTES if self._on_gpu else 0
         if memory_bytes:
@@ -290,7 +291,7 @@ class MemoryPlanner:
         assembly, dtype = self._assembly, self._assembly.compute.dtype
         workspace = assembly.workspace(capacity)
         layers = assembly.layers(policies, workspace, capacity, tiling)
-        Head(assembly.shape, assembly.head, workspace, min(capacity, tiling.head_rows))
+        Head(assembly.shape, assembly.tables, workspace, min(capacity, tiling.head_rows))
         buffers = [layer.buffers(policy.level == "none", dtype) for layer, policy in zip(layers, policies, strict=True)]
         return buffers, workspace.num_bytes
 

@@ -283,7 +283,7 @@ class FusedModel:
     def losses(self, batch: PackedBatch, with_adapter: bool = True) -> torch.Tensor:
         """Return the cross-entropies of a micro-batch's trained tokens in nats, float32 [R] on the device."""
         base_model_only = contextlib.nullcontext() if with_adapter else self._model.disable_adapter()
-        with torch.no_grad(), base_model_only:
+        with torch.no_grad(), base_model_only, self._assembly.tables.in_place(with_adapter):
             self._assembly.scratch.forget()
             now = self._pass(batch, with_adapter, False)
             x, pending = self._forward(now)
@@ -309,7 +309,7 @@ class FusedModel:
         Returns:
             What the objective returned.
         """
-        with torch.no_grad(), self._dropping():
+        with torch.no_grad(), self._dropping(), self._assembly.tables.in_place(True):
             self._assembly.scratch.forget()
             now = self._pass(batch, True, True)
             x, pending = self._forward(now)
@@ -339,15 +339,19 @@ class FusedModel:
         """Go forward and backward; everything stays on the device."""
         self._assembly.scratch.forget()
         now = self._pass(batch, True, True)
-        return self._backward(*self._forward(now), now, scale).sum()
+        with self._assembly.tables.in_place(True):
+            return self._backward(*self._forward(now), now, scale).sum()
 
     def _backward(self, x: torch.Tensor, pending: torch.Tensor, now: Pass, scale: torch.Tensor) -> torch.Tensor:
         """Go through head and layers backward; return the losses of the trained rows."""
         width = self._assembly.gradient_width
         (gradient,) = self._parts.workspace.carve("gradient", (now.batch.num_tokens, width))
         losses = self._losses(x, pending, now.batch, scale, gradient[:, : self._assembly.shape.hidden_size])
+        tables, shape = self._assembly.tables, self._assembly.shape
         for layer in reversed(self._layers):
-            layer.backward(gradient, now, first=layer.index == 0)
+            layer.backward(gradient, now, first=layer.index == 0 and not tables.trains_embedding)
+        if tables.trains_embedding:
+            tables.add_to_embedding(now.batch.input_ids, gradient[:, : shape.hidden_size], shape.embedding_scale)
         return losses
 
     def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
@@ -355,7 +359,7 @@ class FusedModel:
         num_tokens = now.batch.num_tokens
         (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
         x: torch.Tensor = embedded[:, : shape.hidden_size]
-        embed(now.batch.input_ids, shape.embedding.weight.data, shape.embedding_scale, x)
+        embed(now.batch.input_ids, self._assembly.tables.table(now.with_adapter), shape.embedding_scale, x)
         pending: torch.Tensor | None = None
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,17 +10,24 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import ALL_LINEAR
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import has_head
+from tunesmith_engine.model.saved_modules import Saved, finish, saved_modules
 from tunesmith_engine.model.targets import choose_targets
 
 
-def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transformers model
+def attach_adapter(model: Any, spec: RunSpec, new_rows: Sequence[int] = ()) -> PeftModel:  # Any: a transformers model
     """Put a new adapter into a base model and return the whole, ready to be trained.
+
+    Args:
+        model: the base model.
+        spec: of the run.
+        new_rows: of the embeddings, that belong to new tokens.
 
     Raises:
         UserError: `lora-target-modules-missing` when no layer has one of the names, `spec-invalid` when experts are
-            named and the method can't adapt them.
+            named and the method can't adapt them, or a module can't be trained whole.
         RunFailure: `nan-loss` for an alpha with which no number would be finite.
     """
     adapter = spec.adapter
@@ -31,14 +39,19 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
             alpha=adapter.alpha,
         )
     targets = choose_targets(model, adapter)
+    saved = Saved() if has_head(model) else saved_modules(model, spec, new_rows)
+    heads = [HEAD_NAME] if has_head(model) else []
+    excluded = sorted({*targets.excluded, *saved.linear}) if targets.modules == ALL_LINEAR else targets.excluded
     config = LoraConfig(
         task_type="SEQ_CLS" if has_head(model) else "CAUSAL_LM",
-        modules_to_save=[HEAD_NAME] if has_head(model) else None,
+        modules_to_save=[*heads, *saved.modules] or None,
+        trainable_token_indices=dict(saved.tokens) or None,
+        ensure_weight_tying=saved.tied and not saved.tokens,
         r=adapter.rank,
         lora_alpha=adapter.alpha,
         lora_dropout=adapter.dropout,
         target_modules=targets.modules,
-        exclude_modules=targets.excluded or None,
+        exclude_modules=excluded or None,
         target_parameters=targets.parameters or None,
         use_rslora=adapter.rslora,
         use_dora=adapter.dora,
@@ -50,6 +63,7 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
     for parameter in trainable(adapted).values():
         # Also biases of a 16-bit base: updates of a rounded weight would get lost.
         parameter.data = parameter.data.float()
+    finish(adapted, saved)
     adapted.peft_config["default"].base_model_name_or_path = spec.model.path
     adapted.peft_config["default"].revision = spec.model.revision or None
     return adapted

@@ -9,6 +9,7 @@ import torch
 from peft import LoraConfig, PeftModel
 from peft.tuners.lora import LoraModel
 from peft.tuners.lora.layer import LoraLayer, ParamWrapper
+from peft.utils import ModulesToSaveWrapper
 from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
 from torch import nn
 from torch.func import functional_call
@@ -19,6 +20,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import ALL_LINEAR, AdapterSpec
+from tunesmith_engine.model import saved_modules
 
 _ADAPTABLE = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention, Conv1D)
 """Kinds of layers that PEFT puts an adapter into; those of 4-bit libraries are linear ones."""
@@ -182,9 +184,10 @@ def described(model: PeftModel) -> list[str]:
             taken.add(_short(full))
     left = set()
     base = model.get_base_model()
-    head = base.get_output_embeddings()
+    head = saved_modules.plain(base.get_output_embeddings())
+    whole = {id(part) for part in base.modules() if isinstance(part, ModulesToSaveWrapper) for part in part.modules()}
     for name, module in base.named_modules():
-        if isinstance(module, nn.Linear) and module is not head and "lora_" not in name:
+        if isinstance(module, nn.Linear) and module is not head and "lora_" not in name and id(module) not in whole:
             left.add(_short(name.removesuffix(".base_layer")))
     left |= {_short(name.replace(".base_layer", "")) for name in _stacked(base)}
     sentences: list[str] = [
@@ -193,7 +196,7 @@ def described(model: PeftModel) -> list[str]:
     ]
     if left - taken:
         sentences.append(Message("Without adapters: {names}.", names=", ".join(sorted(left - taken))))
-    return sentences
+    return [*sentences, *saved_modules.described(model)]
 
 
 def _short(name: str) -> str:
