@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
 
 
+MOST_REPLAY = 90
+"""Percent of an epoch."""
+
+
 def cross_problems(spec: RunSpec) -> list[FieldProblem]:
     """Return what is wrong between fields that are right alone."""
     problems = []
@@ -158,6 +162,7 @@ def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
         for number, source in enumerate(sources)
         if source.most_rows is not None and source.most_rows < 1
     ]
+    problems += _replay_problems(sources)
     weighted = [number for number, source in enumerate(sources) if source.weight]
     if len(weighted) == 1:
         words = Message(
@@ -166,6 +171,23 @@ def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
         )
         problems.append(FieldProblem(f"data.sources[{weighted[0]}].weight", words))
     return problems
+
+
+def _replay_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
+    """Return what is wrong with files that are mixed in as a share of an epoch."""
+    shared = [number for number, source in enumerate(sources) if source.replay]
+    if not shared:
+        return []
+    path = f"data.sources[{shared[-1]}].replay"
+    if len(shared) == len(sources):
+        return [FieldProblem(path, Message("needs a file without a share, which sets the length of an epoch"))]
+    if sum(sources[number].replay for number in shared) > MOST_REPLAY:
+        return [FieldProblem(path, Message("must be at most {most} % for all files together", most=MOST_REPLAY))]
+    both = next((number for number in shared if sources[number].weight), None)
+    if both is not None:
+        words = Message("must be 0 beside a weight. {path} can have one of both", path=sources[both].path)
+        return [FieldProblem(f"data.sources[{both}].replay", words)]
+    return []
 
 
 def _reward_problems(spec: RunSpec) -> list[FieldProblem]:

@@ -235,6 +235,18 @@ class SourceSpec:
         ),
         unit="rows",
     )
+    replay: float = declared(
+        0.0,
+        label="Replay share",
+        meaning=(
+            "Share of an epoch that comes from this file so that the model keeps what it knew, such as chats or general "
+            "texts beside the documents that it reads. The files without a share are taken as before and set the "
+            "length. 5 to 25 is usual, 0 is no replay."
+        ),
+        unit="%",
+        minimum=0.0,
+        maximum=90.0,
+    )
     reviewed_only: bool = declared(
         False,
         label="Only reviewed rows",

@@ -68,6 +68,16 @@ def doubts(host: Host, spec: RunSpec) -> Answer:
         return doubts(spec, tokenizer, portions)
 
 
+def words(host: Host, spec: RunSpec) -> Answer:
+    """Return words of the data that could become tokens of their own."""
+    from tunesmith_engine.data.word_suggestions import suggested_words
+    from tunesmith_engine.model.folder import model_folder
+
+    folder = model_folder(spec.model)
+    with host.portions as portions:
+        return suggested_words(spec, limited_tokenizer(folder, portions, spec.model.chat_template), portions)
+
+
 def workbook_head(host: Host, spec: HeadSpec) -> Answer:
     """Return the first rows of a file that libraries read; see `data.head`."""
     from tunesmith_engine.data.head import head_of

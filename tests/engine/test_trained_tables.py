@@ -118,16 +118,14 @@ class TestExports:
         theirs = PeftModel.from_pretrained(theirs, str(tmp_path / "adapter"))
         merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
         assert merged.config.get_text_config().vocab_size == growth.num_rows
-        tied = load_base(base).lm_head.weight is load_base(base).model.embed_tokens.weight
         assert (merged.lm_head.weight is merged.model.embed_tokens.weight) == (kind == "gemma3_text")
-        del tied
         with torch.no_grad():
             expected = model(input_ids=ids).logits
             assert torch.allclose(theirs.eval()(input_ids=ids).logits, expected, atol=1e-4)
             assert torch.allclose(merged.float().eval()(input_ids=ids).logits, expected, atol=0.1)
         for folder in ("adapter", "merged"):
             tokens = AutoTokenizer.from_pretrained(tmp_path / folder)("It is plus one <|sum|>.")["input_ids"]
-            assert {row for row in growth.pieces} <= set(tokens)
+            assert set(growth.pieces) <= set(tokens)
 
     @pytest.mark.parametrize("embeddings", ["all", "new"])
     def test_llama_cpp_knows_the_words(self, embeddings: str, tmp_path: Path) -> None:

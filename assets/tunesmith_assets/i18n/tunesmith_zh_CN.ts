@@ -4328,6 +4328,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>用 LoRA 代替全量微调</translation>
     </message>
     <message>
+        <source>  learning rates of other methods: {rates}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>&quot;{label}&quot; ({place})</source>
         <translation>“{label}”（{place}）</translation>
     </message>
@@ -6040,6 +6044,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：没有函数 {name}(prompt, answer, expected)。</translation>
     </message>
     <message>
+        <source>{path}: there is no row to train for its share of {share:g} % (data.sources[{number}].replay), because all are held out.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{path}: there is no row to train for its weight of {weight:g} ({setting}), because all are held out.</source>
         <translation>{path}：设了权重 {weight:g}（{setting}），但所有行都被留出，没有可训练的行。</translation>
     </message>
@@ -6086,6 +6094,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path}: {num_used:,} of {num_rows:,} rows are used.</source>
         <translation>{path}：使用 {num_rows:,} 行中的 {num_used:,} 行。</translation>
+    </message>
+    <message>
+        <source>{path}: {share:.0%} of the examples of an epoch.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{path}: {share:.0%} of the examples of the files with a weight.</source>
@@ -6364,6 +6376,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>下次会从中断处继续。</translation>
     </message>
     <message>
+        <source>Looking for new words</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>install lm-evaluation-harness for public tasks, after asking</source>
         <translation>询问后安装用于公开任务的 lm-evaluation-harness</translation>
     </message>
@@ -6402,6 +6418,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Phi-3</source>
         <translation>Phi-3</translation>
+    </message>
+    <message>
+        <source>New words</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Words and markers, such as a technical term or &lt;|cite|&gt;, that become one token each. Each begins as the mean of the pieces it was written with before, and needs to occur often in the data to be learned.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Multiple choice</source>
@@ -7974,12 +7998,12 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在运行页面查看回答，然后调整奖励或数据。</translation>
     </message>
     <message>
-        <source>  learning rates of other objectives: {rates}</source>
-        <translation>  其他目标的学习率：{rates}</translation>
-    </message>
-    <message>
         <source>All answers to a prompt got the same reward for {steps} steps, {reward} on average, so nothing is learned. The task is too hard or too easy for the model, or the reward does not tell answers apart.</source>
         <translation>连续 {steps} 步，同一提示词的所有回答都得到相同的奖励（平均 {reward}），因此什么也学不到。任务对模型来说太难或太容易，或者奖励无法区分回答的好坏。</translation>
+    </message>
+    <message>
+        <source>An output layer with a bias is trained whole in plain PyTorch.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
@@ -8048,6 +8072,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>No vote prefers an answer yet, so there are no pairs to learn from.</source>
         <translation>还没有投票选出更好的回答，因此没有可供学习的偏好对。</translation>
+    </message>
+    <message>
+        <source>No word of the data is both frequent and written in many pieces.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Nothing in the trash is named {name!r}.</source>
@@ -8578,6 +8606,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>查看可用的写法：{command} --help</translation>
     </message>
     <message>
+        <source>To teach some of them, list them in model.new_tokens and set adapter.embeddings to new.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>To train on these votes: tunesmith train {path}</source>
         <translation>用这些投票训练：tunesmith train {path}</translation>
     </message>
@@ -8636,6 +8668,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Train until step {step} only, or at a lower learning rate.</source>
         <translation>只训练到第 {step} 步，或降低学习率。</translation>
+    </message>
+    <message>
+        <source>Trained rows of new words: {count} of {names}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Trained whole: {names}.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Training diverged: the training loss rose from {first} to {last}.</source>
@@ -8772,6 +8812,22 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
+    </message>
+    <message>
+        <source>adapter.embeddings: PEFT can&apos;t train the embeddings of this model, which are its output layer as well. Leave them frozen, or use full fine-tuning.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>adapter.modules_to_save: the model has no module named {name}. Its modules are {known}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>adapter.modules_to_save: {name} can&apos;t be trained whole. Name single layers and norms whose weights are not in 4 or 8 bits.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>adapter.modules_to_save: {name} is trained by the setting Embeddings and output layer. Remove it here.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>adapter.weights: this GPU can&apos;t calculate with bfloat16. Use float32.</source>
@@ -9106,6 +9162,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>不起作用：只有 {path} 设了权重。请给另一个文件也设权重，或设为 0</translation>
     </message>
     <message>
+        <source>has nothing to train without new words. Add some, or choose Frozen</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>hashing</source>
         <translation>正在计算哈希</translation>
     </message>
@@ -9128,6 +9188,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>holds {num} numbers for {num_ids} tokens</source>
         <translation>有 {num} 个数，而词元有 {num_ids} 个</translation>
+    </message>
+    <message>
+        <source>holds {word} twice</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>how many at most (30)</source>
@@ -9370,6 +9434,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>模型</translation>
     </message>
     <message>
+        <source>model.new_tokens: {word} is one token already. Remove it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>more text follows</source>
         <translation>后面还有多余文本</translation>
     </message>
@@ -9402,8 +9470,16 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>必须是“{all}”或部分名称的列表</translation>
     </message>
     <message>
+        <source>must be 0 beside a weight. {path} can have one of both</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>must be LoRA for the objective {objective}</source>
         <translation>在目标为{objective}时必须是 LoRA</translation>
+    </message>
+    <message>
+        <source>must be New words only or All, so that the new words are learned</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>must be Text with label for this objective</source>
@@ -9506,6 +9582,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>必须至少有两个不同的名称，或者留空</translation>
     </message>
     <message>
+        <source>must be at most {most} % for all files together</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>must be at most {most} files. Join some of them</source>
         <translation>最多 {most} 个文件。请合并其中一些</translation>
     </message>
@@ -9516,6 +9596,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must be at most {most} rewards</source>
         <translation>最多 {most} 个奖励</translation>
+    </message>
+    <message>
+        <source>must be at most {most} words</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>must be auto, cpu, cuda or cuda:1</source>
@@ -9550,6 +9634,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>必须是 true 或 false</translation>
     </message>
     <message>
+        <source>must be words of at most {most} characters, not {word}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>must be {wanted} for KTO, which rates answers</source>
         <translation>对 KTO 必须为“{wanted}”，因为它评价的是回答</translation>
     </message>
@@ -9572,6 +9660,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must hold a single label</source>
         <translation>必须是单个标签</translation>
+    </message>
+    <message>
+        <source>must hold embeddings, so that the new words are learned</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>must name a device</source>
@@ -9602,6 +9694,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>在 RLOO 中不能按组，因为其基线会排除一个回答。请选择其他值</translation>
     </message>
     <message>
+        <source>must not begin or end with a space: {word!r}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>must not contain ? or #</source>
         <translation>不能包含 ? 或 #</translation>
     </message>
@@ -9612,6 +9708,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>must not contain spaces</source>
         <translation>不能包含空格</translation>
+    </message>
+    <message>
+        <source>must not hold an empty name</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>must not hold an empty word</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>name</source>
@@ -9640,6 +9744,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>nearly the same as {place}.</source>
         <translation>与 {place} 几乎相同。</translation>
+    </message>
+    <message>
+        <source>needs a file without a share, which sets the length of an epoch</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>needs evaluation data</source>
@@ -9796,6 +9904,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>perplexity: {files}</source>
         <translation>困惑度：{files}</translation>
+    </message>
+    <message>
+        <source>pieces</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>positional arguments</source>
@@ -10090,6 +10202,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>正在停止 ...</translation>
     </message>
     <message>
+        <source>suggest words of the data that could become tokens of their own</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>system prompt</source>
         <translation>系统提示词</translation>
     </message>
@@ -10342,6 +10458,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>这个终端只为这条命令打开</translation>
     </message>
     <message>
+        <source>times</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>to use it: {command}</source>
         <translation>使用方法：{command}</translation>
     </message>
@@ -10506,6 +10626,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>用什么设备回答（auto）</translation>
     </message>
     <message>
+        <source>what they set for an objective, documents or full</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>what to ask</source>
         <translation>要问的问题</translation>
     </message>
@@ -10520,6 +10644,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>with --plan: print JSON for programs</source>
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
+    </message>
+    <message>
+        <source>word</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>word F1</source>
@@ -10858,6 +10986,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name}（权重 {weight:g}）</translation>
     </message>
     <message>
+        <source>{name} can&apos;t have an adapter and be trained whole. Remove it from the target modules.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{name} changed. {effect}</source>
         <translation>{name} 有改动。{effect}</translation>
     </message>
@@ -11032,6 +11164,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{num} lines of {file} can&apos;t be read and are not counted. They stay in the file.</source>
         <translation>{file} 中有 {num} 行无法读取，没有计入。这些行保留在文件中。</translation>
+    </message>
+    <message>
+        <source>{num} more</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{optimizer} is for full fine-tuning. Choose AdamW for LoRA</source>
@@ -11866,6 +12002,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>行</translation>
     </message>
     <message>
+        <source>Replay share</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Share of an epoch that comes from this file so that the model keeps what it knew, such as chats or general texts beside the documents that it reads. The files without a share are taken as before and set the length. 5 to 25 is usual, 0 is no replay.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Only reviewed rows</source>
         <translation>仅已审核的行</translation>
     </message>
@@ -12442,6 +12586,38 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>正交</translation>
     </message>
     <message>
+        <source>Embeddings and output layer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Whether the tables that turn tokens into numbers and back are trained whole beside the adapter. New words only trains the rows of the new words. All suits a new language or a field with a vocabulary of its own, and much text.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>All needs several GiB more and makes checkpoints and the adapter as large as these tables.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Frozen</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>New words only</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Other modules trained whole</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Names of further modules that are trained whole and saved with the adapter, such as norm or input_layernorm. Training then runs in plain PyTorch.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Each needs memory for its weights, gradients and optimizer.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA). Int8 stores them in 8 bits (LLM.int8), closer to the original, and trains in plain PyTorch.</source>
         <translation>“无”让模型保持 16 位（LoRA）。NF4 把线性层存成 4 位（QLoRA）。Int8 把线性层存成 8 位（LLM.int8），更接近原模型，用普通 PyTorch 训练。</translation>
     </message>
@@ -12472,6 +12648,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>How many times faster the second matrix of each adapter (B) learns than the first (A). 1 is usual. With LoRA+, 4 to 16 can learn hard tasks sooner, best at half the learning rate. Too high makes the loss jump.</source>
         <translation>每个适配器的第二个矩阵（B）的学习速度是第一个（A）的多少倍。通常为 1。使用 LoRA+ 时，4 到 16 可以更快学会困难的任务，最好同时把学习率减半。过高会让损失跳动。</translation>
+    </message>
+    <message>
+        <source>Rate of embeddings</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>By what the learning rate is multiplied for trained embeddings and the output layer. They learn best 2 to 10 times slower than the adapter, so 0.1 to 0.5.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -19521,8 +19705,16 @@ Save a copy to train with your changes.</source>
         <translation>每轮</translation>
     </message>
     <message>
+        <source>Replay, %</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Most rows limits which rows are used, not how often: by its weight a file can repeat them.</source>
         <translation>“最多行数”限制使用哪些行，而不是使用多少次：按权重，文件中的行可能重复。</translation>
+    </message>
+    <message>
+        <source>To keep what the model knew, give a file of chats or general texts a replay share, such as 10%. After the run, Did it work asks general questions and tells whether anything was forgotten.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Further files: %1. Set their weights in the spec.</source>
@@ -20191,8 +20383,8 @@ Save a copy to train with your changes.</source>
         <translation>整个模型都学习像示例那样回答，而不只是一个小适配器。所需的显存和磁盘空间是原来的数倍。</translation>
     </message>
     <message>
-        <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them.</source>
-        <translation>模型通读整篇文本，学习其中的用语和知识。数据可以是文本文件、Markdown、网页、PDF、Word，或装有这些文件的文件夹。</translation>
+        <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them. A second file with chats can be mixed in, so that it keeps what it knew.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>How to teach</source>

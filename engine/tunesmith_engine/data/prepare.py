@@ -23,6 +23,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.groups import alike_rows, split_groups, uneven_documents
+from tunesmith_engine.data.held_documents import Parts, documents_of
 from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source, notes_of
 from tunesmith_engine.data.render import Renderer
@@ -84,6 +85,7 @@ class Prepared:
         system_prompt: that most rows begin with, "" where there is none.
         earlier: the same as long as copies of a row could be on both sides; None where the same rows were held out.
         classes: names of the classes of labels, in the order of their numbers.
+        documents: see `documents_of`.
     """
 
     train: list[int]
@@ -95,6 +97,7 @@ class Prepared:
     system_prompt: str = ""
     earlier: Prepared | None = None
     classes: list[str] = field(default_factory=list)
+    documents: Parts = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return all but the numbers of the training rows as JSON values."""
@@ -107,6 +110,7 @@ class Prepared:
             "system_prompt": self.system_prompt,
             "earlier": self.earlier.to_dict() if self.earlier else None,
             "classes": self.classes,
+            "documents": self.documents,
         }
 
 
@@ -125,6 +129,7 @@ class PreparedData:
         classes: see `Prepared`.
         asked: what is asked in every training and in every held-out example, where the model answers them all; else
             nothing.
+        documents: see `documents_of`.
     """
 
     train: list[Example]
@@ -139,6 +144,12 @@ class PreparedData:
     earlier: PreparedData | None = None
     classes: list[str] = field(default_factory=list)
     asked: tuple[list[str], list[str]] = ([], [])
+    documents: Parts = field(default_factory=list)
+
+    @property
+    def held_out_parts(self) -> Parts:
+        """From where the held-out rows come, one behind the other: documents, or else data files."""
+        return self.documents or [(each.path, each.num_eval_rows) for each in self.sources if each.num_eval_rows]
 
     @staticmethod
     def from_rows(
@@ -166,6 +177,7 @@ class PreparedData:
             PreparedData.from_rows(rows, values | earlier, asked) if earlier else None,
             values.get("classes", []),
             (in_training, [asked[number] for number in values["eval"] if number in asked]),
+            [(name, num) for name, num in values.get("documents", [])],
         )
 
     def as_in(self, fingerprint: Mapping[str, Any]) -> PreparedData:  # Any: JSON values
@@ -242,7 +254,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
         if any(source.has_documents for source in sources):
             notes |= uneven_documents(*wanted, held_out)
         # An earlier version had neither weights nor texts in parts.
-        is_new = cuts.num_split or any(source.weight for source in spec.data.sources)
+        is_new = cuts.num_split or any(source.weight or source.replay for source in spec.data.sources)
         earlier = None if is_new else split_rows(*wanted)
     notes |= renderer.notes | notes_of(sources) | cuts.notes()
     pairs = "chat" if renderer.makes_chats else "text"
@@ -252,7 +264,10 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
         stats = stats_of(files, cuts, rows, train)
         more = mixture_notes(spec, shares) | few_trained(stats.num_trained_tokens, stats.num_tokens)
         system_prompt = renderer.system_prompt.text
-        return Prepared(train, held_out, stats, notes | more, pairs, shares, system_prompt, earlier)
+        documents = documents_of(rows.documents, held_out, [source.path for source in spec.all_sources()])
+        return Prepared(
+            train, held_out, stats, notes | more, pairs, shares, system_prompt, earlier, documents=documents
+        )
 
     return split(train, held_out, split(*earlier) if earlier and earlier[1] != held_out else None)
 
@@ -340,17 +355,17 @@ def _write_examples(
     spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
 ) -> FileRows:
     num_before, num_overlong, num_untrained = len(rows), 0, 0
-    groups: deque[tuple[int | None, bool]] = deque()
+    groups: deque[tuple[int | None, bool, str]] = deque()
 
     def texts() -> Iterator[Rendered]:
         for _, rendered in rendered_rows(source, renderer):
-            groups.append((source.group, source.is_bad))
+            groups.append((source.group, source.is_bad, source.document))
             yield rendered
 
     # Many are rendered before the first is made into tokens.
     for tokenised in rows.begun.examples(texts(), renderer):
         # The parts of a text stay together, as the pieces of a document and the rows of a group do.
-        own, is_bad = groups.popleft()
+        own, is_bad, document = groups.popleft()
         group = len(rows) if own is None else own
         if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
             num_overlong += 1
@@ -358,7 +373,7 @@ def _write_examples(
         for part in cuts.parts(tokenised):
             example = cuts.cut(part.example, is_text=tokenised.is_text)
             if example.num_trained_tokens:
-                rows.add(replace(example, is_bad=is_bad), tokenised.question, group)
+                rows.add(replace(example, is_bad=is_bad), tokenised.question, group, document)
             else:
                 num_untrained += 1
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows

@@ -162,6 +162,8 @@ class Trained:
         names = trainable(model)
         for name, value in names.items():
             _set(model, name, torch.full_like(value, torch.nan, device="cpu", dtype=torch.float32))
+        if not self.is_full:
+            retie(model)
 
         def put(name: str, weight: torch.Tensor) -> None:
             if name in names:

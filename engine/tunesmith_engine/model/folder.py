@@ -33,7 +33,9 @@ def model_folder(model: ModelSpec) -> Path:
     return folder
 
 
-def load_tokenizer(folder: Path, template: str = OWN, words: Sequence[str] = ()) -> Any:  # Any: a transformers tokenizer
+def load_tokenizer(
+    folder: Path, template: str = OWN, words: Sequence[str] = ()
+) -> Any:  # Any: a transformers tokenizer
     """Return the tokenizer of a model folder, which may come without a chat template or a padding token.
 
     Args:

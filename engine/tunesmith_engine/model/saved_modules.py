@@ -1,4 +1,4 @@
-"""Modules that are trained whole beside the adapter: embeddings and output layer, or their new rows, and others by name.
+"""Modules trained whole beside the adapter: embeddings and output layer, or their new rows, and others by name.
 
 PEFT calls them `modules_to_save`, and single rows `trainable_token_indices`.
 """

@@ -33,13 +33,13 @@ SETTINGS: dict[str, Setting] = {setting.path: setting for setting in iter_settin
 CHOSEN_ABOVE = ("model.path", "data.sources[0].path")
 """Settings with a control of their own; the list of all settings leaves them out."""
 
-WEIGHT, MOST_ROWS = "weight", "most_rows"
+WEIGHT, MOST_ROWS, REPLAY = "weight", "most_rows", "replay"
 """What is set for each of several data files, on a card of its own."""
 
 OF_REWARDS = tuple(path for path in SETTINGS if path.startswith("rollouts.rewards["))
 """What is set for each of several rewards, on a card of its own."""
 
-OF_FILES = tuple(f"data.sources[0].{name}" for name in (WEIGHT, MOST_ROWS))
+OF_FILES = tuple(f"data.sources[0].{name}" for name in (WEIGHT, MOST_ROWS, REPLAY))
 LISTED = tuple(path for path in SETTINGS if path not in (*CHOSEN_ABOVE, *OF_FILES, *OF_REWARDS))
 PRESET_PATHS = frozenset(path for changes in presets.PRESETS.values() for path in changes)
 MAPPING = ("data.sources[0].format", "data.sources[0].columns", "data.sources[0].sheet")
@@ -261,7 +261,7 @@ class NewRunForm(QObject):
         for path in [path for path in self._state.wrong if path.startswith("data.sources[")]:
             del self._state.wrong[path]
         if len(sources) == 1:
-            sources[0].weight, sources[0].most_rows = 0.0, None
+            sources[0].weight, sources[0].most_rows, sources[0].replay = 0.0, None, 0.0
         self.changed.emit(SOURCES)
 
     def add_reward(self) -> None:

@@ -31,6 +31,7 @@ from tunesmith_gui.new_run.settings_list import SettingsList
 from tunesmith_gui.new_run.sources_card import SourcesCard
 from tunesmith_gui.new_run.start_bar import StartBar
 from tunesmith_gui.new_run.way_bar import WayBar, way_word
+from tunesmith_gui.new_run.words_card import WordsCard
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.services.dismissed import Dismissed
 from tunesmith_gui.theme import theme
@@ -174,6 +175,7 @@ class NewRunPage(Page):
         self.data_picker = DataPicker(parent=self)
         self.sources_card = SourcesCard(self.form, parent=self)
         self.rewards_card = RewardsCard(self.form, parent=self)
+        self.words_card = WordsCard(self.form, parent=self)
         self.preset_bar = PresetBar(parent=self)
         self.settings_list = SettingsList(self.form, parent=self)
         self.sources_card.weighed.connect(self._show_sources)
@@ -186,7 +188,8 @@ class NewRunPage(Page):
         self._tiles.addWidget(self.model_picker, 1)
         self._tiles.addWidget(self.data_picker, 1)
         self.form_column.addLayout(self._tiles)
-        for card in (self.sources_card, self.rewards_card, self.preset_bar, self.settings_list, self.goal_card):
+        cards = (self.sources_card, self.rewards_card, self.words_card)
+        for card in (*cards, self.preset_bar, self.settings_list, self.goal_card):
             self.form_column.addWidget(card)
         self.form_column.addStretch(1)
         self.plan_card = PlanCard()
@@ -330,6 +333,7 @@ class NewRunPage(Page):
         self.goal_card.show_num_rows(self.facts.num_rows)
         self._show_sources()
         self.rewards_card.refresh()
+        self.words_card.refresh()
         self._show_start()
 
     def _show_way(self) -> None:
