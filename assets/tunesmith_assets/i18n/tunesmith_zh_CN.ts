@@ -4329,7 +4329,7 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     </message>
     <message>
         <source>  learning rates of other methods: {rates}</source>
-        <translation type="unfinished"></translation>
+        <translation>  其他方法的学习率：{rates}</translation>
     </message>
     <message>
         <source>&quot;{label}&quot; ({place})</source>
@@ -6045,7 +6045,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>{path}: there is no row to train for its share of {share:g} % (data.sources[{number}].replay), because all are held out.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：占比 {share:g} %（data.sources[{number}].replay），但没有可训练的行，因为全部都被留出了。</translation>
     </message>
     <message>
         <source>{path}: there is no row to train for its weight of {weight:g} ({setting}), because all are held out.</source>
@@ -6097,7 +6097,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>{path}: {share:.0%} of the examples of an epoch.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：占每轮样本的 {share:.0%}。</translation>
     </message>
     <message>
         <source>{path}: {share:.0%} of the examples of the files with a weight.</source>
@@ -6377,7 +6377,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>Looking for new words</source>
-        <translation type="unfinished"></translation>
+        <translation>正在查找新词</translation>
     </message>
     <message>
         <source>install lm-evaluation-harness for public tasks, after asking</source>
@@ -6421,11 +6421,11 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>New words</source>
-        <translation type="unfinished"></translation>
+        <translation>新词</translation>
     </message>
     <message>
         <source>Words and markers, such as a technical term or &lt;|cite|&gt;, that become one token each. Each begins as the mean of the pieces it was written with before, and needs to occur often in the data to be learned.</source>
-        <translation type="unfinished"></translation>
+        <translation>术语等词语或 &lt;|cite|&gt; 这样的标记，每个都会成为一个词元。每个新词的初始值是它原来各个片段的平均值，需要在数据中经常出现才能学会。</translation>
     </message>
     <message>
         <source>Multiple choice</source>
@@ -8003,7 +8003,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>An output layer with a bias is trained whole in plain PyTorch.</source>
-        <translation type="unfinished"></translation>
+        <translation>带偏置的输出层用普通 PyTorch 整体训练。</translation>
     </message>
     <message>
         <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
@@ -8075,7 +8075,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>No word of the data is both frequent and written in many pieces.</source>
-        <translation type="unfinished"></translation>
+        <translation>数据中没有既常见又被拆成很多片段的词。</translation>
     </message>
     <message>
         <source>Nothing in the trash is named {name!r}.</source>
@@ -8607,7 +8607,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>To teach some of them, list them in model.new_tokens and set adapter.embeddings to new.</source>
-        <translation type="unfinished"></translation>
+        <translation>要教会其中一些词，请把它们写入 model.new_tokens，并把 adapter.embeddings 设为 new。</translation>
     </message>
     <message>
         <source>To train on these votes: tunesmith train {path}</source>
@@ -8671,11 +8671,11 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>Trained rows of new words: {count} of {names}.</source>
-        <translation type="unfinished"></translation>
+        <translation>训练的新词行：{names} 中的 {count} 行。</translation>
     </message>
     <message>
         <source>Trained whole: {names}.</source>
-        <translation type="unfinished"></translation>
+        <translation>整体训练：{names}。</translation>
     </message>
     <message>
         <source>Training diverged: the training loss rose from {first} to {last}.</source>
@@ -8815,19 +8815,19 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>adapter.embeddings: PEFT can&apos;t train the embeddings of this model, which are its output layer as well. Leave them frozen, or use full fine-tuning.</source>
-        <translation type="unfinished"></translation>
+        <translation>adapter.embeddings：这个模型的嵌入同时也是输出层，PEFT 无法训练。请保持冻结，或使用全量微调。</translation>
     </message>
     <message>
         <source>adapter.modules_to_save: the model has no module named {name}. Its modules are {known}.</source>
-        <translation type="unfinished"></translation>
+        <translation>adapter.modules_to_save：模型没有名为 {name} 的模块。它的模块有 {known}。</translation>
     </message>
     <message>
         <source>adapter.modules_to_save: {name} can&apos;t be trained whole. Name single layers and norms whose weights are not in 4 or 8 bits.</source>
-        <translation type="unfinished"></translation>
+        <translation>adapter.modules_to_save：{name} 无法整体训练。请填写单个层或归一化层，且权重不是 4 位或 8 位。</translation>
     </message>
     <message>
         <source>adapter.modules_to_save: {name} is trained by the setting Embeddings and output layer. Remove it here.</source>
-        <translation type="unfinished"></translation>
+        <translation>adapter.modules_to_save：{name} 由设置“嵌入和输出层”训练。请在这里删去。</translation>
     </message>
     <message>
         <source>adapter.weights: this GPU can&apos;t calculate with bfloat16. Use float32.</source>
@@ -9163,7 +9163,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>has nothing to train without new words. Add some, or choose Frozen</source>
-        <translation type="unfinished"></translation>
+        <translation>没有新词就没有可训练的内容。请添加新词，或选择“冻结”</translation>
     </message>
     <message>
         <source>hashing</source>
@@ -9191,7 +9191,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>holds {word} twice</source>
-        <translation type="unfinished"></translation>
+        <translation>重复包含 {word}</translation>
     </message>
     <message>
         <source>how many at most (30)</source>
@@ -9435,7 +9435,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>model.new_tokens: {word} is one token already. Remove it.</source>
-        <translation type="unfinished"></translation>
+        <translation>model.new_tokens：{word} 已经是一个词元。请删去。</translation>
     </message>
     <message>
         <source>more text follows</source>
@@ -9471,7 +9471,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>must be 0 beside a weight. {path} can have one of both</source>
-        <translation type="unfinished"></translation>
+        <translation>设了权重时必须为 0。{path} 只能二选一</translation>
     </message>
     <message>
         <source>must be LoRA for the objective {objective}</source>
@@ -9479,7 +9479,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>must be New words only or All, so that the new words are learned</source>
-        <translation type="unfinished"></translation>
+        <translation>必须是“仅新词”或“全部”，这样才能学会新词</translation>
     </message>
     <message>
         <source>must be Text with label for this objective</source>
@@ -9583,7 +9583,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>must be at most {most} % for all files together</source>
-        <translation type="unfinished"></translation>
+        <translation>所有文件合计最多 {most} %</translation>
     </message>
     <message>
         <source>must be at most {most} files. Join some of them</source>
@@ -9599,7 +9599,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>must be at most {most} words</source>
-        <translation type="unfinished"></translation>
+        <translation>最多 {most} 个词</translation>
     </message>
     <message>
         <source>must be auto, cpu, cuda or cuda:1</source>
@@ -9635,7 +9635,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>must be words of at most {most} characters, not {word}</source>
-        <translation type="unfinished"></translation>
+        <translation>每个词最多 {most} 个字符，{word} 太长</translation>
     </message>
     <message>
         <source>must be {wanted} for KTO, which rates answers</source>
@@ -9663,7 +9663,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>must hold embeddings, so that the new words are learned</source>
-        <translation type="unfinished"></translation>
+        <translation>必须包含 embeddings，这样才能学会新词</translation>
     </message>
     <message>
         <source>must name a device</source>
@@ -9695,7 +9695,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>must not begin or end with a space: {word!r}</source>
-        <translation type="unfinished"></translation>
+        <translation>开头和结尾不能有空格：{word!r}</translation>
     </message>
     <message>
         <source>must not contain ? or #</source>
@@ -9711,11 +9711,11 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>must not hold an empty name</source>
-        <translation type="unfinished"></translation>
+        <translation>不能包含空名称</translation>
     </message>
     <message>
         <source>must not hold an empty word</source>
-        <translation type="unfinished"></translation>
+        <translation>不能包含空词</translation>
     </message>
     <message>
         <source>name</source>
@@ -9747,7 +9747,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>needs a file without a share, which sets the length of an epoch</source>
-        <translation type="unfinished"></translation>
+        <translation>需要一个没有占比的文件来决定每轮的长度</translation>
     </message>
     <message>
         <source>needs evaluation data</source>
@@ -9907,7 +9907,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>pieces</source>
-        <translation type="unfinished"></translation>
+        <translation>片段数</translation>
     </message>
     <message>
         <source>positional arguments</source>
@@ -10203,7 +10203,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>suggest words of the data that could become tokens of their own</source>
-        <translation type="unfinished"></translation>
+        <translation>推荐数据中可以成为单独词元的词</translation>
     </message>
     <message>
         <source>system prompt</source>
@@ -10459,7 +10459,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>times</source>
-        <translation type="unfinished"></translation>
+        <translation>次数</translation>
     </message>
     <message>
         <source>to use it: {command}</source>
@@ -10627,7 +10627,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>what they set for an objective, documents or full</source>
-        <translation type="unfinished"></translation>
+        <translation>针对某个目标、documents 或 full 的设置</translation>
     </message>
     <message>
         <source>what to ask</source>
@@ -10647,7 +10647,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>word</source>
-        <translation type="unfinished"></translation>
+        <translation>词</translation>
     </message>
     <message>
         <source>word F1</source>
@@ -10987,7 +10987,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{name} can&apos;t have an adapter and be trained whole. Remove it from the target modules.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 不能既有适配器又整体训练。请把它从目标模块中删去。</translation>
     </message>
     <message>
         <source>{name} changed. {effect}</source>
@@ -11167,7 +11167,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{num} more</source>
-        <translation type="unfinished"></translation>
+        <translation>另外 {num} 个</translation>
     </message>
     <message>
         <source>{optimizer} is for full fine-tuning. Choose AdamW for LoRA</source>
@@ -12003,11 +12003,11 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Replay share</source>
-        <translation type="unfinished"></translation>
+        <translation>回放占比</translation>
     </message>
     <message>
         <source>Share of an epoch that comes from this file so that the model keeps what it knew, such as chats or general texts beside the documents that it reads. The files without a share are taken as before and set the length. 5 to 25 is usual, 0 is no replay.</source>
-        <translation type="unfinished"></translation>
+        <translation>每轮中来自这个文件的占比，用来让模型保留原有能力，例如在阅读文档时混入对话或通用文本。没有占比的文件照常使用，并决定每轮的长度。通常为 5 到 25，0 表示不回放。</translation>
     </message>
     <message>
         <source>Only reviewed rows</source>
@@ -12587,35 +12587,35 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Embeddings and output layer</source>
-        <translation type="unfinished"></translation>
+        <translation>嵌入和输出层</translation>
     </message>
     <message>
         <source>Whether the tables that turn tokens into numbers and back are trained whole beside the adapter. New words only trains the rows of the new words. All suits a new language or a field with a vocabulary of its own, and much text.</source>
-        <translation type="unfinished"></translation>
+        <translation>是否在适配器之外整体训练把词元变成数字、再变回词元的两张表。“仅新词”只训练新词所在的行。“全部”适合新语言或有自己词汇的领域，并且需要大量文本。</translation>
     </message>
     <message>
         <source>All needs several GiB more and makes checkpoints and the adapter as large as these tables.</source>
-        <translation type="unfinished"></translation>
+        <translation>“全部”要多占几 GiB，检查点和适配器也会和这两张表一样大。</translation>
     </message>
     <message>
         <source>Frozen</source>
-        <translation type="unfinished"></translation>
+        <translation>冻结</translation>
     </message>
     <message>
         <source>New words only</source>
-        <translation type="unfinished"></translation>
+        <translation>仅新词</translation>
     </message>
     <message>
         <source>Other modules trained whole</source>
-        <translation type="unfinished"></translation>
+        <translation>其他整体训练的模块</translation>
     </message>
     <message>
         <source>Names of further modules that are trained whole and saved with the adapter, such as norm or input_layernorm. Training then runs in plain PyTorch.</source>
-        <translation type="unfinished"></translation>
+        <translation>其他要整体训练并随适配器保存的模块名称，例如 norm 或 input_layernorm。此时使用普通 PyTorch 训练。</translation>
     </message>
     <message>
         <source>Each needs memory for its weights, gradients and optimizer.</source>
-        <translation type="unfinished"></translation>
+        <translation>每个模块都要为权重、梯度和优化器占用内存。</translation>
     </message>
     <message>
         <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA). Int8 stores them in 8 bits (LLM.int8), closer to the original, and trains in plain PyTorch.</source>
@@ -12651,11 +12651,11 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Rate of embeddings</source>
-        <translation type="unfinished"></translation>
+        <translation>嵌入学习率倍数</translation>
     </message>
     <message>
         <source>By what the learning rate is multiplied for trained embeddings and the output layer. They learn best 2 to 10 times slower than the adapter, so 0.1 to 0.5.</source>
-        <translation type="unfinished"></translation>
+        <translation>训练嵌入和输出层时学习率要乘的倍数。它们比适配器慢 2 到 10 倍时效果最好，即 0.1 到 0.5。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -19706,15 +19706,15 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>Replay, %</source>
-        <translation type="unfinished"></translation>
+        <translation>回放（%）</translation>
     </message>
     <message>
         <source>Most rows limits which rows are used, not how often: by its weight a file can repeat them.</source>
         <translation>“最多行数”限制使用哪些行，而不是使用多少次：按权重，文件中的行可能重复。</translation>
     </message>
     <message>
-        <source>To keep what the model knew, give a file of chats or general texts a replay share, such as 10%. After the run, Did it work asks general questions and tells whether anything was forgotten.</source>
-        <translation type="unfinished"></translation>
+        <source>To keep what the model knew, give a file of chats or general texts a replay share, such as 10%. After the run, Evaluate asks general questions and tells whether anything was forgotten.</source>
+        <translation>要保留模型原有的能力，请给一个对话或通用文本文件设置回放占比，例如 10%。运行结束后，“评估”会提一些常识问题，告诉你模型是否有所遗忘。</translation>
     </message>
     <message>
         <source>Further files: %1. Set their weights in the spec.</source>
@@ -20384,7 +20384,7 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them. A second file with chats can be mixed in, so that it keeps what it knew.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型通过完整阅读文本来学习其中的词汇和知识。数据可以是文本文件、Markdown、网页、PDF、Word，或包含这些文件的文件夹。还可以混入一个对话文件，让模型保留原有能力。</translation>
     </message>
     <message>
         <source>How to teach</source>
@@ -20427,6 +20427,37 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Only reviewed rows</source>
         <translation>仅已审核的行</translation>
+    </message>
+</context>
+<context>
+    <name>WordsCard</name>
+    <message>
+        <source>New words</source>
+        <translation>新词</translation>
+    </message>
+    <message>
+        <source>Words of a field often fall into many pieces. As one token each they are read faster, and learned where they occur often. Write them into the setting New words, or look for them in the data.</source>
+        <translation>专业词汇常被拆成很多片段。让每个词成为一个词元，读得更快，常见的词也更容易学会。可以把它们写进设置“新词”，也可以在数据中查找。</translation>
+    </message>
+    <message>
+        <source>Suggest new words</source>
+        <translation>推荐新词</translation>
+    </message>
+    <message>
+        <source>Add the first %1</source>
+        <translation>添加前 %1 个</translation>
+    </message>
+    <message>
+        <source>Reading the data…</source>
+        <translation>正在读取数据…</translation>
+    </message>
+    <message>
+        <source>%1 (%2 pieces, %3 times)</source>
+        <translation>%1（%2 个片段，%3 次）</translation>
+    </message>
+    <message>
+        <source>No word is both frequent and written in many pieces.</source>
+        <translation>没有既常见又被拆成很多片段的词。</translation>
     </message>
 </context>
 <context>

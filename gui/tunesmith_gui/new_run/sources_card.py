@@ -122,7 +122,7 @@ class SourcesCard(Card):
         self.body.addWidget(self.capped)
         replay = self.tr(
             "To keep what the model knew, give a file of chats or general texts a replay share, such as 10%. After the "
-            "run, Did it work asks general questions and tells whether anything was forgotten."
+            "run, Evaluate asks general questions and tells whether anything was forgotten."
         )
         self.replay = SafeLabel(replay, role="caption", tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.replay)
