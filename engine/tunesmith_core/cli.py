@@ -101,10 +101,7 @@ def make_parser() -> Parser:
     )
     cli_models.add_commands(add("models", open_window, "search, download, list, verify and remove models"))
     cli_data.add_commands(add("data", open_window, "check, show, convert, split and mix data"))
-    listed = add("presets", cli_specs.list_presets, "list the presets", json=True)
-    listed.add_argument(
-        "--method", choices=presets.METHODS, default="sft", help="what they set for an objective, documents or full"
-    )
+    _add_presets(add)
     for kind in all_kinds().values():
         if kind.help:
             command = OWN_COMMANDS.get(kind.name) or partial(_operation, kind)
@@ -118,6 +115,13 @@ def make_parser() -> Parser:
     for name, help_text in SETUP_COMMANDS.items():
         commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, add_help=False)
     return parser
+
+
+def _add_presets(add: Callable[..., Parser]) -> None:
+    """Declare the list of presets."""
+    add("presets", cli_specs.list_presets, "list the presets", json=True).add_argument(
+        "--method", choices=presets.METHODS, default="sft", help="what they set for an objective, documents or full"
+    )
 
 
 def _add_upload(sub: Parser) -> None:

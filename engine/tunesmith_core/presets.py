@@ -57,9 +57,9 @@ DOCUMENTS: Changes = {"data.train_on": "all", "data.overlong": "split"}
 """What continued pretraining sets beside a preset: SFT on texts; every token is learned, and none is cut off."""
 
 DOCUMENTS_DIVISOR = 2
-"""By how much the learning rate of reading documents is smaller than that of SFT: 1e-4, between what Unsloth's notebooks
-for continued pretraining take (5e-5) and what "LoRA Learns Less and Forgets Less" found best (Biderman et al. 2024,
-arXiv:2405.09673: 2e-4)."""
+"""By how much the learning rate of reading documents is smaller than that of SFT: 1e-4. Unsloth's notebooks for
+continued pretraining take 5e-5, and "LoRA Learns Less and Forgets Less" (Biderman et al. 2024, arXiv:2405.09673) found
+2e-4 best for much more text."""
 
 DOCUMENTS_EMBEDDING_RATE = 0.1
 """So that embeddings learn at 1e-5, as in the same notebooks."""

@@ -239,9 +239,9 @@ class SourceSpec:
         0.0,
         label="Replay share",
         meaning=(
-            "Share of an epoch that comes from this file so that the model keeps what it knew, such as chats or general "
-            "texts beside the documents that it reads. The files without a share are taken as before and set the "
-            "length. 5 to 25 is usual, 0 is no replay."
+            "Share of an epoch that comes from this file so that the model keeps what it knew, such as chats or "
+            "general texts beside the documents that it reads. The files without a share are taken as before and set "
+            "the length. 5 to 25 is usual, 0 is no replay."
         ),
         unit="%",
         minimum=0.0,

@@ -50,6 +50,7 @@ def _problem(words: list[str]) -> Message | None:
         return Message("must not begin or end with a space: {word!r}", word=shortened(spaced))
     long = next((word for word in words if len(word) > LONGEST_WORD), None)
     if long is not None:
-        return Message("must be words of at most {most} characters, not {word}", most=LONGEST_WORD, word=shortened(long))
+        word = shortened(long)
+        return Message("must be words of at most {most} characters, not {word}", most=LONGEST_WORD, word=word)
     twice = [word for word, count in Counter(words).items() if count > 1]
     return Message("holds {word} twice", word=shortened(twice[0])) if twice else None

@@ -131,8 +131,8 @@ def _without_examples(source: SourceSpec, number: int, num_train: int, num_examp
     if source.replay:
         return TunesmithError(
             "dataset-weight",
-            "{path}: there is no row to train for its share of {share:g} % (data.sources[{number}].replay), because all "
-            "are held out.",
+            "{path}: there is no row to train for its share of {share:g} % (data.sources[{number}].replay), because "
+            "all are held out.",
             path=source.path,
             share=source.replay,
             number=number,
@@ -177,7 +177,8 @@ def drawn_rows(shares: Sequence[SourceShare], seed: int, epoch: int) -> list[int
 
 def mixture_notes(spec: RunSpec, shares: Sequence[SourceShare]) -> dict[str, str]:
     """Return what a person should know of weights, a code and a sentence; nothing where there are none."""
-    weighted = [share for source, share in zip(spec.data.sources, shares, strict=True) if source.weight or source.replay]
+    pairs = zip(spec.data.sources, shares, strict=True)
+    weighted = [share for source, share in pairs if source.weight or source.replay]
     if not weighted:
         return {}
     words = [Message("Examples in an epoch: {num:,}.", num=sum(share.num_epoch_rows for share in shares))]

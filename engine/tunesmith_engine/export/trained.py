@@ -32,7 +32,7 @@ from tunesmith_engine.model.heads import Head, head_of, kind_of_model
 from tunesmith_engine.model.load import load_config, load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
 from tunesmith_engine.model.saved_modules import retie
-from tunesmith_engine.model.vocabulary import Growth, growth_of, words_of
+from tunesmith_engine.model.vocabulary import Growth, grown, growth_of, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def load_base(
 ) -> Any:  # Any: a transformers model
     """Return a base model in float32 on the CPU, with a new head and room for new words where these are given."""
     compute = Compute(torch.device("cpu"), torch.float32, "", torch.get_num_threads())
-    return load_model(folder, compute, four_bit=False, head=head, growth=growth)
+    return grown(load_model(folder, compute, four_bit=False, head=head), growth)
 
 
 def _with_adapter(base: Any, folder: Path) -> PeftModel:  # Any: a transformers model

@@ -54,7 +54,7 @@ class Method:
         from tunesmith_engine.model.heads import head_of
         from tunesmith_engine.model.load import load_model
         from tunesmith_engine.model.lora import attach_adapter
-        from tunesmith_engine.model.vocabulary import growth_of
+        from tunesmith_engine.model.vocabulary import grown, growth_of
 
         if spec.adapter.kind == FULL:
             from tunesmith_engine.model.full import check_exportable, load_full
@@ -64,7 +64,7 @@ class Method:
             return model
         four_bit, eight_bit = spec.quantization.kind == "nf4", spec.quantization.kind == "int8"
         growth = growth_of(folder, spec)
-        model = load_model(folder, compute, four_bit, head_of(spec), eight_bit=eight_bit, growth=growth)
+        model = grown(load_model(folder, compute, four_bit, head_of(spec), eight_bit=eight_bit), growth)
         return attach_adapter(model, spec, growth.new_rows if growth else ())
 
     def described(self, model: Any, spec: RunSpec) -> list[str]:  # Any: PEFT's model or FullModel

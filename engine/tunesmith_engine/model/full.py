@@ -18,7 +18,7 @@ from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_core.trained_parts import is_chosen
 from tunesmith_engine.device import BF16_CAPABILITY, DTYPES, Compute
 from tunesmith_engine.model.load import load_model
-from tunesmith_engine.model.vocabulary import growth_of
+from tunesmith_engine.model.vocabulary import grown, growth_of
 
 BaseWeights = Callable[[], dict[str, torch.Tensor]]
 """Returns the weights that the model had before its training, by their names in it, on the CPU."""
@@ -112,14 +112,14 @@ def load_full(folder: Path, spec: RunSpec, compute: Compute, dtype: torch.dtype 
         dtype = DTYPES[spec.adapter.weights]
         _check_format(dtype, compute)
     stored = Compute(compute.device, dtype, compute.name, compute.num_threads)
-    base = load_model(folder, stored, four_bit=False, growth=growth_of(folder, spec))
+    base = grown(load_model(folder, stored, four_bit=False), growth_of(folder, spec))
     choose_parts(base, spec)
     return FullModel(base, lambda: _weights_of(folder, dtype, spec))
 
 
 def _weights_of(folder: Path, dtype: torch.dtype, spec: RunSpec) -> dict[str, torch.Tensor]:
     compute = Compute(torch.device("cpu"), dtype, "", torch.get_num_threads())
-    loaded = load_model(folder, compute, four_bit=False, growth=growth_of(folder, spec))
+    loaded = grown(load_model(folder, compute, four_bit=False), growth_of(folder, spec))
     choose_parts(loaded, spec)
     return {name: weight.data for name, weight in loaded.named_parameters() if weight.requires_grad}
 

@@ -26,7 +26,6 @@ from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import Head, kind_of_model
 from tunesmith_engine.model.patches import never_look_for_packed_rows, never_reserve_weights_in_one_piece
 from tunesmith_engine.model.quant import int8_config, never_pack_for_the_cpu, nf4_config
-from tunesmith_engine.model.vocabulary import Growth
 
 REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
 """Keys by which a model folder could name code or kernels to load."""
@@ -97,13 +96,7 @@ def _with_special_floats(value: Any) -> Any:  # Any: JSON values
 
 
 def load_model(
-    folder: Path,
-    compute: Compute,
-    four_bit: bool,
-    head: Head | None = None,
-    *,
-    eight_bit: bool = False,
-    growth: Growth | None = None,
+    folder: Path, compute: Compute, four_bit: bool, head: Head | None = None, *, eight_bit: bool = False
 ) -> Any:  # Any: a transformers model
     """Return the frozen base model on its device, with a new head in place of its output layer where one is given.
 
@@ -111,7 +104,6 @@ def load_model(
         folder: of the model, whose weights are not quantized.
         compute: its device and number format.
         four_bit, eight_bit: how its linear layers are stored; as the rest of it where neither is said.
-        growth: of its tables by new words.
 
     Raises:
         UserError: `model-files-missing-or-corrupt` when the files hold other weights than the model has,
@@ -160,8 +152,6 @@ def load_model(
         info["missing_keys"].discard(f"{HEAD_NAME}.weight")
     _check_complete(folder, model, info, shapes)
     model.requires_grad_(False)
-    if growth:
-        growth.grow(model)
     never_pack_for_the_cpu(model)
     return model
 

@@ -56,6 +56,13 @@ class Growth:
                 weight[list(self.new_rows)] = torch.stack(first).to(weight.dtype)
 
 
+def grown(model: Any, growth: Growth | None) -> Any:  # Any: a transformers model
+    """Return a frozen model with room for new words where there are some."""
+    if growth:
+        growth.grow(model)
+    return model
+
+
 def _tables(model: Any) -> list[Any]:  # Any: a transformers model and modules of it
     tables = [model.get_input_embeddings(), model.get_output_embeddings()]
     own = {id(table.weight): table for table in tables if table is not None}
