@@ -30,7 +30,7 @@ from tunesmith_engine.failures import translate
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.assembly import Assembly, Parts
-from tunesmith_engine.train.fused_path import RowLengths, Timing
+from tunesmith_engine.train.fused_path import RowLengths, Timing, most_spread
 from tunesmith_engine.train.loss_paths import LossPath
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder
@@ -184,7 +184,9 @@ class Session:
             for name, weight in self._first_weights.items():
                 parameters[name].copy_(weight)
         rows = [example for examples in steps for example in examples]
-        lengths = RowLengths.of_steps(max(row.num_tokens for row in rows), list(map(_num_tokens, steps)))
+        computed = [sum(example.num_computed_tokens for example in examples) for examples in steps]
+        longest = max(row.num_computed_tokens for row in rows)
+        lengths = RowLengths.of_steps(longest, computed, most_spread(rows))
         memory_bytes = round(workload.vram_gib * GIB * PLANNED_SHARE) if workload.vram_gib else None
         parts = replace(self._parts, data=PreparedData(rows, [], DataStats()))
         self.spec.hardware.activation_checkpointing = workload.checkpointing

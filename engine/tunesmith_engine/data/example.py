@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 IGNORED_LABEL = -100
 """Label of tokens that do not count for the loss, as PyTorch's cross-entropy has it."""
 
+LEAST_SHARED = 1 / 16
+"""Share of a pair's tokens that a common beginning must have. Less isn't worth the copies that attention then wants."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sampled:
@@ -55,6 +58,23 @@ class Example:
     def num_tokens(self) -> int:
         """Number of tokens that pass through the model."""
         return sum(len(sequence.input_ids) for sequence in self.sequences)
+
+    @property
+    def num_shared_tokens(self) -> int:
+        """Number of tokens with which both answers of a pair begin, none of which predicts a token to learn."""
+        if self.rejected is None:
+            return 0
+        length = min(len(self.input_ids), len(self.rejected.input_ids))
+        ends = self.input_ids[:length] != self.rejected.input_ids[:length]
+        for sequence in self.sequences:
+            ends[:-1] |= sequence.labels[1:length] != IGNORED_LABEL
+        shared = int(ends.argmax()) if ends.any() else length - 1
+        return shared if shared >= LEAST_SHARED * self.num_tokens else 0
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Number of tokens that pass through the fused model: what both answers of a pair begin with does so once."""
+        return self.num_tokens - self.num_shared_tokens
 
     @property
     def num_trained_tokens(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tunesmith_engine.attention import Backend, Operands, choose
+from tunesmith_engine.attention import Backend, Operands, choose, shared
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.workspace import Workspace
@@ -74,7 +74,7 @@ class AttentionBlock:
 
     def backend(self, documents: Documents, tensor: torch.Tensor) -> Backend:
         """Return the way to compute attention for these documents."""
-        case = (documents.equal_length, tensor.shape[0], documents.bounds.shape[0] - 1)
+        case = (documents.equal_length, sum(documents.lengths), documents.bounds.shape[0] - 1)
         if self._backend is None or self._case != case:
             self._backend = choose(self.shape, tensor.device, tensor.dtype, *case)
             self._case = case
@@ -97,7 +97,7 @@ class AttentionBlock:
         out, backend, saved = self._split(heads[:, : self._num_query]), self.backend(documents, qkv), []
         for shape, some, groups in self._parts(qkv.shape[0]):
             operands = self._operands(q, k, qkv, (shape, some, groups), documents)
-            result, statistics = backend.forward(operands, out[:, some])
+            result, statistics = shared.forward(backend, operands, out[:, some])
             if result.data_ptr() != out[:, some].data_ptr():
                 copy_rows(result.flatten(1), out[:, some].flatten(1))
             saved.append(statistics)
@@ -141,7 +141,8 @@ class AttentionBlock:
         wanted = [self._split(part) for part in inside.split([num_query, num_key, num_key], dim=1)]
         for part, statistics in zip(parts, saved, strict=True):
             _, some, groups = part
-            dq, dk, dv = backend.backward(
+            dq, dk, dv = shared.backward(
+                backend,
                 self._split(to_heads)[:, some],
                 self._operands(q, k, qkv, part, documents),
                 self._split(heads[:, :num_query])[:, some],

@@ -85,6 +85,7 @@ class MemoryPlanner:
         optimizer_bytes_per_weight: what the optimizer will keep of each trained weight.
         longest_tokens: of a row, if micro-batches may be made smaller; no row is ever divided.
         steps_vary: most micro-batches of that size have far fewer tokens.
+        spread: most times as many tokens that attention sees, where documents share their beginnings.
     """
 
     def __init__(
@@ -95,8 +96,10 @@ class MemoryPlanner:
         optimizer_bytes_per_weight: float,
         longest_tokens: int | None = None,
         steps_vary: bool = False,
+        spread: float = 1.0,
     ) -> None:
         self._assembly, self._most_tokens, self._steps_vary = assembly, most_tokens, steps_vary
+        self._spread = spread
         self._longest_tokens = min(longest_tokens or most_tokens, most_tokens)
         device = assembly.compute.device
         self._on_gpu = self._pins = device.type == "cuda"
@@ -318,7 +321,8 @@ class MemoryPlanner:
 
         For the heads that are computed at once: gradients of its inputs and dense copies; cuDNN and flash add a float32
         gradient of the queries and gradients of keys and values for each query head. Then the sums of weights that
-        stay until the backward pass.
+        stay until the backward pass. Shared beginnings want whole documents' queries, keys, values, output and its
+        gradient beside.
         """
         attention = self._assembly.shape.layers[0].attention
         query = attention.num_heads * attention.head_dim
@@ -326,6 +330,8 @@ class MemoryPlanner:
         itemsize = self._assembly.compute.dtype.itemsize
         num_saved = sum(policy.level in ("none", "mlp") for policy in policies) + 1
         beside = 8 * query if self._on_gpu else 0
-        at_once = -(-capacity // num_parts(attention, capacity, tiling.attention_numbers))
-        statistics = capacity * 4 * attention.num_heads * num_saved
-        return at_once * ((3 * query + 2 * key) * itemsize + beside) + statistics
+        whole = math.ceil(capacity * self._spread)
+        at_once = -(-whole // num_parts(attention, capacity, tiling.attention_numbers))
+        statistics = whole * 4 * attention.num_heads * num_saved
+        copies = 2 if self._spread > 1 else 1
+        return at_once * (copies * (3 * query + 2 * key) * itemsize + beside) + statistics

@@ -63,6 +63,7 @@ class FusedModel:
         fp8: bool = False,
         longest_tokens: int | None = None,
         steps_vary: bool = False,
+        spread: float = 1.0,
     ) -> FusedModel:
         """Build the fused twin of a model.
 
@@ -76,12 +77,13 @@ class FusedModel:
             fp8: multiply with frozen weights in 8 bits if the model bears it; the report says what came of it.
             longest_tokens: of a row, if the plan may make micro-batches smaller than `capacity_tokens`.
             steps_vary: most micro-batches have far fewer tokens than that.
+            spread: most times as many tokens that attention sees, see `SharedBeginnings`.
 
         Raises:
             NotFusableError: with a sentence for the person; the model is then as before.
         """
         assembly = Assembly(model, recognise(model), compute)
-        sizes = capacity_tokens, memory_bytes, optimizer_bytes_per_weight, longest_tokens, steps_vary
+        sizes = capacity_tokens, memory_bytes, optimizer_bytes_per_weight, longest_tokens, steps_vary, spread
         planner = MemoryPlanner(assembly, *sizes)
         plan = planner.plan(policy)
         # In little memory: whether a whole step fits is the first step's question.

@@ -8,6 +8,25 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
+class SharedBeginnings:
+    """Tokens that pass through the model once and begin several documents; only attention sees these whole.
+
+    W tokens have the whole documents, T of them are computed.
+
+    Attributes:
+        rows: of each token of the whole documents its row among the computed ones, [W] int64.
+        first: of each computed token its place in the whole documents, [T] int64.
+        again: places of tokens that a document before them has computed, ascending, [W - T] int64.
+        again_rows: their rows, each once, so that sums by row are the same each time.
+    """
+
+    rows: torch.Tensor
+    first: torch.Tensor
+    again: torch.Tensor
+    again_rows: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Documents:
     """Which tokens belong together: attention never looks past these bounds.
 
@@ -16,11 +35,13 @@ class Documents:
             documents may follow at the end: a captured graph wants a fixed number.
         lengths: the lengths on the host, without empty documents.
         max_length: an upper bound of the lengths; a captured graph may have been given a longer one.
+        shared: which tokens of these whole documents are computed once for two; None when each has its own.
     """
 
     bounds: torch.Tensor
     lengths: tuple[int, ...]
     max_length: int
+    shared: SharedBeginnings | None = None
 
     @property
     def equal_length(self) -> int | None:
@@ -35,7 +56,7 @@ class PackedBatch:
     Attributes:
         input_ids: [T] int64.
         positions: place of each token in its own document, [T] int64.
-        documents: bounds of the documents; they cover all T tokens.
+        documents: bounds of the documents; they cover all T tokens, and those that are shared as often as they count.
         trained_rows: ascending places whose next token is trained, [R] int64.
         targets: those next tokens, [R] int64; -100 for a place that fills up a fixed R.
     """

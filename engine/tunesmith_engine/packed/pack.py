@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
-from tunesmith_engine.packed.batch import Documents, PackedBatch
+from tunesmith_engine.packed.batch import Documents, PackedBatch, SharedBeginnings
 
 INT32_LIMIT = 2**31
 
@@ -25,7 +25,7 @@ def pack(examples: Sequence[Example], capacity_tokens: int) -> list[list[Example
     """Put the rows of a step into few micro-batches: best-fit decreasing (Johnson et al., 1974). A pair stays together.
 
     Args:
-        examples: rows, each of at most capacity_tokens tokens.
+        examples: rows, each of at most capacity_tokens tokens to compute.
         capacity_tokens: most tokens of a micro-batch.
 
     Returns:
@@ -38,8 +38,8 @@ def pack(examples: Sequence[Example], capacity_tokens: int) -> list[list[Example
     bins: list[list[Example]] = []
     # (free tokens, number of the bin), ascending: the first entry that is large enough is the best fit.
     open_bins: list[tuple[int, int]] = []
-    for example in sorted(examples, key=lambda example: -example.num_tokens):
-        length = example.num_tokens
+    sized = sorted(((example.num_computed_tokens, example) for example in examples), key=lambda row: -row[0])
+    for length, example in sized:
         if not 0 < length <= capacity_tokens:
             raise TunesmithError(
                 "bug",
@@ -69,6 +69,8 @@ def make_packed_batch(
 ) -> PackedBatch:
     """Build a micro-batch; the copy to a GPU does not wait. Both answers of a pair are documents, one behind the other.
 
+    What both begin with is computed once, see `SharedBeginnings`.
+
     The last token of a row predicts nothing, so no row learns from the next one. A captured graph wants fixed sizes:
     missing tokens become documents of their own, none longer than the longest row; missing documents are empty; missing
     trained places repeat the last one with target -100.
@@ -96,18 +98,47 @@ def make_packed_batch(
     input_ids[:num_real] = np.concatenate([sequence.input_ids for sequence in sequences])
     next_labels[: num_real - 1] = np.concatenate([sequence.labels for sequence in sequences])[1:]
     next_labels[bounds[1:] - 1] = IGNORED_LABEL
+    positions = np.arange(num_real + missing, dtype=np.int64) - np.repeat(bounds[:-1], lengths)
+    shared = _shared_beginnings(examples, num_real + missing)
+    if shared:
+        input_ids, next_labels, positions = (part[shared[1]] for part in (input_ids, next_labels, positions))
     trained_rows = np.flatnonzero(next_labels != IGNORED_LABEL).astype(np.int64)
     targets = next_labels[trained_rows]
     last_row = trained_rows[-1] if len(trained_rows) else 0
     parts = (
         input_ids,
-        np.arange(num_real + missing, dtype=np.int64) - np.repeat(bounds[:-1], lengths),
+        positions,
         _filled(bounds.astype(np.int32), num_documents and num_documents + 1, bounds[-1], "documents"),
         _filled(trained_rows, num_trained, last_row, "trained places"),
         _filled(targets, num_trained, IGNORED_LABEL, "trained places"),
     )
-    ids, positions, device_bounds, rows, next_tokens = (to_device(part, device) for part in parts)
-    return PackedBatch(ids, positions, Documents(device_bounds, tuple(lengths), longest), rows, next_tokens)
+    ids, places, device_bounds, rows, next_tokens = (to_device(part, device) for part in parts)
+    beginnings = SharedBeginnings(*(to_device(part, device) for part in shared)) if shared else None
+    documents = Documents(device_bounds, tuple(lengths), longest, beginnings)
+    return PackedBatch(ids, places, documents, rows, next_tokens)
+
+
+def _shared_beginnings(examples: Sequence[Example], num_tokens: int) -> tuple[NDArray[np.int64], ...] | None:
+    """Return what pairs share, see `SharedBeginnings` for the parts and their order; None if they share nothing.
+
+    Args:
+        examples: rows behind each other.
+        num_tokens: their tokens and those that fill up behind them.
+    """
+    again, sources, start = [], [], 0
+    for example in examples:
+        places = np.arange(example.num_shared_tokens)
+        sources.append(start + places)
+        again.append(start + len(example.input_ids) + places)
+        start += example.num_tokens
+    repeated = np.concatenate(again)
+    if not len(repeated):
+        return None
+    is_first = np.ones(num_tokens, np.bool_)
+    is_first[repeated] = False
+    rows = np.cumsum(is_first) - 1
+    rows[repeated] = rows[np.concatenate(sources)]
+    return rows, np.flatnonzero(is_first), repeated, rows[repeated]
 
 
 def check_bounds(bounds: NDArray[np.int64], num_tokens: int, max_length: int) -> None:

@@ -48,27 +48,36 @@ class RowLengths:
         longest: tokens of its longest row, held-out ones included; a pair counts as a row.
         most_per_step: tokens of its longest step.
         steps_vary: most steps have far fewer tokens than the longest.
+        spread: most times as many tokens as are computed that attention sees of a row; more than 1 where the answers
+            of a pair share their beginning.
     """
 
     longest: int
     most_per_step: int
     steps_vary: bool = False
+    spread: float = 1.0
 
     @classmethod
     def of(cls, data: PreparedData, plan: StepPlan) -> RowLengths:
         """Return the lengths of a run, which are the same after a resume."""
-        lengths = [example.num_tokens for example in data.train]
+        rows = [*data.train, *data.eval]
+        lengths = [example.num_computed_tokens for example in rows]
         steps = [sum(lengths[row] for row in plan.rows(step)) for step in range(min(plan.total_steps, COUNTED_STEPS))]
-        return cls.of_steps(max([*lengths, *(example.num_tokens for example in data.eval)]), steps)
+        return cls.of_steps(max(lengths), steps, most_spread(rows))
 
     @classmethod
-    def of_steps(cls, longest: int, steps: Sequence[int]) -> RowLengths:
-        """Return the lengths of steps with so many tokens."""
-        return cls(longest, max(steps), sum(steps) < FULL_SHARE * max(steps) * len(steps))
+    def of_steps(cls, longest: int, steps: Sequence[int], spread: float = 1.0) -> RowLengths:
+        """Return the lengths of steps with so many tokens to compute."""
+        return cls(longest, max(steps), sum(steps) < FULL_SHARE * max(steps) * len(steps), spread)
 
     def capacity_tokens(self, micro_batch_size: int) -> int:
         """Return the tokens of a micro-batch: as many as padded rows would have, but never more than a step has."""
         return max(self.longest, min(micro_batch_size * self.longest, self.most_per_step))
+
+
+def most_spread(rows: Sequence[Example]) -> float:
+    """Return the most times as many tokens as are computed that attention sees of a row."""
+    return max(row.num_tokens / row.num_computed_tokens for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,7 @@ class FusedPath:
             fp8,
             lengths.longest,
             lengths.steps_vary,
+            lengths.spread,
         )
         self.kernels: list[str] = []
         self.rows_at_once = MOST_ROWS

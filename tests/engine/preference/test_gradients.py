@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +14,7 @@ from tests.engine.preference.pairs import by_autograd, labeled, one_by_one, padd
 from tunesmith_core.preferences import METRICS
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_training import OptimizerSpec
-from tunesmith_engine.data import Example
+from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.packed.answers import Answers
@@ -128,10 +129,60 @@ def test_sums_and_weights_find_their_documents() -> None:
     assert spread.tolist() == [float(place) for place, count in enumerate(counts) for _ in range(count)]
 
 
-def test_both_answers_of_a_pair_are_documents_of_their_own() -> None:
+def test_both_answers_of_a_pair_are_documents_that_share_their_beginning() -> None:
     batch = make_packed_batch(ROWS[:1], CPU)
-    assert batch.documents.lengths == (8, 12)
-    assert batch.positions.tolist() == [*range(8), *range(12)]
-    worse = ROWS[0].rejected
+    documents = batch.documents
+    assert documents.lengths == (8, 12)
+    assert documents.shared
+    # The question's last token predicts the first one of both answers, so each answer has its own.
+    assert batch.positions.tolist() == [*range(8), *range(2, 12)]
+    better, worse = ROWS[0], ROWS[0].rejected
     assert isinstance(worse, Example)
-    assert batch.targets.tolist() == [*ROWS[0].labels[3:], *worse.labels[3:]]
+    assert batch.targets.tolist() == [*better.labels[3:], *worse.labels[3:]]
+    assert batch.trained_rows.tolist() == [*range(2, 7), *range(8, 17)]
+    assert batch.input_ids[documents.shared.rows].tolist() == [*better.input_ids, *worse.input_ids]
+    assert batch.input_ids.tolist() == [*better.input_ids, *worse.input_ids[2:]]
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "shared"),
+    [
+        (([1, 2, 3, 4, 5], 3), ([1, 2, 3, 9, 9, 9], 3), 2),
+        (([1, 2, 3, 4, 5], 3), ([1, 2, 3, 4, 7], 3), 2),
+        (([1, 2, 3, 4, 5], 4), ([1, 8, 3, 9], 3), 1),
+        (([1, 2, 3, 4, 5], 0), ([1, 2, 3, 9], 3), 0),
+        (([1, 2], 2), ([1, 2], 2), 1),
+        (([7, 2, 3], 1), ([8, 2, 3], 1), 0),
+        (([1, 2, *range(30, 60)], 2), ([1, 2, 3], 2), 0),
+    ],
+    ids=["question", "equal answers", "cut", "trained", "nothing trained", "nothing shared", "too little"],
+)
+def test_tokens_that_predict_what_is_learned_are_never_shared(
+    better: tuple[list[int], int], worse: tuple[list[int], int], shared: int
+) -> None:
+    def example(ids: list[int], num_prompt: int, rejected: Example | None = None) -> Example:
+        array = np.array(ids, np.int32)
+        return Example(array, np.where(np.arange(len(ids)) < num_prompt, IGNORED_LABEL, array), rejected)
+
+    pair = example(*better, example(*worse))
+    assert pair.num_shared_tokens == shared
+    assert pair.num_computed_tokens == len(better[0]) + len(worse[0]) - shared
+    assert make_packed_batch([pair], CPU).num_tokens == pair.num_computed_tokens
+
+
+def test_a_shared_beginning_changes_nothing_and_takes_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float64 the gradients are those of each answer behind its own question."""
+    rows = pairs([(30, 5, 9), (20, 2, 7), (1, 4, 4)])
+
+    def gradients() -> tuple[int, torch.Tensor]:
+        twin = FusedModel.attach(adapted("gemma2").double(), compute(torch.float64), 200)
+        batch, answers = make_packed_batch(rows, CPU), Answers.of(rows, CPU)
+        objective = _objective("simpo")
+        twin.objective_and_gradients(batch, lambda each: objective(answers.sums(each), None, answers.num_tokens, 3, 11))
+        return batch.num_tokens, twin.arena.gradients.clone()
+
+    tokens, shared = gradients()
+    monkeypatch.setattr("tunesmith_engine.data.example.LEAST_SHARED", 2.0)
+    all_tokens, separate = gradients()
+    assert (tokens, all_tokens) == (133 - 29 - 19, 133)
+    torch.testing.assert_close(shared, separate, rtol=1e-9, atol=1e-14)
