@@ -108,7 +108,9 @@ class TestExports:
         growth = growth_of(base, run.load_spec())
         assert growth is not None
         for form in ("adapter", "merged"):
-            assert export(run, tmp_path / form, form)["proof"]["passed"] is True
+            answer = export(run, tmp_path / form, form)
+            assert answer["proof"]["passed"] is True
+            assert bool(answer["commands"]) == (form == "merged")
         card = (tmp_path / "adapter" / "README.md").read_text(encoding="utf-8")
         assert f"base.resize_token_embeddings({growth.num_rows})" in card
         ids = torch.tensor([[1, 40, *growth.new_rows, 50]])

@@ -21,6 +21,7 @@ from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.other_programs import ollama_name
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
+from tunesmith_core.saved_modules import trains_whole
 from tunesmith_engine.export.adapter import write_adapter
 from tunesmith_engine.export.adapter_card import adapter_card, base_model_license
 from tunesmith_engine.export.merged_card import merged_card, verdict
@@ -92,6 +93,9 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
 def _commands(spec: ExportSpec, target: Path, trained: Trained) -> list[str]:
     """Return commands of programs that chat with an export."""
     if head_of(trained.spec):
+        return []
+    if spec.format == "adapter" and trains_whole(trained.spec):
+        # vLLM takes the two matrices of a layer only.
         return []
     name = ollama_name(trained.run, spec.type)
     return commands(spec.format, target, trained.spec.model.path, name, system_prompt_of(trained.run))

@@ -238,7 +238,7 @@ class TestSettings:
             return {path for path, row in listed.rows.items() if not row.isHidden()}
 
         def used(kind: str) -> set[str]:
-            return {path for path in LISTED if objectives.uses(kind, path)} - OF_FULL
+            return {path for path in LISTED if objectives.uses(kind, path)} - OF_FULL - {"optimizer.embedding_rate"}
 
         assert listed.toggle.text() == f"Show all {len(used('sft'))}"
         choose(qtbot, page, "Prefer this over that")
