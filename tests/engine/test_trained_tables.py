@@ -39,8 +39,10 @@ NewRun = Callable[[RunSpec], Run]
 MakeSpec = Callable[..., RunSpec]
 
 WORDS = ["plus one", "<|sum|>"]
-MODELS = ["llama", "gemma3_text"]
-"""With an output layer of its own, and one that is the embeddings."""
+
+
+def rare(*values: Any) -> Any:  # Any: pytest.param has no public type
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 def changed(spec: RunSpec, embeddings: str, words: list[str]) -> RunSpec:
@@ -50,7 +52,7 @@ def changed(spec: RunSpec, embeddings: str, words: list[str]) -> RunSpec:
 
 @pytest.mark.parametrize(
     ("embeddings", "words", "kernels"),
-    [("all", [], True), ("new", WORDS, True), ("all", WORDS, False), ("new", WORDS, False)],
+    [("all", WORDS, True), rare("all", [], False), rare("new", WORDS, True), rare("new", WORDS, False)],
 )
 def test_a_stopped_run_goes_on_to_the_same_bits(
     tiny_spec: MakeSpec, new_run: NewRun, embeddings: str, words: list[str], kernels: bool
@@ -98,8 +100,10 @@ def tables_run(folder: Path, embeddings: str, words: list[str], **full: Any) -> 
 class TestExports:
     """What a run has made, outside of it."""
 
-    @pytest.mark.parametrize("embeddings", ["all", "new"])
-    @pytest.mark.parametrize("kind", MODELS)
+    @pytest.mark.parametrize(
+        ("kind", "embeddings"),
+        [("llama", "all"), ("gemma3_text", "new"), rare("llama", "new"), rare("gemma3_text", "all")],
+    )
     def test_adapter_and_merged_model_are_what_was_trained(
         self, kind: str, embeddings: str, tiny_model: Path, tmp_path: Path
     ) -> None:
@@ -129,7 +133,7 @@ class TestExports:
             tokens = AutoTokenizer.from_pretrained(tmp_path / folder)("It is plus one <|sum|>.")["input_ids"]
             assert set(growth.pieces) <= set(tokens)
 
-    @pytest.mark.parametrize("embeddings", ["all", "new"])
+    @pytest.mark.parametrize("embeddings", ["all", rare("new")])
     def test_llama_cpp_knows_the_words(self, embeddings: str, tmp_path: Path) -> None:
         write_tokenizer("qwen-2", tmp_path / "tokenizer")
         folder = causal_types.write_model(
@@ -141,7 +145,7 @@ class TestExports:
             export(run, tmp_path / "adapter", "gguf-adapter")
         assert refusal.value.code == "export-unsupported"
 
-    @pytest.mark.parametrize("embeddings", ["all", "new"])
+    @pytest.mark.parametrize("embeddings", [rare("all"), "new"])
     def test_both_answer_in_a_chat(self, embeddings: str, tiny_model: Path) -> None:
         run, model = tables_run(tiny_model, embeddings, WORDS)
         session = Session(run, run.load_spec(), tiny_model, 0)
