@@ -30,7 +30,7 @@ def word_problems(spec: RunSpec) -> list[FieldProblem]:
             problems.append(FieldProblem("adapter.parts", text))
         return problems
     if words and spec.adapter.embeddings == FROZEN_EMBEDDINGS:
-        text = Message("must be New words only or All, so that the new words are learned")
+        text = Message("must be New words only or All, so that the new words (model.new_tokens) are learned")
         problems.append(FieldProblem("adapter.embeddings", text))
     if not words and spec.adapter.embeddings == NEW_EMBEDDINGS:
         text = Message("has nothing to train without new words. Add some, or choose Frozen")

@@ -1955,7 +1955,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "must be \"{all}\" or a list of parts"),
     QT_TRANSLATE_NOOP("Core", "must be 0 beside a weight. {path} can have one of both"),
     QT_TRANSLATE_NOOP("Core", "must be LoRA for the objective {objective}"),
-    QT_TRANSLATE_NOOP("Core", "must be New words only or All, so that the new words are learned"),
+    QT_TRANSLATE_NOOP("Core", "must be New words only or All, so that the new words (model.new_tokens) are learned"),
     QT_TRANSLATE_NOOP("Core", "must be Text with label for this objective"),
     QT_TRANSLATE_NOOP("Core", "must be a JSON object"),
     QT_TRANSLATE_NOOP("Core", "must be a finite number"),

@@ -9478,8 +9478,8 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>在目标为{objective}时必须是 LoRA</translation>
     </message>
     <message>
-        <source>must be New words only or All, so that the new words are learned</source>
-        <translation>必须是“仅新词”或“全部”，这样才能学会新词</translation>
+        <source>must be New words only or All, so that the new words (model.new_tokens) are learned</source>
+        <translation>必须是“仅新词”或“全部”，这样才能学会新词（model.new_tokens）</translation>
     </message>
     <message>
         <source>must be Text with label for this objective</source>
