@@ -64,7 +64,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"Tunesmith {tunesmith_core.__version__}")
     parser.set_defaults(command=open_window)
-    commands = parser.add_subparsers(metavar="COMMAND")
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=cli_sources.FilesParser)
 
     def add(name: str, command: Command, help_text: str, *, json: bool = False, epilog: str = "") -> Parser:
         sub = commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, epilog=epilog)
@@ -79,8 +79,8 @@ def make_parser() -> Parser:
             json=True,
             epilog='The smallest SPEC.json: {"version": 2, "model": {"path": "FOLDER"}, "data": {"sources": [{"path": '
             '"FILE"}]}}\nTo learn from preference pairs, add "objective": {"kind": "dpo"}. Objectives: classify, cpo, '
-            "dpo, grpo, kto, orpo, reward, rloo, sft, simpo.\nWhatever a spec leaves out has its default. The Train "
-            "page of the window saves whole specs.",
+            "dpo, gkd, grpo, kto, orpo, prm, reward, rloo, sft, simpo.\nWhatever a spec leaves out has its default. "
+            "The Train page of the window saves whole specs.",
         )
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
         return sub

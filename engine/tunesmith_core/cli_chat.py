@@ -17,7 +17,7 @@ from tunesmith_core.operations.runner import Outcome, conduct
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run
 
-_NAMES = {TUNED: Message("Trained model:"), BASE: Message("Base model:")}
+_NAMES = {TUNED: Message("Trained model:"), BASE: Message("Before this run:")}
 
 
 def ask(arguments: Namespace) -> int:

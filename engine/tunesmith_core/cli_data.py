@@ -20,6 +20,7 @@ from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.language_names import language_name
 from tunesmith_core.messages import LISTED, Message, joined, said
 from tunesmith_core.operations.kind import AbsolutePath, Kind
+from tunesmith_core.operations.kinds.answers import ANSWERS, AnswersSpec
 from tunesmith_core.operations.kinds.data import (
     CHECK_DATA,
     CONVERT_DATA,
@@ -61,6 +62,12 @@ LEFT_OUT_QUESTIONS = {
     "empty": Message("Questions without words or answer that were left out: {number:,}"),
     "duplicates": Message("Questions that were asked before and were left out: {number:,}"),
     "unread_rows": Message("Rows or pages of the documents that could not be read: {number:,}"),
+}
+LEFT_OUT_ANSWERS = {
+    "left_out": Message("Rows without a prompt of their own that were left out: {number:,}"),
+    "silent": Message("Prompts without room for an answer that were left out: {number:,}"),
+    "unread": Message("Answers that were cut at the longest length and left out: {number:,}"),
+    "empty": Message("Empty answers that were left out: {number:,}"),
 }
 ROWS_SHOWN = 5
 LIST_HEADER = (
@@ -118,7 +125,11 @@ def add_commands(parser: Parser) -> None:
     asks.add_argument("--to", type=Path, required=True, metavar="FILE", help="the .jsonl file to write or continue")
     asks.add_argument("--number", type=int, default=3, metavar="N", help="questions per passage at most (3)")
     asks.add_argument("--seed", type=int, default=0, metavar="N", help="another seed gives other questions (0)")
-    for writer in (turn, cut, blend, asks):
+    replies = add("answers", answers, "let a local model answer the prompts of data, to learn from it")
+    replies.add_argument("--model", required=True, metavar="MODEL", help="folder or name of an instruct model")
+    replies.add_argument("--to", type=Path, required=True, metavar="FILE", help="the .jsonl file to write or continue")
+    replies.add_argument("--max-tokens", type=int, default=512, metavar="N", help="tokens of an answer at most (512)")
+    for writer in (turn, cut, blend, asks, replies):
         writer.add_argument("--overwrite", action="store_true", help="replace a file that is already there")
     add("list", list_sets, "list the data sets of the library", takes_files=False)
     keep = add("add", add_set, "add files to the library under a name")
@@ -333,6 +344,35 @@ def questions(arguments: Namespace) -> int:
         if answer[name]:
             terminal.note(Message(words.template, number=answer[name]))
     terminal.note("Review them on the Data page before you train on them. A model can be wrong.")
+    return EXIT_DONE
+
+
+def answers(arguments: Namespace) -> int:
+    """Let a local model answer the prompts of data; what is done when it is stopped stays and is continued."""
+    run, target = cli_sources.run_of(arguments), _absolute(arguments.to)
+    run.model.path = str(_model_folder(arguments.model))
+    spec = AnswersSpec(run, target, arguments.max_tokens, arguments.overwrite)
+    try:
+        answer = _conducted(ANSWERS, spec, as_json=arguments.json)
+    except KeyboardInterrupt:
+        terminal.note(
+            Message("The answers so far are kept in {path}. Run the same command again to continue.", path=target)
+        )
+        raise
+    if arguments.json:
+        terminal.say_json(answer)
+        return EXIT_DONE
+    words = Message(
+        "Answers written: {number:,}. Prompts: {prompts:,}. They are in {path}",
+        number=answer["rows"],
+        prompts=answer["prompts"],
+        path=answer["path"],
+    )
+    terminal.say(words)
+    for name, template in LEFT_OUT_ANSWERS.items():
+        if answer[name]:
+            terminal.note(Message(template.template, number=answer[name]))
+    terminal.note("Train on them as on any prompts with responses. A model can be wrong: review them first.")
     return EXIT_DONE
 
 

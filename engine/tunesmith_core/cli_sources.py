@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import data_library, terminal
+from tunesmith_core import adapter_folders, data_library, files, terminal
 from tunesmith_core.command_line import Parser
 from tunesmith_core.datafmt.encoding import READ_AS, UTF_8, parse_error
 from tunesmith_core.datafmt.reading import likely_encoding
@@ -48,7 +48,7 @@ def add_options(parser: Parser) -> None:
 
 
 class FilesParser(Parser):
-    """A parser of a command that takes files, which may stand behind `--columns` too."""
+    """A parser of a command whose files and runs may stand behind `--columns`, too."""
 
     def parse_known_args(  # type: ignore[override]  # argparse has overloads of the same
         self, args: Sequence[str] | None = None, namespace: Namespace | None = None
@@ -118,10 +118,14 @@ def _sheets_of(message: str) -> list[str]:
 def read_spec(path: Path) -> RunSpec:
     """Return a spec from its file, whose data files are read as `tunesmith data` reads them.
 
+    What an adapter to start from decides is its own where the file says nothing of it.
+
     Raises:
         UserError: `spec-invalid`.
     """
     spec = RunSpec.load(path)
+    given = files.read_json(path).get("adapter", {})
+    adapter_folders.take_settings(spec, frozenset(given))
     for source in spec.data.sources:
         if source.encoding == UTF_8:
             source.encoding = likely(Path(source.path))

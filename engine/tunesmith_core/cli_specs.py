@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import (
+    adapter_folders,
     cli_sources,
     datafmt,
     devices,
@@ -21,11 +22,13 @@ from tunesmith_core import (
     presets,
     rewards,
     terminal,
+    unquantized,
 )
 from tunesmith_core.errors import EXIT_DONE, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
+from tunesmith_core.model_folder import base_folder
 from tunesmith_core.objectives import REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.kinds.words import WORDS
@@ -46,7 +49,9 @@ PARTS = {
     "training": Message("gradients and optimizer"),
     "activations": Message("intermediate results (activations)"),
     "logits": Message("predictions (logits)"),
+    "teacher": Message("teacher"),
     "answers": Message("answers while they are written"),
+    "scoring": Message("reward models"),
     "runtime": Message("libraries"),
 }
 """Words for the parts of the memory that a plan counts."""
@@ -89,8 +94,10 @@ def plan(arguments: Namespace) -> int:
     )
     possible = (
         preflight.raw_text_note(spec),
+        adapter_folders.other_base(spec),
         planner.warmup_note(spec, estimate.total_steps),
         held_out.note(spec, num_rows),
+        unquantized.note(base_folder(spec.model.path, spec.model.revision), spec),
         *looked.get("notes", ()),
     )
     notes = list(dict.fromkeys(note for note in possible if note))

@@ -25,6 +25,7 @@ SETUP_COMMANDS = {
     "start": "open the window, after getting its libraries the first time",
     "program": "install the program's own files for this user, check or remove them",
     "wsl": "set up training inside the Windows Subsystem for Linux",
+    "rewards": "install reasoning-gym and jsonschema for tasks and rewards, after asking",
     "harness": "install lm-evaluation-harness for public tasks, after asking",
     "settings": "show the settings, such as mirror and proxy, or change them",
     "explain": "name the cause of a failure from its output",

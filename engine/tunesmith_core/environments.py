@@ -16,11 +16,16 @@ from pathlib import Path
 
 from tunesmith_core import files, paths, redact
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.settings import SettingsFile
 
 TRAINING_POINTER = "train.current"
 LAUNCHER_POINTER = "launcher.current"
 HARNESS_POINTER = "harness.current"
+REWARDS_POINTER = "rewards.current"
+
+INSTALL_REWARDS = Message("Run: tunesmith rewards")
+"""What to do where packages for rewards are missing."""
 
 MANIFEST = "tunesmith-environment.json"
 """In an environment's folder: what it was built from."""
@@ -123,14 +128,38 @@ def harness_packages() -> Path:
     Raises:
         EnvironmentProblem: `environment-missing` when they were not installed for this Python.
     """
-    folder = pointed_environment(HARNESS_POINTER)
+    return _added_packages(HARNESS_POINTER, Message("Run: tunesmith harness"))
+
+
+def rewards_packages() -> Path:
+    """Return the folder of packages that tasks and JSON schemas need beside those of this process.
+
+    Raises:
+        EnvironmentProblem: `environment-missing` when they were not installed for this Python.
+    """
+    check_rewards()
+    return _added_packages(REWARDS_POINTER, INSTALL_REWARDS)
+
+
+def check_rewards() -> None:
+    """Check that the packages for tasks and JSON schemas were installed. Raises EnvironmentProblem."""
+    if not (paths.envs_dir() / REWARDS_POINTER).exists():
+        raise TunesmithError(
+            "environment-missing",
+            "The packages for tasks and JSON schemas are not installed.",
+            hint=INSTALL_REWARDS,
+        )
+
+
+def _added_packages(pointer: str, hint: Message) -> Path:
+    folder = pointed_environment(pointer)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     packages = folder / ("Lib" if os.name == "nt" else f"lib/python{version}") / "site-packages"
     if f"py{version.replace('.', '')}" not in folder.name.split("-") or not packages.is_dir():
         raise TunesmithError(
             "environment-missing",
             "{folder} was not made for Python {version}.",
-            hint="Run: tunesmith harness",
+            hint=hint,
             folder=folder,
             version=version,
         )

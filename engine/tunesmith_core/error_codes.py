@@ -271,6 +271,12 @@ CODES: dict[str, ErrorCode] = {
         "The run was trained on other weights, another configuration or another tokenizer than the folder holds now.",
         "Restore the named files or choose the earlier folder to resume, or duplicate the run to start again.",
     ),
+    "adapter-unfit": ErrorCode(
+        USER,
+        "This adapter can't be used here",
+        "Its folder is incomplete, it is of another kind, or it belongs to another base model.",
+        "Choose another adapter folder, or the base model that this adapter was trained on.",
+    ),
     "resume-refused": ErrorCode(
         USER,
         "The checkpoint no longer fits the run",
@@ -402,6 +408,12 @@ CODES: dict[str, ErrorCode] = {
         "A part of the model trains without fused kernels",
         "The fused kernels don't support this part or setting, or failed their test on this computer.",
         "No action needed. The results are the same, only slower.",
+    ),
+    "teacher-unsuitable": ErrorCode(
+        USER,
+        "This model can't be the teacher",
+        "A model learns from a bigger one token by token, so both must have the same tokenizer.",
+        "Choose a bigger model of the same family as the base model.",
     ),
     "reward-failed": ErrorCode(
         USER,

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
+from tunesmith_core.agreement import DIVERGENCE_HELP
 from tunesmith_core.messages import LISTED, Message, joined, packed, restored
-from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS
+from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_PAIRS, FROM_STEPS, LABELS
 from tunesmith_core.runs import Run
-from tunesmith_core.sorting import CLASS_LOSS_HELP, NUMBER_LOSS_HELP
+from tunesmith_core.sorting import CLASS_LOSS_HELP, NUMBER_LOSS_HELP, STEP_LOSS_HELP
 from tunesmith_core.source_losses import perplexity, shown_names
 from tunesmith_core.spec_sections import ObjectiveSpec
 
@@ -32,14 +33,15 @@ METRICS = {
     "choice": Message("right choice"),
     "preferred": Message("better answer preferred"),
     "right_class": Message("right class"),
+    "right_steps": Message("right steps"),
     GENERAL: Message("general questions"),
 }
 """What the figures are called; those of tasks of lm-evaluation-harness have names of their own."""
 
 CONCLUSIONS = {
-    (True, True): Message("Better than the base model: {better}. Worse: {worse}."),
-    (True, False): Message("Better than the base model: {better}."),
-    (False, True): Message("Nothing improved. Worse than the base model: {worse}."),
+    (True, True): Message("Better than before the run: {better}. Worse: {worse}."),
+    (True, False): Message("Better than before the run: {better}."),
+    (False, True): Message("Nothing improved. Worse than before the run: {worse}."),
     (False, False): Message("Nothing changed by more than chance."),
 }
 """What is said by whether something became better, and worse."""
@@ -63,6 +65,8 @@ LABEL_LOSS_HELP = Message(
 )
 
 CLASS_HELP = Message("The share of texts that are sorted into the right class. Before training the head is arbitrary.")
+
+STEP_HELP = Message("The share of steps that are judged rightly. Before training the head is arbitrary.")
 
 SCORED_HELP = Message(
     "The data holds preference pairs: in so many, the better answer scores higher. 50% is chance. Before training the "
@@ -107,6 +111,10 @@ def loss_help(objective: ObjectiveSpec) -> Message:
     """Return what the loss of an objective is."""
     if objective.kind in FROM_LABELS:
         return NUMBER_LOSS_HELP if objective.regression else CLASS_LOSS_HELP
+    if objective.kind in FROM_STEPS:
+        return STEP_LOSS_HELP
+    if objective.kind in DISTILLATION:
+        return DIVERGENCE_HELP
     if objective.kind in LABELS:
         return LABEL_LOSS_HELP
     return PAIR_LOSS_HELP if objective.kind in FROM_PAIRS else LOSS_HELP

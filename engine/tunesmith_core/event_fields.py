@@ -20,7 +20,8 @@ _NUMBERS = """done total epoch loss lr grad_norm tokens tokens_per_s step_s seco
     reward_chosen reward_rejected reward_margin reward_accuracy logp_chosen logp_rejected
     reward reward_spread equal_groups answer_tokens cut_answers kl entropy clip_share
     reward_lowest reward_mean reward_highest
-    accuracy macro_f1 calibration_error rmse correlation"""
+    agreement
+    step_accuracy accuracy macro_f1 calibration_error rmse correlation"""
 
 
 SOURCE_COUNTS = ("num_train_rows", "num_eval_rows", "num_epoch_rows")

@@ -13,12 +13,12 @@ from tunesmith_core.checkpoint_manifest import step_of
 from tunesmith_core.checkpoint_manifest import weight_files as checkpoint_weights
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
-from tunesmith_core.model_folder import local_folder, open_model_folder, weight_files
+from tunesmith_core.model_folder import local_folder, open_model_folder, read_weights
 from tunesmith_core.objectives import HEADS
 from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import ADAPTER_FILES, Run, RunState, RunStatus, display_name, slug
-from tunesmith_core.safetensors_header import BITS, Tensor, read_header
+from tunesmith_core.safetensors_header import BITS, Tensor
 
 CHECKPOINT_WEIGHTS = "adapter.safetensors"
 """The trained weights of a checkpoint."""
@@ -151,7 +151,7 @@ def base_tensors(run: Run) -> dict[str, Tensor]:
     if folder is None:
         return {}
     open_model_folder(folder)
-    return {name: tensor for file in weight_files(folder) for name, tensor in read_header(folder / file).items()}
+    return read_weights(folder)
 
 
 def formats_of(objective: str) -> tuple[ExportFormat, ...]:

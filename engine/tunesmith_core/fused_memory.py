@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import ALL_LINEAR
+from tunesmith_core.trained_parts import FULL, LORA
 
 LEVELS = ("none", "mlp", "smart", "full", "saver")
 """How much of a layer is computed again in the backward pass, from nothing to all but its last product; at last the
@@ -94,10 +95,18 @@ def _products(spec: RunSpec, card: ModelCard) -> Iterator[_Product]:
         name = _MERGED.get(leaf, leaf)
         product = found.setdefault((parent, name), _Product(name, columns=columns))
         product.rows += rows
-        if targets == ALL_LINEAR or leaf in targets:
+        if spec.adapter.kind == LORA and (targets == ALL_LINEAR or leaf in targets):
             product.rank += spec.adapter.rank
             product.has_magnitudes = spec.adapter.dora
     yield from found.values()
+
+
+def products_of(card: ModelCard) -> Iterator[tuple[str, int, int]]:
+    """Yield name, rows and columns of the products of each layer, in which linear layers of one input are together."""
+    whole = RunSpec()
+    whole.adapter.kind = FULL
+    for product in _products(whole, card):
+        yield product.name, product.rows, product.columns
 
 
 def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: bool) -> int:

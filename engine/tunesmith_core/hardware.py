@@ -16,6 +16,9 @@ from tunesmith_core.nvml import Reading
 DRIVER_TIMEOUT_S = 5.0
 """Of the driver's library, and of nvidia-smi after it; a healthy driver answers in milliseconds."""
 
+DOT_CAPABILITY = (8, 0)
+"""Triton's matrix products need Ampere: on Turing they fall back to plain multiply-adds or abort the compiler."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:

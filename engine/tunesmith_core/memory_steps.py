@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core.messages import Message
+from tunesmith_core.objectives import DISTILLATION
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, LORA
@@ -67,6 +68,11 @@ def _four_bit_base(spec: RunSpec) -> Changes:
     return {"quantization.kind": "nf4"} if possible else {}
 
 
+def _four_bit_teacher(spec: RunSpec) -> Changes:
+    possible = spec.objective.kind in DISTILLATION and spec.teacher.weights != "nf4"
+    return {"teacher.weights": "nf4"} if possible and spec.hardware.devices != ["cpu"] else {}
+
+
 def _lower_rank(spec: RunSpec) -> Changes:
     lower = max(SMALLEST_RANK, spec.adapter.rank // 2)
     return {"adapter.rank": lower} if spec.adapter.kind == LORA and lower < spec.adapter.rank else {}
@@ -75,6 +81,11 @@ def _lower_rank(spec: RunSpec) -> Changes:
 def _eight_bit_states(spec: RunSpec) -> Changes:
     is_large = spec.adapter.kind == FULL and spec.optimizer.name == "adamw"
     return {"optimizer.name": "adamw_8bit"} if is_large else {}
+
+
+def _layer_by_layer(spec: RunSpec) -> Changes:
+    possible = spec.adapter.kind == FULL and spec.hardware.kernels and spec.schedule.gradient_accumulation_steps == 1
+    return {"optimizer.max_grad_norm": 0.0} if possible and spec.optimizer.max_grad_norm else {}
 
 
 def _bfloat16_weights(spec: RunSpec) -> Changes:
@@ -100,7 +111,9 @@ MEMORY_STEPS = (
     MICRO_BATCH,
     FEWER_ACTIVATIONS,
     MemoryStep("eight-bit-states", "AdamW with 8-bit states", _eight_bit_states),
+    MemoryStep("layer-by-layer", "no gradient clipping, with updates layer by layer", _layer_by_layer),
     MemoryStep("bfloat16-weights", "trained weights in bfloat16", _bfloat16_weights),
+    MemoryStep("four-bit-teacher", "a 4-bit teacher", _four_bit_teacher),
     MemoryStep("context", "{value:,} tokens", _shorter_context),
     MemoryStep("four-bit", "a 4-bit base (QLoRA)", _four_bit_base),
     MemoryStep("rank", "rank {value}", _lower_rank),

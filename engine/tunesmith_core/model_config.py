@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tunesmith_core.errors import UserError
 from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.model_json import damaged
+from tunesmith_core.packed_weights import format_of, settings_of
 from tunesmith_core.safetensors_header import Tensor
 from tunesmith_core.unquantized import base_of
 
@@ -38,8 +39,8 @@ _DROPOUT = re.compile(r".*(dropout|pdrop).*")
 MOST = 1 << 31
 """No size of a model comes near it, and every library can hold it."""
 
-QUANTIZED_KEYS = ("quantization_config", "compression_config", "quant_config")
 _QUANTIZED_NAMES = (".qweight", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".absmax", ".codebooks")
+_DETAILS = ("format", "checkpoint_format", "bits", "version", "scale_fmt", "is_marlin_format")
 _TRAINABLE = ("F64", "F32", "F16", "BF16")
 _EMBEDDING = re.compile(r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings)\.weight")
 _LAYER = re.compile(r"(.*?)\.?\b(layers|h|blocks)\.(\d+)\.(.+)")
@@ -52,17 +53,16 @@ def check_config(path: Path, config: Mapping[str, Any]) -> None:  # Any: JSON va
 
     Raises:
         UserError: `model-files-missing-or-corrupt` naming the setting, or `model-kind-unsupported` for an
-            encoder-decoder and for quantized weights.
+            encoder-decoder and for weights quantized in a way that isn't read.
     """
     for key in ("model_type", "architectures"):
         if config.get(key):
             break
     else:
         raise damaged(path, "names neither a model_type nor an architecture")
-    for part in _parts(config):
-        for key in QUANTIZED_KEYS:
-            if part.get(key) is not None:
-                raise _quantized(path.parent, path, _method(part[key]))
+    settings = settings_of(config)
+    if settings is not None and format_of(settings) is None:
+        raise _quantized(path.parent, path, _method(settings))
     if not isinstance(config.get("text_config", {}), dict | type(None)):
         raise damaged(path, "text_config must be an object, not {value}", value=_shown(config["text_config"]))
     for part in (config, language_part(config)):
@@ -172,11 +172,6 @@ def embedding_rows(tensors: Mapping[str, Tensor]) -> int | None:
     return rows.pop() if len(rows) == 1 else None
 
 
-def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:  # Any: JSON values
-    yield config
-    yield from (value for value in config.values() if isinstance(value, dict))
-
-
 def _quantized(folder: Path, path: Path, method: str) -> UserError:
     base = base_of(folder)
     which = (
@@ -195,14 +190,14 @@ def _quantized(folder: Path, path: Path, method: str) -> UserError:
     )
 
 
-def _method(value: object) -> str:
-    """Return the name of the way in which weights are quantized."""
-    if isinstance(value, dict):
-        for key in ("quant_method", "quant_algo"):
-            if isinstance(value.get(key), str):
-                return shortened(value[key])
-        if value.get("load_in_4bit") or value.get("load_in_8bit"):
-            return "bitsandbytes"
+def _method(settings: Mapping[str, Any]) -> str:  # Any: JSON values
+    """Return the name of the way in which weights are quantized, with what makes it one that isn't read."""
+    for key in ("quant_method", "quant_algo"):
+        if isinstance(settings.get(key), str):
+            details = [f"{name}: {settings[name]}" for name in _DETAILS if settings.get(name) not in (None, False, {})]
+            return shortened(", ".join([settings[key], *details]))
+    if settings.get("load_in_4bit") or settings.get("load_in_8bit"):
+        return "bitsandbytes"
     return Message("unknown method")
 
 

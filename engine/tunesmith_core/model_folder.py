@@ -20,6 +20,7 @@ from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.model_config import check_config, check_generation, check_tensors, embedding_rows, language_part
 from tunesmith_core.model_json import MIB, damaged, read_object, unreadable
+from tunesmith_core.packed_weights import Layout, unpack
 from tunesmith_core.runs import Run
 from tunesmith_core.safetensors_header import Tensor, read_header
 from tunesmith_core.tokenizer_files import check_tokenizer, has_chat_template
@@ -166,7 +167,7 @@ def open_model_folder(folder: Path) -> ModelFolder:
 
     Raises:
         UserError: `model-files-missing-or-corrupt` with the file and what is wrong, `model-pickle-refused`, or
-            `model-kind-unsupported` for an encoder-decoder and for quantized weights.
+            `model-kind-unsupported` for an encoder-decoder and for weights quantized in a way that isn't read.
     """
     if not folder.is_dir():
         raise damaged(
@@ -216,14 +217,24 @@ def _check_files(folder: Path) -> None:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of a model folder by their names, from the headers of its weight files.
+    """Return the weights of a model folder by their names, from headers; quantized ones as what they stand for.
 
     Raises:
         UserError: `model-files-missing-or-corrupt` or `model-pickle-refused`.
     """
+    return read_layout(folder).weights
+
+
+def read_layout(folder: Path) -> Layout:
+    """Return the weights of a model folder by file, from headers. Raises as `read_weights`."""
+    return unpack(folder, read_object(folder / "config.json", MOST_CONFIG_BYTES), _read_files(folder))
+
+
+def _read_files(folder: Path) -> dict[str, dict[str, Tensor]]:
+    """Return the tensors of each weight file as they are stored."""
     # Where there are both, transformers takes the single file.
     if (folder / SINGLE_NAME).is_file():
-        return read_header(folder / SINGLE_NAME)
+        return {SINGLE_NAME: read_header(folder / SINGLE_NAME)}
     if (folder / INDEX_NAME).is_file():
         return _read_sharded(folder)
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
@@ -245,17 +256,17 @@ def weight_files(folder: Path) -> list[str]:
     return sorted(set(read_object(folder / INDEX_NAME)["weight_map"].values()))
 
 
-def _read_sharded(folder: Path) -> dict[str, Tensor]:
+def _read_sharded(folder: Path) -> dict[str, dict[str, Tensor]]:
     index = folder / INDEX_NAME
     weight_map = read_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(n, str) for n in weight_map.values()):
         raise damaged(index, "contains no weight_map")
-    tensors: dict[str, Tensor] = {}
+    shards: dict[str, dict[str, Tensor]] = {}
     for name in sorted(set(weight_map.values())):
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise damaged(index, "names {name!r}, which is not a safetensors file in this folder", name=shortened(name))
-        tensors |= read_header(folder / name)
-    missing = sorted(weight_map.keys() - tensors.keys())
+        shards[name] = read_header(folder / name)
+    missing = sorted(weight_map.keys() - {name for tensors in shards.values() for name in tensors})
     if missing:
         raise damaged(
             folder / weight_map[missing[0]],
@@ -263,4 +274,4 @@ def _read_sharded(folder: Path) -> dict[str, Tensor]:
             name=shortened(missing[0]),
             index_name=INDEX_NAME,
         )
-    return tensors
+    return shards

@@ -10,7 +10,7 @@ METHODS = Path(__file__).parent.parent / "tunesmith_engine" / "methods"
 PREFERENCES = frozenset({"cpo", "dpo", "orpo", "simpo"})
 """Objectives that learn from pairs to write: of two answers to a question the one that people like better."""
 
-HEADS = frozenset({"classify", "reward"})
+HEADS = frozenset({"classify", "prm", "reward"})
 """Objectives that train a head beside the adapter: the model rates texts and writes none."""
 
 FROM_PAIRS = PREFERENCES | {"reward"}
@@ -18,6 +18,9 @@ FROM_PAIRS = PREFERENCES | {"reward"}
 
 LABELS = frozenset({"kto"})
 """Objectives that learn from single answers, each of which people called good or bad."""
+
+DISTILLATION = frozenset({"gkd"})
+"""Objectives that learn from a bigger model: at every token, what it finds how likely."""
 
 REINFORCEMENT = frozenset({"grpo", "rloo"})
 """Objectives that learn from rewards: of answers that the model writes itself, how good each one is."""
@@ -50,15 +53,18 @@ ORIGINS = {
     "kto": Origin("Kahneman-Tversky optimization (KTO)", "Ethayarajh et al. 2024, arXiv:2402.01306", 0.1),
     "grpo": Origin("Group relative policy optimization (GRPO)", "Shao et al. 2024, arXiv:2402.03300", 0.0),
     "rloo": Origin("REINFORCE leave-one-out (RLOO)", "Ahmadian et al. 2024, arXiv:2402.14740", 0.05),
+    "gkd": Origin("Generalized knowledge distillation (GKD)", "Agarwal et al. 2024, arXiv:2306.13649"),
+    "prm": Origin("Process reward model", "Lightman et al. 2023, arXiv:2305.20050"),
     "reward": Origin("Reward model (Bradley-Terry)", "Ouyang et al. 2022, arXiv:2203.02155"),
 }
-"""Of the objectives that learn from pairs, labels or rewards. ORPO's paper calls beta lambda. GRPO's beta is TRL's:
-newer papers, such as DAPO (Yu et al. 2025, arXiv:2503.14476), leave the base model out."""
+"""Of the objectives that learn from pairs, labels, rewards or a bigger model. ORPO's paper calls beta lambda. GRPO's
+beta is TRL's: newer papers, such as DAPO (Yu et al. 2025, arXiv:2503.14476), leave the base model out."""
 
 USED_BY = {
     "dpo_loss": frozenset({"dpo"}),
     "kto_loss": LABELS,
     "reference": LABELS | {"dpo"},
+    "reference_adapter": LABELS | REINFORCEMENT | {"dpo"},
     "good_weight": LABELS,
     "bad_weight": LABELS,
     "beta": PREFERENCES | LABELS | REINFORCEMENT,
@@ -70,24 +76,46 @@ USED_BY = {
     "reward_scale": REINFORCEMENT,
     "clip": REINFORCEMENT,
     "clip_high": REINFORCEMENT,
+    "clip_most": frozenset({"grpo"}),
     "regression": frozenset({"classify"}),
     "classes": frozenset({"classify"}),
 }
 """Which objectives a setting of the section "objective" is for."""
+
+WITHOUT_EFFECT = {
+    "cispo": ("objective.clip", "objective.clip_most"),
+    "sapo": ("objective.clip", "objective.clip_high", "objective.clip_most"),
+    "vespo": ("objective.clip", "objective.clip_high", "objective.clip_most", "objective.ratio_of"),
+}
+"""Settings that losses of GRPO don't know."""
 
 OF_WRITING = frozenset(
     {
         *("data.train_on", "hardware.kernels", "hardware.fp8_weights"),
         *("model.new_tokens", "adapter.embeddings", "adapter.modules_to_save", "optimizer.embedding_rate"),
         *("evaluation.sample_prompts", "evaluation.sample_every_steps", "evaluation.sample_max_tokens"),
+        "adapter.start_from",
     }
 )
 """Settings of other sections that are for all objectives but HEADS."""
 
+OF_DATA_ANSWERS = frozenset({"data.train_on", "data.overlong"})
+"""Settings of other sections that are for all objectives but REINFORCEMENT: no answer in the data is trained there."""
+
+OF_KERNELS = frozenset({"hardware.kernels", "hardware.fp8_weights"})
+"""Settings of the fused path, by which no DISTILLATION runs."""
+
 FROM_LABELS = frozenset({"classify"})
 """Objectives whose rows are texts with labels."""
 
-LEARNING_RATE_DIVISORS = {"cpo": 4, "dpo": 4, "grpo": 4, "kto": 4, "orpo": 4, "reward": 2, "rloo": 4, "simpo": 10}
+FROM_STEPS = frozenset({"prm"})
+"""Objectives whose rows are solutions in steps, each of which is right or wrong."""
+
+LEARNING_RATE_DIVISORS = {
+    **dict.fromkeys(("cpo", "dpo", "grpo", "kto", "orpo", "rloo"), 4),
+    **dict.fromkeys(("prm", "reward"), 2),
+    "simpo": 10,
+}
 """By how much the learning rate of an objective is usually smaller than that of SFT: 5e-5, or 2e-5 where it is 10, and
 of reward models TRL's own 1e-4.
 
@@ -101,6 +129,10 @@ def uses(kind: str, path: str) -> bool:
     section, _, name = path.partition(".")
     if section == "rollouts":
         return kind in REINFORCEMENT
+    if section == "teacher":
+        return kind in DISTILLATION
+    if (path in OF_DATA_ANSWERS and kind in REINFORCEMENT) or (path in OF_KERNELS and kind in DISTILLATION):
+        return False
     if path in OF_WRITING:
         return kind not in HEADS
     return section != "objective" or kind in USED_BY.get(name, (kind,))

@@ -6,23 +6,26 @@ window's "Check the plan" replaces it by a measurement.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tunesmith_core import adapter_shapes, fused_memory, rollout_memory
+from tunesmith_core import adapter_shapes, full_memory, fused_memory, reward_models, rollout_memory, teacher_memory
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
-from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.hardware import DOT_CAPABILITY, Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
 from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import HEADS, REINFORCEMENT, sequences_per_row
+from tunesmith_core.objectives import DISTILLATION, HEADS, REINFORCEMENT, sequences_per_row
 from tunesmith_core.saved_modules import num_saved, saved_bytes
-from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec import RunSpec, compares, continues
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.spec_rollouts import MODEL
 from tunesmith_core.spec_sections import ALL_LINEAR, NEW_EMBEDDINGS
 from tunesmith_core.trained_parts import FULL, TRANSIENT_NUMBERS, TRANSIENT_WEIGHTS, is_chosen, state_bytes
 
@@ -171,7 +174,8 @@ def _answer_bytes(
     if spec.objective.kind not in REINFORCEMENT:
         return {}
     row_bytes = rollout_memory.bytes_of_card(card, _num_tokens(spec, longest_tokens), number_bytes(spec, hardware))
-    free_bytes = hardware.free_bytes - sum(parts[name] for name in ("weights", "adapter", "runtime"))
+    fixed = ("weights", "adapter", "runtime", "scoring")
+    free_bytes = hardware.free_bytes - sum(parts.get(name, 0) for name in fixed)
     return {"answers": row_bytes * rollout_memory.rows_at_once(row_bytes, free_bytes)}
 
 
@@ -186,6 +190,8 @@ def _seconds(steps: int | None, step_s: float | None, other_s: float) -> tuple[i
 def _num_tokens(spec: RunSpec, longest_tokens: int | None) -> int:
     tokens = min(spec.data.context_length, longest_tokens or spec.data.context_length)
     # What the model writes itself may be longer than the answers in the data.
+    if spec.objective.kind in DISTILLATION and spec.teacher.own_answers:
+        return tokens + spec.teacher.max_tokens
     return tokens + spec.rollouts.max_tokens if spec.objective.kind in REINFORCEMENT else tokens
 
 
@@ -259,12 +265,21 @@ def optimizer_bytes(spec: RunSpec) -> int:
     return 2 if spec.optimizer.name == "adamw_8bit" else 8
 
 
+def reference_bytes(spec: RunSpec) -> int:
+    """Return the bytes per trained weight of a reference adapter that steps ask; 0 where they ask the base model."""
+    has_adapter = continues(spec) or bool(spec.objective.reference_adapter)
+    # KTO asks for its KL in each step even so, and what a model writes itself is not known before.
+    asks = spec.objective.reference != "once" or spec.objective.kind != "dpo"
+    return 4 if has_adapter and compares(spec) and asks else 0
+
+
 def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
     """Return the bytes of a run by name, with as many activations kept as the device has room for."""
+    scoring = _scoring_parts(spec, hardware, longest_tokens)
     if not _runs_fused(spec, hardware):
-        return _plain_parts(spec, hardware, card, longest_tokens)
+        return _plain_parts(spec, hardware, card, longest_tokens) | scoring
     for level in _levels(spec):
-        parts = _fused_parts(spec, hardware, card, longest_tokens, level)
+        parts = _fused_parts(spec, hardware, card, longest_tokens, level) | scoring
         if sum(parts.values()) <= USABLE_SHARE * hardware.free_bytes:
             return parts
     return _least_parts(spec, hardware, card, longest_tokens)
@@ -272,16 +287,47 @@ def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: i
 
 def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
     """Return the bytes of a run that keeps as little as possible of one row at a time, which the engine comes to."""
+    scoring = _scoring_parts(spec, hardware, longest_tokens)
     if not _runs_fused(spec, hardware):
-        return _plain_parts(spec, hardware, card, longest_tokens)
+        return _plain_parts(spec, hardware, card, longest_tokens) | scoring
+    rows, level = spec.schedule.micro_batch_size, _levels(spec)[-1]
     one_row = with_changes(spec, {"schedule.micro_batch_size": 1})
-    return _fused_parts(one_row, hardware, card, longest_tokens, _levels(spec)[-1])
+    if spec.adapter.kind == FULL and rows > 1 and full_memory.goes_by_layer(spec):
+        # Several micro-batches add up all gradients, which may take more than the rows that are left out.
+        one_row = with_changes(one_row, {"schedule.gradient_accumulation_steps": rows})
+        together = _fused_parts(spec, hardware, card, longest_tokens, level)
+        apart = _fused_parts(one_row, hardware, card, longest_tokens, level)
+        return min(together, apart, key=lambda parts: sum(parts.values()))
+    return _fused_parts(one_row, hardware, card, longest_tokens, level) | scoring
+
+
+def _scoring_parts(spec: RunSpec, hardware: Hardware, longest_tokens: int | None) -> dict[str, int]:
+    """Return by name what reward models take beside the training, nothing where a run has none."""
+    paths = [each.model for each in spec.rollouts.rewards if each.kind == MODEL and each.model]
+    if spec.objective.kind not in REINFORCEMENT or not paths:
+        return {}
+    size, tokens, num_bytes = number_bytes(spec, hardware), _num_tokens(spec, longest_tokens), 0
+    for path in paths:
+        # What is wrong with one is named by the checks before a run.
+        with contextlib.suppress(TunesmithError, OSError):
+            card = read_model_card(reward_models.find(path).folder)
+            weights = fused_memory.weight_bytes(spec, card, size, embedding_on_host=False)
+            num_bytes += weights + rollout_memory.scoring_bytes(card, tokens, size)
+    return {"scoring": num_bytes}
 
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    is_plain = spec.adapter.kind == FULL or spec.objective.kind in HEADS or spec.quantization.kind == "int8"
-    is_plain = is_plain or (spec.adapter.dora and spec.adapter.dropout > 0) or bool(spec.adapter.modules_to_save)
+    is_plain = spec.objective.kind in HEADS | DISTILLATION
+    if spec.adapter.kind == FULL:
+        # A GPU before Ampere calculates with float16, unless it is told otherwise.
+        is_old = (0, 0) < hardware.compute_capability < (8, 0) and spec.model.dtype != "float32"
+        is_plain = is_plain or is_old or spec.model.dtype == "float16"
+    else:
+        # Dropout multiplies matrices in Triton.
+        has_no_dropout = spec.adapter.dora or (0, 0) < hardware.compute_capability < DOT_CAPABILITY
+        is_plain = is_plain or spec.quantization.kind == "int8" or (has_no_dropout and spec.adapter.dropout > 0)
+        is_plain = is_plain or bool(spec.adapter.modules_to_save)
     return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
 
 
@@ -295,14 +341,28 @@ def _fused_parts(
 ) -> dict[str, int]:
     size = number_bytes(spec, hardware)
     tokens = _batch_tokens(spec, longest_tokens)
+    if spec.adapter.kind == FULL:
+        number, trained = _trained_number_bytes(spec), trained_shapes(spec, card)
+        size = min(size, number)
+        return {
+            "weights": full_memory.weight_bytes(spec, card, number, size, embedding_on_host=level != "none"),
+            "training": full_memory.training_bytes(spec, card, trained, number, size),
+            **_fused_activations(spec, card, size, tokens, level),
+        }
     return {
         # Where not everything can be kept, the first thing to leave the device is the embedding.
         # Trained rows are put into the table where it is.
         "weights": fused_memory.weight_bytes(
             spec, card, size, embedding_on_host=level != "none" and spec.adapter.embeddings != NEW_EMBEDDINGS
         ),
-        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec))
-        + saved_bytes(spec, card, size, optimizer_bytes(spec), fused=True),
+        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec) + reference_bytes(spec))
+        + saved_bytes(spec, card, size, optimizer_bytes(spec) + reference_bytes(spec), fused=True),
+        **_fused_activations(spec, card, size, tokens, level),
+    }
+
+
+def _fused_activations(spec: RunSpec, card: ModelCard, size: int, tokens: int, level: str) -> dict[str, int]:
+    return {
         "activations": fused_memory.activation_bytes(spec, card, size, tokens, level),
         "logits": fused_memory.logit_bytes(card, size, tokens, level),
         "runtime": CUDA_RUNTIME_BYTES + fused_memory.LIBRARY_BYTES,
@@ -330,6 +390,10 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         "logits": logits,
         "runtime": CUDA_RUNTIME_BYTES if hardware.device == "cuda" else CPU_RUNTIME_BYTES,
     }
+    if spec.objective.kind in DISTILLATION:
+        taught = teacher_memory.parts(spec, card, size, tokens)
+        # Shown behind the model that learns.
+        others = taught | others | taught
     if spec.adapter.kind == FULL:
         return {**_full_parts(spec, card, size), **others}
     linear = card.num_linear_parameters
@@ -342,10 +406,11 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         weights += size * num_unpacked * largest
     # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
     copy_bytes = 2 if size == 2 else 0
-    adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + optimizer_bytes(spec))
+    per_weight = 4 + 4 + copy_bytes + optimizer_bytes(spec) + reference_bytes(spec)
+    adapter = num_adapter_parameters(spec, card) * per_weight
     return {
         "weights": round(weights),
-        "adapter": adapter + saved_bytes(spec, card, size, optimizer_bytes(spec), fused=False),
+        "adapter": adapter + saved_bytes(spec, card, size, optimizer_bytes(spec) + reference_bytes(spec), fused=False),
         **others,
     }
 

@@ -81,13 +81,13 @@ class Preferences:
         if self.are_labels:
             return Message(
                 "Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, "
-                "compared with the base model.",
+                "compared with the reference.",
                 after=after,
             )
         if self.is_relative:
             return Message(
-                "In {after} of the held-out pairs the model leans more toward the better answer than the base model "
-                "does.",
+                "In {after} of the held-out pairs the model leans more toward the better answer than its "
+                "reference does.",
                 after=after,
             )
         return Message(

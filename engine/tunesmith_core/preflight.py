@@ -10,8 +10,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import datafmt, devices, environments, files, paths
+from tunesmith_core import adapter_folders, datafmt, devices, environments, files, judges, paths, reward_models
+from tunesmith_core.base_model import BaseModel, is_other
 from tunesmith_core.chat_templates import OWN
+from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.datafmt import encoding
 from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, head_rows
@@ -19,14 +21,16 @@ from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
-from tunesmith_core.objectives import FROM_PAIRS, LABELS, REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, FROM_PAIRS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
-from tunesmith_core.saved_modules import num_saved, trains_whole
-from tunesmith_core.spec import RunSpec, told
-from tunesmith_core.spec_rollouts import PYTHON
+from tunesmith_core.saved_modules import num_saved
+from tunesmith_core.spec import RunSpec, continues, told
+from tunesmith_core.spec_rollouts import MODEL, NEED_PACKAGES, PYTHON, SCHEMA
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.spec_training import WSL
+from tunesmith_core.spec_words import trains_whole
+from tunesmith_core.teachers import check_teacher
 from tunesmith_core.trained_parts import FULL, is_chosen, state_bytes
 from tunesmith_core.wsl.guest import Guest
 
@@ -55,6 +59,10 @@ def check(spec: RunSpec) -> None:
     if spec.hardware.device == "cuda" and not devices.nvidia_present():
         raise TunesmithError("driver-missing", "The run is set to use a GPU, but no NVIDIA driver was found.")
     model = check_model(spec)
+    if spec.objective.kind in DISTILLATION:
+        check_teacher(spec)
+    adapter_folders.check_adapters(spec, model.shapes)
+    _check_base_of_start(spec, model)
     check_data(spec, model)
     _check_disk(spec, model)
 
@@ -68,9 +76,31 @@ def check_model(spec: RunSpec) -> ModelFolder:
     return open_model_folder(base_folder(spec.model.path, spec.model.revision))
 
 
+def _check_base_of_start(spec: RunSpec, model: ModelFolder) -> None:
+    """Check that the adapter of an earlier run, which noted its base model's files, belongs to these.
+
+    Raises:
+        UserError: `adapter-unfit` when weights, configuration or tokenizer are others.
+    """
+    if not continues(spec):
+        return
+    folder = adapter_folders.read_adapter(Path(spec.adapter.start_from)).path
+    noted = newest_noted(folder.parent / "checkpoints")
+    if noted and noted.base_model and is_other(noted.base_model, BaseModel(model.path, None).notes):
+        raise TunesmithError(
+            "adapter-unfit",
+            "{path}: the adapter was trained on a base model whose files differ from those of {model}.",
+            path=folder,
+            model=model.path,
+        )
+
+
 def check_data(spec: RunSpec, model: ModelFolder) -> None:
     """Check the head of the data files and that chats can be rendered. Raises UserError with file and line."""
     check_rows(spec)
+    for reward in spec.rollouts.rewards if spec.objective.kind in REINFORCEMENT else ():
+        if reward.kind == MODEL:
+            reward_models.check_alike(reward_models.find(reward.model), spec, model.path)
     for source in spec.all_sources():
         if not _renders_chats(spec, model) and _holds_chats(source):
             raise TunesmithError(
@@ -93,10 +123,16 @@ def check_rows(spec: RunSpec) -> None:
 
 
 def _check_rewards(spec: RunSpec) -> None:
-    """Check that the person's own rewards are there. Raises UserError `reward-failed`."""
+    """Check that what rewards need is there. Raises UserError `reward-failed`, or EnvironmentProblem."""
     if spec.objective.kind not in REINFORCEMENT:
         return
     for reward in spec.rollouts.rewards:
+        if reward.kind in NEED_PACKAGES and spec.hardware.system != WSL:
+            environments.check_rewards()
+        if reward.kind == SCHEMA:
+            judges.read_schema(reward.schema)
+        if reward.kind == MODEL:
+            reward_models.find(reward.model)
         try:
             if reward.kind == PYTHON:
                 Path(reward.path).open("rb").close()

@@ -6,21 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.messages import LISTED, Message, joined
-from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, PATTERN, PYTHON, RewardSpec
+from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MODEL, PATTERN, PYTHON, SCHEMA, RewardSpec
 from tunesmith_core.spec_sections import CHOICE_WORDS
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
 
-OF_ROUNDS = ("reward", "reward_spread", "equal_groups", "answer_tokens", "cut_answers")
-"""Told of each step, of the answers that were written in it: mean and standard deviation of their rewards; the share of
-prompts whose answers all got the same; the mean length in tokens; the share of answers that were cut. TRL's "reward",
-"reward_std", "frac_reward_zero_std", "completions/mean_length" and "completions/clipped_ratio"."""
+OF_ROUNDS = (
+    *("reward", "reward_spread", "reward_lowest", "reward_highest", "equal_groups", "answer_tokens", "cut_answers"),
+)
+"""Told of each step, of the answers that were written in it: mean, standard deviation, lowest and highest of their
+rewards; the share of prompts whose answers all got the same; the mean length in tokens; the share of answers that were
+cut. TRL's "reward", "reward_std", "frac_reward_zero_std", "completions/mean_length" and "completions/clipped_ratio"."""
 
 OF_UPDATES = ("kl", "entropy", "clip_share")
-"""Told of each step, as means over tokens: how far the model is from its base model (Schulman 2020, the estimate k3; 0
-where the run doesn't compare), how undecided it is (minus the log-probability of what it wrote, in nats), and the share
-of tokens whose update was clipped."""
+"""Told of each step, as means over tokens: how far the model is from its base model (Schulman 2020, the estimate k3, of
+a few answers where the loss doesn't compare), how undecided it is (minus the log-probability of what it wrote, in
+nats), and the share of tokens whose update was clipped."""
 
 METRICS = (*OF_ROUNDS, *OF_UPDATES)
 
@@ -70,6 +72,8 @@ def _described(reward: RewardSpec) -> Message:
     details = {
         PATTERN: reward.pattern,
         PYTHON: reward.path,
+        SCHEMA: reward.schema,
+        MODEL: reward.model,
         LANGUAGE: reward.language,
         LENGTH: Message("{shortest} to {longest} tokens", shortest=reward.shortest, longest=reward.longest),
     }

@@ -38,3 +38,21 @@ def rows_at_once(row_bytes: int, free_bytes: int) -> int:
     while rows > 1 and rows * row_bytes > MOST_SHARE * free_bytes:
         rows //= 2
     return rows
+
+
+SCORED_ROWS = 4
+"""Answers that a reward model reads at once."""
+
+VALUES_PER_TOKEN = 12
+"""Times the hidden size: what a layer holds of a token at once without gradients."""
+
+
+def scoring_bytes(card: ModelCard, num_tokens: int, bytes_per_value: int) -> int:
+    """Return what a reward model takes beside its weights while it scores.
+
+    Args:
+        card: of the reward model.
+        num_tokens: of prompt and answer.
+        bytes_per_value: of the run's number format.
+    """
+    return SCORED_ROWS * num_tokens * VALUES_PER_TOKEN * card.hidden_size * bytes_per_value

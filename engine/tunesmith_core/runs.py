@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import files, paths
+from tunesmith_core import adapter_folders, files, paths
 from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.folder_switch import EARLIER_PREFIX, sweep_switches
 from tunesmith_core.json_values import is_count, is_time
@@ -347,8 +347,14 @@ class Run(Operation):
         return spec, TunesmithError("run-damaged", "{path} is missing or damaged.", path=self.path / "run.json")
 
     def load_spec(self) -> RunSpec:
-        """Return the frozen spec. Raises UserError when it is missing or damaged."""
-        return RunSpec.load(self.spec_path)
+        """Return the frozen spec, with the copies of adapters that the run keeps.
+
+        Raises:
+            UserError: when it is missing or damaged.
+        """
+        spec = RunSpec.load(self.spec_path)
+        adapter_folders.kept_in(self.path, spec)
+        return spec
 
     def supervisor(self) -> ProcessIdentity | None:
         """Return the supervisor named by the lease, alive or not, or None when there is no readable lease."""
@@ -466,6 +472,7 @@ def create_run(spec: RunSpec, runs_dir: Path | None = None) -> Run:
     staging = parent / f"{STAGING_PREFIX}{base}-{time.time_ns():x}"
     files.private_folder(staging)
     try:
+        adapter_folders.keep(spec, staging)
         for attempt in range(1, 10_000):
             name = f"{base}-{attempt:02d}"
             if (parent / name).exists():

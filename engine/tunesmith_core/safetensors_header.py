@@ -7,6 +7,7 @@ begins where another ends, and nothing is left over.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,39 @@ def read_header(path: Path) -> dict[str, Tensor]:
     Raises:
         UserError: `model-files-missing-or-corrupt`.
     """
+    header, length = _parsed(path)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise damaged(path, "the safetensors header is malformed")
+    tensors, places = {}, []
+    for name, entry in header.items():
+        tensors[name], place = _read_entry(path, name, entry)
+        places.append(place)
+    _check_places(path, sorted(places), path.stat().st_size - 8 - length)
+    return tensors
+
+
+def read_bytes(path: Path, names: Collection[str]) -> dict[str, bytes]:
+    """Return the bytes of small tensors of a safetensors file whose header was read before.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt`.
+    """
+    header, length = _parsed(path)
+    found = {}
+    try:
+        with files.open_file(path) as file:
+            for name in names:
+                start, end = header[name]["data_offsets"]
+                file.seek(8 + length + start)
+                found[name] = file.read(end - start)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return found
+
+
+def _parsed(path: Path) -> tuple[dict[str, Any], int]:  # Any: JSON values
+    """Return the header of a safetensors file and its length."""
     try:
         with files.open_file(path) as file:
             size = path.stat().st_size
@@ -64,15 +98,7 @@ def read_header(path: Path) -> dict[str, Tensor]:
         raise damaged(path, "the safetensors header is not valid JSON") from error
     if not isinstance(header, dict):
         raise damaged(path, "the safetensors header is malformed")
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise damaged(path, "the safetensors header is malformed")
-    tensors, places = {}, []
-    for name, entry in header.items():
-        tensors[name], place = _read_entry(path, name, entry)
-        places.append(place)
-    _check_places(path, sorted(places), size - 8 - length)
-    return tensors
+    return header, length
 
 
 def _read_entry(path: Path, name: str, entry: Any) -> tuple[Tensor, tuple[int, int]]:  # Any: JSON values

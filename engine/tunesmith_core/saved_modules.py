@@ -7,16 +7,11 @@ import math
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.objectives import HEADS
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import ALL_EMBEDDINGS, FROZEN_EMBEDDINGS, NEW_EMBEDDINGS
+from tunesmith_core.spec_sections import ALL_EMBEDDINGS, NEW_EMBEDDINGS
 from tunesmith_core.trained_parts import FULL
 
 TRANSIENT_BYTES = 64 << 20
 """Of a gradient that the fused path adds up, see the engine's `fused.tables`."""
-
-
-def trains_whole(spec: RunSpec) -> bool:
-    """Return whether anything is trained whole beside the adapter."""
-    return spec.adapter.embeddings != FROZEN_EMBEDDINGS or bool(spec.adapter.modules_to_save)
 
 
 def num_saved(spec: RunSpec, card: ModelCard) -> int:

@@ -1,4 +1,4 @@
-"""How well held-out texts are sorted into classes, or their numbers predicted, before training and after it."""
+"""How well held-out texts or steps are sorted into classes, or numbers predicted, before training and after it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from tunesmith_core.messages import Message
 
 OF_CLASSES = ("accuracy", "macro_f1", "calibration_error")
 OF_NUMBERS = ("rmse", "correlation")
+OF_STEPS = ("step_accuracy", *OF_CLASSES[1:])
+ALL = tuple(dict.fromkeys((*OF_CLASSES, *OF_NUMBERS, *OF_STEPS)))
 """What evaluations tell beside the loss."""
 
 CLASS_LOSS_HELP = Message(
     "The loss is the cross-entropy of the right class in nats: 0.7 less makes it twice as likely, on average."
+)
+STEP_LOSS_HELP = Message(
+    "The loss is the cross-entropy of right and wrong in nats per step: 0.7 less makes the right verdict twice as "
+    "likely, on average. Guessing costs 0.69."
 )
 NUMBER_LOSS_HELP = Message("The loss is the mean of the squared differences between predicted and right numbers.")
 
@@ -31,7 +37,8 @@ class Sorting:
     def of(series: Mapping[int, Numbers]) -> Sorting | None:
         """Return those of the first and last evaluation; None where the first or any number is missing."""
         found = [series.get(0, {}), series[max(series)] if series else {}]
-        return Sorting(*found) if all(each.keys() in (set(OF_CLASSES), set(OF_NUMBERS)) for each in found) else None
+        kinds = [set(each) for each in (OF_CLASSES, OF_NUMBERS, OF_STEPS)]
+        return Sorting(*found) if all(each.keys() in kinds for each in found) else None
 
     @property
     def told(self) -> Message:
@@ -41,6 +48,12 @@ class Sorting:
                 "Held-out numbers are off by {after} on average (RMSE; before training: {before}).",
                 after=f"{self.after['rmse']:.3g}",
                 before=f"{self.before['rmse']:.3g}",
+            )
+        if "step_accuracy" in self.after:
+            return Message(
+                "{after} of the steps in held-out solutions are judged rightly (before training: {before}).",
+                after=f"{self.after['step_accuracy']:.0%}",
+                before=f"{self.before['step_accuracy']:.0%}",
             )
         return Message(
             "{after} of the held-out texts are sorted into the right class (before training: {before}).",
@@ -65,12 +78,12 @@ class Sorting:
 
 def of_event(data: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON values
     """Return what an event "eval" tells of classes or numbers."""
-    names = (*OF_CLASSES, *OF_NUMBERS)
-    return {name: float(data[name]) for name in names if isinstance(data.get(name), float | int)}
+    return {name: float(data[name]) for name in ALL if isinstance(data.get(name), float | int)}
 
 
 def shown(numbers: Numbers) -> list[str]:
     """Return the numbers of an evaluation as texts, in the order of their names."""
     if "rmse" in numbers:
         return [f"{numbers['rmse']:.3g}", f"{numbers.get('correlation', 0.0):.2f}"]
-    return [f"{numbers['accuracy']:.0%}", *(f"{numbers.get(name, 0.0):.2f}" for name in OF_CLASSES[1:])]
+    first = "step_accuracy" if "step_accuracy" in numbers else "accuracy"
+    return [f"{numbers[first]:.0%}", *(f"{numbers.get(name, 0.0):.2f}" for name in OF_CLASSES[1:])]

@@ -15,15 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files, paths
+from tunesmith_core import spec_distillation as distillation
 from tunesmith_core import spec_rollouts as rollouts
 from tunesmith_core import spec_sections as sections
 from tunesmith_core import spec_training as training
-from tunesmith_core.datafmt.formats import LABELED
+from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
-from tunesmith_core.objectives import FROM_LABELS, LEARNING_RATE_DIVISORS, ORIGINS, uses
+from tunesmith_core.objectives import (
+    FROM_LABELS,
+    FROM_STEPS,
+    LEARNING_RATE_DIVISORS,
+    ORIGINS,
+    REINFORCEMENT,
+    WITHOUT_EFFECT,
+    uses,
+)
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_problems import cross_problems
 from tunesmith_core.spec_sections import FROZEN_EMBEDDINGS
@@ -37,11 +46,15 @@ MOST_BYTES = 16 << 20
 MOST_TOLD = 20
 """Wrong fields that one message lists."""
 
+AUTO = "auto"
+"""The format of rows that is recognized by their columns."""
+
 SECTIONS: dict[str, type[Any]] = {
     "model": sections.ModelSpec,
     "data": sections.DataSpec,
     "objective": sections.ObjectiveSpec,
     "rollouts": rollouts.RolloutSpec,
+    "teacher": distillation.TeacherSpec,
     "adapter": sections.AdapterSpec,
     "quantization": sections.QuantizationSpec,
     "optimizer": training.OptimizerSpec,
@@ -63,6 +76,7 @@ class RunSpec:
     data: sections.DataSpec = field(default_factory=sections.DataSpec)
     objective: sections.ObjectiveSpec = field(default_factory=sections.ObjectiveSpec)
     rollouts: rollouts.RolloutSpec = field(default_factory=rollouts.RolloutSpec)
+    teacher: distillation.TeacherSpec = field(default_factory=distillation.TeacherSpec)
     adapter: sections.AdapterSpec = field(default_factory=sections.AdapterSpec)
     quantization: sections.QuantizationSpec = field(default_factory=sections.QuantizationSpec)
     optimizer: training.OptimizerSpec = field(default_factory=training.OptimizerSpec)
@@ -153,22 +167,44 @@ class RunSpec:
 
         A name that is no path there is looked for among the models of the library.
         """
-        if self.model.path and (self.model.path.startswith(".") or os.path.lexists(folder / self.model.path)):
-            self.model.path = str((folder / self.model.path).absolute())
-        elif self.model.path and Path(self.model.path).name == self.model.path:
-            in_library = paths.models_dir() / self.model.path
-            # Not Path.is_dir, which raises for a name that no file can have.
-            if os.path.isdir(in_library):  # noqa: PTH112
-                self.model.path = str(in_library)
+        self.model.path = _model_path(self.model.path, folder)
+        self.teacher.path = _model_path(self.teacher.path, folder)
         holders: list[sections.SourceSpec | training.EvaluationSpec | rollouts.RewardSpec] = [
             *self.data.sources,
             self.evaluation,
             *self.rollouts.rewards,
         ]
         for holder in holders:
-            if holder.path:
-                # Not Path.expanduser, which raises for the home of an unknown person.
-                holder.path = str((folder / os.path.expanduser(holder.path)).absolute())  # noqa: PTH111
+            for name in PATHS:
+                if path := getattr(holder, name, ""):
+                    setattr(holder, name, _resolved(path, folder))
+        self.adapter.start_from = _resolved(self.adapter.start_from, folder)
+        self.objective.reference_adapter = _resolved(self.objective.reference_adapter, folder)
+
+
+PATHS = ("path", "schema", "model")
+"""Settings of data files and rewards that are paths."""
+
+
+def _resolved(path: str, folder: Path) -> str:
+    # Not Path.expanduser, which raises for the home of an unknown person.
+    return str((folder / os.path.expanduser(path)).absolute()) if path else ""  # noqa: PTH111
+
+
+def _model_path(text: str, folder: Path) -> str:
+    """Return the absolute path of a model, see `RunSpec.resolve_paths`."""
+    if text and (text.startswith(".") or os.path.lexists(folder / text)):
+        return str((folder / text).absolute())
+    in_library = paths.models_dir() / text
+    # Not Path.is_dir, which raises for a name that no file can have.
+    if text and Path(text).name == text and os.path.isdir(in_library):  # noqa: PTH112
+        return str(in_library)
+    return text
+
+
+def usual_format(objective: str) -> str:
+    """Return how rows of an objective are read where nobody has said it."""
+    return LABELED if objective in FROM_LABELS else STEPS if objective in FROM_STEPS else AUTO
 
 
 def told(problems: Sequence[FieldProblem], separator: str) -> Message:
@@ -219,9 +255,8 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
     if isinstance(given, dict) and "learning_rate" not in given:
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISORS.get(spec.objective.kind, 1)
         spec.optimizer.learning_rate /= LEARNING_RATE_DIVISOR if spec.adapter.kind == FULL else 1
-    if spec.objective.kind in FROM_LABELS:
-        for each in spec.data.sources:
-            each.format = LABELED if each.format == "auto" else each.format
+    for each in spec.data.sources:
+        each.format = usual_format(spec.objective.kind) if each.format == AUTO else each.format
     problems.extend(cross_problems(spec))
     return spec, problems
 
@@ -250,7 +285,7 @@ class Setting:
         set_field(getattr(spec, self.section), self.name, value)
 
 
-TOLD_SECTIONS = ("objective", "rollouts", "adapter", "quantization", "optimizer", "schedule")
+TOLD_SECTIONS = ("objective", "rollouts", "teacher", "adapter", "quantization", "optimizer", "schedule")
 """What a card or a report tells of the settings; what they say of files and computers is told apart."""
 
 TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evaluation.percent")
@@ -260,7 +295,8 @@ TOLD_OF_DATA = ("data.train_on", "data.context_length", "data.overlong", "evalua
 def told_settings(spec: RunSpec) -> list[Setting]:
     """Return the settings that cards and reports show of a run, without those that have no effect in it."""
     unused = {"schedule.epochs"} if spec.schedule.max_steps else set()
-    # Told as a sentence of their own, see `rewards.described`.
+    # Told as a sentence of their own, see `lineage` and `rewards.described`.
+    unused |= {"adapter.start_from", "objective.reference_adapter", "teacher.path"}
     unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
@@ -272,9 +308,31 @@ def has_effect(spec: RunSpec, path: str) -> bool:
     """Return whether a setting of a dotted path has an effect on a run."""
     if spec.optimizer.name == "adafactor" and path in ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"):
         return False
+    if spec.objective.kind == "grpo" and path in WITHOUT_EFFECT.get(spec.objective.policy_loss, ()):
+        return False
+    if path == "teacher.max_tokens" and not spec.teacher.own_answers:
+        return False
+    if path == "adapter.initial_values" and continues(spec):
+        return False
+    if path == "objective.reference_adapter" and not compares(spec):
+        return False
     if path == "optimizer.embedding_rate" and spec.adapter.embeddings == FROZEN_EMBEDDINGS:
         return False
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
+
+
+def continues(spec: RunSpec) -> bool:
+    """Return whether a run trains an adapter further that there is already."""
+    path = "adapter.start_from"
+    return bool(spec.adapter.start_from) and uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
+
+
+def compares(spec: RunSpec) -> bool:
+    """Return whether a run compares its model with a reference while it trains."""
+    kind = spec.objective.kind
+    if kind in REINFORCEMENT:
+        return bool(strength_of(spec)[0])
+    return uses(kind, "objective.reference_adapter") and spec.adapter.kind != FULL
 
 
 def in_force(spec: RunSpec) -> RunSpec:

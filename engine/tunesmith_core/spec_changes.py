@@ -23,6 +23,7 @@ FIXED = (
     "model.new_tokens",
     "model.dtype",
     "objective.kind",
+    "objective.reference_adapter",
     "adapter.kind",
     "adapter.parts",
     "adapter.weights",
@@ -34,10 +35,14 @@ FIXED = (
     "adapter.bias",
     "adapter.embeddings",
     "adapter.modules_to_save",
+    "adapter.start_from",
     "quantization.kind",
     "optimizer.name",
 )
 """What the saved weights and states of a checkpoint belong to."""
+
+FOLDERS = frozenset({"model.path", "teacher.path", "adapter.start_from", "objective.reference_adapter"})
+"""Settings that name a folder, which may have moved."""
 
 NOTHING_NOTED = Message("The checkpoint is from an earlier version, so changed settings can't be detected.")
 ROUNDING = Message("Rounding differs, so the losses can differ slightly.")
@@ -81,8 +86,15 @@ EFFECTS = {
     "objective.reward_scale": _OTHER_UPDATES,
     "objective.clip": _OTHER_UPDATES,
     "objective.clip_high": _OTHER_UPDATES,
+    "objective.clip_most": _OTHER_UPDATES,
+    "teacher.path": Message("The rest of the run learns from another teacher."),
+    "teacher.weights": ROUNDING,
+    "teacher.beta": _OTHER_LOSS,
+    "teacher.own_answers": _OTHER_ANSWERS,
+    "teacher.max_tokens": _OTHER_ANSWERS,
     "rollouts.group_size": _OTHER_ANSWERS,
     "rollouts.max_tokens": _OTHER_ANSWERS,
+    "rollouts.temperature": _OTHER_UPDATES,
     "rollouts.updates": _OTHER_UPDATES,
     "rollouts.skip_cut": _OTHER_UPDATES,
     "rollouts.rewards": _OTHER_REWARDS,
@@ -149,7 +161,7 @@ def check_resumable(before: RunSpec | None, now: RunSpec) -> list[Message]:
         f"{section}.{name}": (old, new)
         for section in SECTIONS
         for name, old, new in _pairs(before, now, section)
-        if old != new and not (section == "model" and name == "path" and _same_folder(old, new))
+        if old != new and not (f"{section}.{name}" in FOLDERS and _same_folder(old, new))
     }
     refused = [f"{path}: {_shown(old)} -> {_shown(new)}" for path, (old, new) in changes.items() if path in FIXED]
     if refused:

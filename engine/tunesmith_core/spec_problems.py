@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tunesmith_core.datafmt.formats import LABELED
+from tunesmith_core.datafmt.formats import LABELED, PROMPT_ONLY, STEPS
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import FROM_LABELS, HEADS, LABELS, PREFERENCES, REINFORCEMENT
-from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MOST_REWARDS, PATTERN, PYTHON, RewardSpec
+from tunesmith_core.objectives import (
+    DISTILLATION,
+    FROM_LABELS,
+    FROM_STEPS,
+    HEADS,
+    LABELS,
+    PREFERENCES,
+    REINFORCEMENT,
+    WITHOUT_EFFECT,
+)
+from tunesmith_core.spec_rollouts import (
+    LANGUAGE,
+    LENGTH,
+    MODEL,
+    MOST_REWARDS,
+    NEED_ANSWERS,
+    PATTERN,
+    PYTHON,
+    SCHEMA,
+    RewardSpec,
+)
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
 from tunesmith_core.spec_words import word_problems
@@ -57,6 +76,9 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
             )
         )
     problems += _full_problems(spec) if spec.adapter.kind == FULL else _lora_problems(spec)
+    if spec.adapter.start_from and (spec.adapter.kind == FULL or spec.objective.kind in HEADS):
+        words = Message("can't be continued by this kind of run. Leave it empty")
+        problems.append(FieldProblem("adapter.start_from", words))
     if spec.objective.kind == "dpo" and spec.objective.label_smoothing and spec.objective.dpo_loss not in SMOOTHED:
         loss = Message(CHOICE_WORDS[spec.objective.dpo_loss])
         words = Message("has no effect with the loss {loss}. Set it to 0", loss=loss)
@@ -68,14 +90,26 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
     if spec.quantization.kind == "int8" and spec.hardware.fp8_weights:
         words = Message("has no effect with 8-bit frozen weights. Switch it off")
         problems.append(FieldProblem("hardware.fp8_weights", words))
-    problems += _label_problems(spec) + _class_problems(spec)
+    problems += _label_problems(spec) + _class_problems(spec) + _step_problems(spec)
     if spec.objective.kind not in HEADS:
         problems += word_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)
+    if spec.objective.kind in DISTILLATION:
+        problems += _teacher_problems(spec)
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
         problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
     return problems
+
+
+def _teacher_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is wrong where a bigger model is learned from."""
+    teacher = spec.teacher.path.strip()
+    if not teacher:
+        return [FieldProblem("teacher.path", Message("is missing. Choose a bigger model"))]
+    if teacher == spec.model.path.strip():
+        return [FieldProblem("teacher.path", Message("must be another model than the base model"))]
+    return []
 
 
 def _label_problems(spec: RunSpec) -> list[FieldProblem]:
@@ -98,14 +132,20 @@ def _label_problems(spec: RunSpec) -> list[FieldProblem]:
 
 def _class_problems(spec: RunSpec) -> list[FieldProblem]:
     """Return what is wrong between the objective and how rows are read, and with the names of classes."""
+    words = Message("holds prompts without answers. Only runs that learn from rewards write the answers themselves")
+    problems = [
+        FieldProblem(f"data.sources[{number}].format", words)
+        for number, source in enumerate(spec.data.sources)
+        if source.format == PROMPT_ONLY and spec.objective.kind not in REINFORCEMENT
+    ]
     learns_labels = spec.objective.kind in FROM_LABELS
     words = Message("must be Text with label for this objective")
     if not learns_labels:
         words = Message("holds labels, which only the objective Classes or numbers learns from")
-    problems = [
+    problems += [
         FieldProblem(f"data.sources[{number}].format", words)
         for number, source in enumerate(spec.data.sources)
-        if (source.format == LABELED) is not learns_labels
+        if (source.format == LABELED) is not learns_labels and source.format != PROMPT_ONLY
     ]
     classes = spec.objective.classes
     if learns_labels and classes and (len(classes) < 2 or len(set(classes)) < len(classes)):
@@ -113,6 +153,21 @@ def _class_problems(spec: RunSpec) -> list[FieldProblem]:
     if learns_labels and classes and spec.objective.regression:
         problems.append(FieldProblem("objective.classes", "must be empty where labels are numbers"))
     return problems
+
+
+def _step_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is wrong between the objective and how rows are read where steps have labels."""
+    learns_steps = spec.objective.kind in FROM_STEPS
+    words = Message("holds labels of steps, which only a process reward model learns from")
+    if learns_steps:
+        words = Message("must be Solution steps with labels for this objective")
+    return [
+        FieldProblem(f"data.sources[{number}].format", words)
+        for number, source in enumerate(spec.data.sources)
+        if (source.format == STEPS) is not learns_steps
+    ]
+
+
 def _full_problems(spec: RunSpec) -> list[FieldProblem]:
     problems = []
     if spec.objective.kind not in OBJECTIVES:
@@ -196,7 +251,11 @@ def _reward_problems(spec: RunSpec) -> list[FieldProblem]:
     if len(spec.rollouts.rewards) > MOST_REWARDS:
         words = Message("must be at most {most} rewards", most=MOST_REWARDS)
         problems.append(FieldProblem("rollouts.rewards", words))
+    without_answers = all(source.format == PROMPT_ONLY for source in spec.data.sources)
     for number, reward in enumerate(spec.rollouts.rewards):
+        if without_answers and reward.kind in NEED_ANSWERS:
+            words = Message("compares with answers, and the data has none. Choose another reward")
+            problems.append(FieldProblem(f"rollouts.rewards[{number}].kind", words))
         if problem := _reward_problem(reward):
             name, words = problem
             problems.append(FieldProblem(f"rollouts.rewards[{number}].{name}", words))
@@ -205,6 +264,11 @@ def _reward_problems(spec: RunSpec) -> list[FieldProblem]:
         problems.append(FieldProblem("objective.reward_scale", words))
     if spec.objective.kind == "grpo" and spec.objective.policy_loss == "luspo" and spec.objective.ratio_of == "token":
         problems.append(FieldProblem("objective.ratio_of", Message('must be "answer" for the loss LUSPO')))
+    clip = spec.objective
+    least = 1 + (clip.clip_high or clip.clip)
+    if clip.kind == "grpo" and clip.policy_loss not in WITHOUT_EFFECT and 0 < clip.clip_most <= least:
+        words = Message("must be above 1 plus Clipping upward, or 0 for no bound")
+        problems.append(FieldProblem("objective.clip_most", words))
     return problems
 
 
@@ -216,6 +280,10 @@ def _reward_problem(reward: RewardSpec) -> tuple[str, Message] | None:
         return "pattern", Message("is missing. Enter a regular expression")
     if reward.kind == PYTHON and not reward.path:
         return "path", Message("is missing. Choose a Python file")
+    if reward.kind == SCHEMA and not reward.schema:
+        return "schema", Message("is missing. Choose a file with a JSON schema")
+    if reward.kind == MODEL and not reward.model:
+        return "model", Message("is missing. Choose a reward model")
     if reward.kind == LANGUAGE and not reward.language:
         return "language", Message("is missing. Choose a language")
     if reward.kind == LANGUAGE and reward.language not in LANGUAGES:

@@ -6,17 +6,31 @@ from dataclasses import dataclass, field
 
 from tunesmith_core.declared import declared
 
-RIGHT, EXACT, NUMBER, PATTERN, JSON, LENGTH, LANGUAGE, TOOL_CALL, PYTHON = REWARDS = (
-    *("right", "exact", "number", "pattern", "json", "length", "language", "tool-call", "python"),
+RIGHT, EXACT, NUMBER, TASK, PATTERN, JSON, SCHEMA, LENGTH, LANGUAGE, TOOL_CALL, MODEL, PYTHON = REWARDS = (
+    *("right", "exact", "number", "task", "pattern", "json", "schema", "length", "language", "tool-call"),
+    *("model", "python"),
 )
-"""The kinds of rewards. Every one is between 0 and 1, but a person's own, which may be any number."""
+"""The kinds of rewards. Every one is between 0 and 1, but a reward model's and a person's own, which may be any number.
+"""
 
 NEED_ANSWERS = frozenset({RIGHT, EXACT, NUMBER})
 """Those that compare with the answer in the data."""
 
 MOST_REWARDS = 20
 
-OF_KINDS = {"pattern": PATTERN, "path": PYTHON, "language": LANGUAGE, "shortest": LENGTH, "longest": LENGTH}
+NEED_PACKAGES = frozenset({TASK, SCHEMA})
+"""Those that need packages which are installed apart, see `environments.rewards_packages`."""
+
+OF_KINDS = {
+    "pattern": PATTERN,
+    "path": PYTHON,
+    "schema": SCHEMA,
+    "model": MODEL,
+    "squash": MODEL,
+    "language": LANGUAGE,
+    "shortest": LENGTH,
+    "longest": LENGTH,
+}
 """Which kind of reward a setting is for; every other one is for all kinds."""
 
 
@@ -48,7 +62,28 @@ class RewardSpec:
     path: str = declared(
         "",
         label="Python file",
-        meaning="For your own reward: a file with a function reward(prompt, answer, expected) that returns a number.",
+        meaning=(
+            "For your own reward: a file with a function reward(prompt, answer, expected) that returns a number. More "
+            "parameters get the columns of the row by their names."
+        ),
+    )
+    schema: str = declared(
+        "",
+        label="JSON schema",
+        meaning="For the reward for a JSON schema: a file with the schema. Answers that it allows are rewarded.",
+    )
+    model: str = declared(
+        "",
+        label="Reward model",
+        meaning=(
+            "For the score of a reward model: the folder of a run of yours that learned to score answers, of its "
+            "export, or of another model for it. It must have the tokens and the chat template of the trained model."
+        ),
+    )
+    squash: bool = declared(
+        False,
+        label="Between 0 and 1",
+        meaning="For the score of a reward model: makes it a number between 0 and 1, with 0.5 for a score of 0.",
     )
     language: str = declared(
         "", label="Language", meaning="For the reward for a language: its code, such as en, de or zh."
@@ -91,6 +126,14 @@ class RolloutSpec:
         minimum=1,
         maximum=131_072,
         effect="Longer answers take more time and memory.",
+    )
+    temperature: float = declared(
+        1.0,
+        label="Temperature",
+        meaning="How random the answers are while the model practices. Training uses the same temperature.",
+        minimum=0.1,
+        maximum=5.0,
+        effect="Higher values try more. Lower ones stay with what the model finds likely.",
     )
     updates: int = declared(
         1,

@@ -26,7 +26,7 @@ DPO_LOSSES = (
 KTO_LOSSES = ("kto", "apo_zero_unpaired")
 """TRL's names of losses of one labeled answer."""
 
-POLICY_LOSSES = ("dapo", "grpo", "dr_grpo", "cispo", "sapo", "luspo")
+POLICY_LOSSES = ("dapo", "grpo", "dr_grpo", "cispo", "sapo", "luspo", "vespo")
 """TRL's names of losses of what a model wrote itself."""
 
 SMOOTHED = ("sigmoid", "sigmoid_norm", "exo_pair", "robust")
@@ -52,6 +52,8 @@ CHOICE_WORDS = {
     "text": "Plain text",
     "tokens": "Tokens",
     "labeled": "Text with label",
+    "prompt-only": "Prompts without answers",
+    "steps": "Solution steps with labels",
     "own": "The model's own",
     "plain": "Plain turns",
     "chatml": "ChatML",
@@ -74,11 +76,13 @@ CHOICE_WORDS = {
     "apo_zero_unpaired": "APO-zero, unpaired",
     "grpo": "Rewards (GRPO)",
     "rloo": "Rewards (RLOO)",
+    "gkd": "Bigger model (GKD)",
     "dapo": "DAPO, per token",
     "dr_grpo": "Dr. GRPO",
     "cispo": "CISPO",
     "sapo": "SAPO",
     "luspo": "LUSPO",
+    "vespo": "VESPO",
     "token": "Each token",
     "answer": "The answer",
     "usual": "Usual",
@@ -92,10 +96,14 @@ CHOICE_WORDS = {
     "length": "Length",
     "language": "Language",
     "tool-call": "Valid tool call",
+    "task": "The task's own scoring",
+    "schema": "JSON schema",
+    "model": "Reward model",
     "python": "Your Python file",
     "each-step": "Each step",
     "once": "Once before the first step",
     "reward": "Scores (reward model)",
+    "prm": "Scores of steps (process reward model)",
     "classify": "Classes or numbers",
     "sigmoid": "Sigmoid",
     "sigmoid_norm": "Sigmoid, per token",
@@ -197,6 +205,8 @@ class SourceSpec:
             "text",
             "tokens",
             "labeled",
+            "prompt-only",
+            "steps",
         ),
     )
     columns: dict[str, str] = declared(
@@ -316,8 +326,9 @@ class ObjectiveSpec:
         meaning=(
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
             "pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and "
-            "RLOO learn from rewards for what the model writes. A reward model learns from pairs to score answers and "
-            "writes none. Classes or numbers are learned from texts with a label."
+            "RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from "
+            "pairs to score answers and writes none, a process reward model scores each step of one. Classes or "
+            "numbers are learned from texts with a label."
         ),
         choices=objectives.names(),
     )
@@ -375,11 +386,19 @@ class ObjectiveSpec:
         "each-step",
         label="Base model beside",
         meaning=(
-            "When DPO and KTO ask the base model how likely it finds the answers. Each step switches the adapter off "
-            "for that. Once does it before the first step and keeps the numbers in the run's folder, which makes steps "
-            "shorter and pays off from the second epoch on."
+            "When DPO and KTO ask the model as it was before the run how likely it finds the answers. Each step does "
+            "that again. Once does it before the first step and keeps the numbers, also for later runs on the same "
+            "data, which makes steps shorter and pays off from the second epoch on."
         ),
         choices=("each-step", "once"),
+    )
+    reference_adapter: str = declared(
+        "",
+        label="Reference adapter",
+        meaning=(
+            "Folder of another LoRA adapter on the same base model, with which answers are compared. Empty compares "
+            "with the model as it was before the run, which suits almost every run."
+        ),
     )
     label_smoothing: float = declared(
         0.0,
@@ -401,7 +420,8 @@ class ObjectiveSpec:
         unset="usual value",
         meaning=(
             "How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 "
-            "for CPO and ORPO, else 0, which is none of it."
+            "for CPO and ORPO, else 0, which is none of it. DPO alone learns to tell the answers apart, but may "
+            "never write a style that is new to the model. With 1 it learns to write it as well."
         ),
         minimum=0.0,
         maximum=1000.0,
@@ -445,6 +465,17 @@ class ObjectiveSpec:
         label="Clipping upward",
         zero="like downward",
         meaning="The same for tokens that become more likely. DAPO recommends 0.28. 0 takes the value of Clipping.",
+        minimum=0.0,
+        maximum=1000.0,
+    )
+    clip_most: float = declared(
+        0.0,
+        label="Largest ratio",
+        zero="no bound",
+        meaning=(
+            "How many times likelier a token of a bad answer may count at most, such as 4. It keeps single tokens from "
+            "ruling a step. 0 sets no bound. It has an effect with several updates per round."
+        ),
         minimum=0.0,
         maximum=1000.0,
     )
@@ -493,6 +524,14 @@ class AdapterSpec:
         ),
         choices=("float32", "bfloat16"),
         effect="bfloat16 needs half the memory for weights and gradients.",
+    )
+    start_from: str = declared(
+        "",
+        label="Start from",
+        meaning=(
+            "Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, "
+            "alpha, target modules, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter."
+        ),
     )
     rank: int = declared(
         16,
@@ -578,7 +617,7 @@ class AdapterSpec:
     @property
     def keeps_base(self) -> bool:
         """Whether the base model can still be asked while its training is under way."""
-        return self.kind != FULL and self.bias == "none"
+        return self.kind != FULL and (self.bias == "none" or bool(self.start_from))
 
 
 @dataclass(kw_only=True, slots=True)

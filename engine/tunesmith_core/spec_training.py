@@ -109,7 +109,8 @@ class OptimizerSpec:
         label="Gradient clipping",
         meaning=(
             "Maximum gradient norm. Lower tames jumps in the loss, too low slows learning. 1 suits most runs. 0 "
-            "turns it off."
+            "turns it off. Full fine-tuning with 0 and without gradient accumulation updates each layer as soon as "
+            "its gradient is known, which saves memory."
         ),
         minimum=0.0,
     )

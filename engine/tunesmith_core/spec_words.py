@@ -19,6 +19,11 @@ LONGEST_WORD = 64
 """Characters."""
 
 
+def trains_whole(spec: RunSpec) -> bool:
+    """Return whether anything is trained whole beside the adapter."""
+    return spec.adapter.embeddings != FROZEN_EMBEDDINGS or bool(spec.adapter.modules_to_save)
+
+
 def word_problems(spec: RunSpec) -> list[FieldProblem]:
     """Return what is wrong with new words, and with embeddings that should or can't be trained."""
     words = spec.model.new_tokens

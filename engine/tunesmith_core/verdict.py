@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tunesmith_core.agreement import Agreement
 from tunesmith_core.answered import Answered, RightAnswers, right_answers
 from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_core.messages import Message, joined
@@ -63,6 +64,7 @@ class Measured:
         answers: to questions of held-out rows.
         pairs: of runs that learn from pairs, how well these are told apart, by step.
         labels: of runs that learn labels, how well these are predicted, by step.
+        teacher: of runs that learn from a bigger model, how often both agree, by step.
         rewards: of runs that learn from rewards, those of the steps; their held-out losses are minus mean rewards.
     """
 
@@ -74,6 +76,7 @@ class Measured:
     pairs: Mapping[int, Numbers] = field(default_factory=dict)
     labels: Mapping[int, Numbers] = field(default_factory=dict)
     rewards: Mapping[int, Numbers] = field(default_factory=dict)
+    teacher: Mapping[int, Numbers] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
@@ -119,6 +122,11 @@ class Measured:
     def sorting(self) -> Sorting | None:
         """How well held-out labels are predicted, None for other rows."""
         return Sorting.of(self.labels)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """How often the model agrees with its teacher, None where it has none."""
+        return Agreement.of(self.teacher)
 
     @property
     def right(self) -> RightAnswers | None:
@@ -279,6 +287,8 @@ class _Finding:
             evidence += [each for each in told if each and each not in sentence]
         if sorting := self.measured.sorting:
             evidence += [each for each in (sorting.told, sorting.details) if each not in sentence]
+        if agreement := self.measured.agreement:
+            evidence.append(agreement.told)
         if improvement := self.measured.improvement:
             evidence.append(
                 Message(

@@ -13,6 +13,7 @@ from typing import Any
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.exports import chosen_weights
 from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kinds.answers import AnswersSpec, AskedSpec
 from tunesmith_core.operations.kinds.chat import AskSpec, ChatSpec, RenderSpec
 from tunesmith_core.operations.kinds.data import (
     CheckDataSpec,
@@ -133,6 +134,20 @@ def write_questions(host: Host, spec: QuestionsSpec) -> Answer:
     from tunesmith_engine.questions.write import write_questions
 
     return write_questions(host, spec)
+
+
+def write_answers(host: Host, spec: AnswersSpec) -> Answer:
+    """Let a local model answer the prompts of data; return where the answers are and how many."""
+    from tunesmith_engine.answering.write import write_answers
+
+    return write_answers(host, spec)
+
+
+def read_prompts(host: Host, spec: AskedSpec) -> Answer:
+    """Write the prompts of data into the folder of the operation; return how many there are."""
+    from tunesmith_engine.answering.prompts import read_prompts
+
+    return dict(read_prompts(host, spec))
 
 
 def cut_passages(host: Host, spec: PassagesSpec) -> Answer:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import tunesmith_core
-from tunesmith_core import terminal
+from tunesmith_core import terminal, unquantized
 from tunesmith_core.base_model import BaseModel
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, EXIT_UNSAVED, BugError, TunesmithError
 from tunesmith_core.messages import Message
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tunesmith_engine.train.conductor import Conductor
     from tunesmith_engine.train.loop import Loop
 
-ASKING_BASE = Message("Asking the base model")
+ASKING_BASE = Message("Asking the reference")
 """Phase in which what it says of all rows is computed."""
 
 _EXIT_CODES = {"finished": EXIT_DONE, "stopped": EXIT_STOPPED, "failed": EXIT_UNSAVED}
@@ -82,11 +82,13 @@ def _run(host: Host, kernels: bool, watch: StopWatch) -> dict[str, Any]:  # Any:
     if ready is None:
         return _stopped_early(host)
     loop, conductor = ready
+    from tunesmith_engine.model.other_weights import settled
 
     def end_here() -> dict[str, Any]:
         # A look at the base model switches the adapter off, and only what is switched on is checked after its export.
         loop.parts.model.enable_adapter_layers()
-        return conductor.finish()
+        with settled(loop.parts.model):
+            return conductor.finish()
 
     watch.end, watch.patience_s = end_here, PATIENCE_S
     loop.train(conductor)
@@ -141,8 +143,8 @@ def _assemble(
         return host.stop_mode is None
 
     folder = model_folder(spec.model)
-    checkpoints.base_model = BaseModel(folder, manifest.base_model if manifest else None)
-    changes += checkpoints.base_model.check()
+    checkpoints.base_model = base_model = BaseModel(folder, manifest.base_model if manifest else None)
+    changes += base_model.check()
     parts = make_parts(spec, compute, preparation, enter=enter, should_stop=host.stop_requested, folder=folder)
     if parts is None or host.stop_requested():
         return None
@@ -156,13 +158,13 @@ def _assemble(
     if snapshot and manifest:
         conductor.restore(snapshot, manifest.fingerprint, changes)
     loop.try_out()
-    if not _has_reference(host, spec, loop):
+    if not _has_reference(host, spec, loop, base_model):
         return None
     _emit_setup(host, loop)
     return loop, conductor
 
 
-def _has_reference(host: Host, spec: RunSpec, loop: Loop) -> bool:
+def _has_reference(host: Host, spec: RunSpec, loop: Loop, base_model: BaseModel) -> bool:
     """Have the base model asked once where a run wants that; return False after a stop."""
     if spec.objective.reference != "once" or not uses(spec.objective.kind, "objective.reference"):
         return True
@@ -171,7 +173,8 @@ def _has_reference(host: Host, spec: RunSpec, loop: Loop) -> bool:
         host.phase(ASKING_BASE, done, total, "rows")
         return host.stop_requested()
 
-    return loop.keep_reference(host.run.path, told)
+    notes = {name: note.sampled for name, note in base_model.notes.items()}
+    return loop.keep_reference(host.run.path, told, notes)
 
 
 def _newest_of(checkpoints: Checkpoints, host: Host) -> tuple[Snapshot, Manifest] | tuple[None, None]:
@@ -205,7 +208,12 @@ def _emit_setup(host: Host, loop: Loop) -> None:
         dtype=parts.compute.dtype_name,
         micro_batch_size=loop.ladder.micro_batch_size,
         gradient_accumulation_steps=parts.spec.schedule.gradient_accumulation_steps,
-        kernels=[*parts.method.described(parts.model, parts.spec), *loop.path.report],
+        kernels=[*_base_note(loop), *parts.method.described(parts.model, parts.spec), *loop.path.report],
         planned_bytes=loop.path.plan_bytes if loop.tried_bytes is not None else None,
         tried_bytes=loop.tried_bytes,
     )
+
+
+def _base_note(loop: Loop) -> list[str]:
+    note = unquantized.note(loop.parts.folder, loop.parts.spec)
+    return [note] if note else []

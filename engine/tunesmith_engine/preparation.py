@@ -186,11 +186,11 @@ class Preparation:
 
 def _taken(folder: Path, answer: dict[str, Any]) -> PreparedData:  # Any: JSON values
     from tunesmith_engine.data import PreparedData
-    from tunesmith_engine.data.rows_file import read_questions, read_rows
+    from tunesmith_engine.data.rows_file import read_kept, read_questions, read_rows
 
     rows = read_rows(folder)
     asked = read_questions(folder, range(len(rows))) if answer.get("asks_all") else {}
-    return PreparedData.from_rows(rows, answer, asked)
+    return PreparedData.from_rows(rows, answer, asked, read_kept(folder) if asked else ())
 
 
 def prompt_tokens(spec: RunSpec, folder: Path, prompt: str, should_stop: ShouldStop) -> list[int] | None:

@@ -14,7 +14,7 @@ from tunesmith_core.messages import MessageError
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """A normalisation over the last dimension with a frozen weight.
+    """A normalisation over the last dimension.
 
     Attributes:
         weight: [width], or None where the norm has no weight.
@@ -23,6 +23,7 @@ class Norm:
         centred: the mean is subtracted first (LayerNorm, Cohere).
         cast_last: the weight is multiplied in float32 and the product rounded once (Gemma, OLMo 2); else the
             normalised value is rounded first, then multiplied (Llama).
+        trained: the parameter whose values `weight` has, or None where it is frozen.
     """
 
     weight: torch.Tensor | None
@@ -30,6 +31,7 @@ class Norm:
     plus_one: bool = False
     centred: bool = False
     cast_last: bool = False
+    trained: nn.Parameter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,13 @@ class LayerShape:
     residual_scale: float = 1.0
     rotary_kind: str = ""
 
+    @property
+    def norms(self) -> list[Norm]:
+        """Those that the layer has, of attention's heads as well."""
+        own = [self.input_norm, self.post_attention_norm, self.mlp_norm, self.post_mlp_norm]
+        found = [*own, self.attention.query_norm, self.attention.key_norm]
+        return [norm for norm in found if norm is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
@@ -137,6 +146,11 @@ class ModelShape:
     rotary: Callable[[torch.Tensor, torch.Tensor, str], tuple[torch.Tensor, torch.Tensor]] | None
     hidden_size: int
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def norms(self) -> list[Norm]:
+        """All norms that there are."""
+        return [self.final_norm, *(norm for layer in self.layers for norm in layer.norms)]
 
 
 class NotFusableError(MessageError):

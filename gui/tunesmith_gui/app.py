@@ -126,6 +126,8 @@ class App(QObject):
             return
         tr.install_language(self._language)
         self.window = self._make_window(old.pages.memories())
+        for ended in old.activity.ended_runs:
+            self.window.activity.show_run_end(*ended)
         self.window.setGeometry(old.geometry())
         page = old.pages.current_key()  # where the command line changed it, any other than Settings
         self.window.show_page(page, "language" if page == "settings" else None)

@@ -9,6 +9,7 @@ and nothing else, and talks to the window by two signals:
   or what to do there, see the page), "models" (None, "here", "more", or the hub id of a model to look at), "settings"
   (None, or the name of a setting); "setup" opens the first-run wizard (argument: None or one of its steps).
 - `notify(tone, text)`: one short line at the bottom of the window for some seconds; tone is ok, accent, warn or error.
+- `offer(text, action, act)`: the same about what went well, with a button beside it that calls `act()`, such as Undo.
   For what needs an answer use a `Banner` inside the page.
 
 The window calls `on_shown(argument)` each time the page comes to the front and `on_hidden()` when it leaves or the
@@ -23,7 +24,7 @@ Work over 5 ms (files, SQLite, imports of heavy modules) leaves the UI thread: `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,11 +49,13 @@ class Page(QWidget):
     Signals:
         navigate: (page, argument), see the module text.
         notify: (tone, text), see the module text.
+        offer: (text, action, act), see the module text.
         title_changed: `title` has another value.
     """
 
     navigate = Signal(str, object)
     notify = Signal(str, str)
+    offer = Signal(str, str, object)
     title_changed = Signal()
 
     def __init__(self, context: Context, parent: QWidget | None = None) -> None:
@@ -108,6 +111,24 @@ class Page(QWidget):
                 self.notify.emit("warn", fill(words, folder))
 
         self.run_in_background(lambda: self.context.desktop.reveal(folder), tell)
+
+    def offer_undo(self, words: str, folders: Iterable[Path], restored: Callable[[], object]) -> None:
+        """Says that something is in the trash now, with a button that brings it back.
+
+        Args:
+            words: what is said.
+            folders: where it was.
+            restored: called once it is back.
+        """
+        places = list(folders)
+
+        def undo() -> None:
+            # Imported here: most windows delete nothing.
+            from tunesmith_gui.widgets.delete_run import bring_back
+
+            self.run_in_background(lambda: bring_back(places), lambda _nothing: restored())
+
+        self.offer.emit(words, translate("Page", "Undo"), undo)
 
     def run_in_background(
         self,

@@ -175,6 +175,9 @@ QPushButton[kind="rail"][folded="true"] { text-align: center; padding: 8px 0; }
 QPushButton[kind="rail"][folded="true"]:focus { padding: 7px 0; }
 QFrame[toast="true"] { background: $text; border: none; border-radius: ${radius}px; }
 QFrame[toast="true"] QLabel { color: $surface; }
+QFrame[toast="true"] QPushButton { color: $surface; font-weight: 600; }
+QFrame[toast="true"] QPushButton:hover { background: transparent; text-decoration: underline; }
+QFrame[toast="true"] QPushButton:focus { border-color: $surface; }
 QFrame[popup="true"] { background: $raised; border: 1px solid $outline; border-radius: ${radius}px; }
 QFrame[popup="true"] QListView { border: none; }
 QFrame[drop="true"] { background: $accent_soft; border: 2px dashed $accent_text; border-radius: ${radius}px; }

@@ -53,6 +53,9 @@ for system in linux win; do
         pins "$first" > "$shared"
         lock harness "$system" "$python" --constraints "$shared" --overrides harness-without.in
         leave_out "harness-$system-py${python/./}.txt" "$first"
+        pins "$first" "harness-$system-py${python/./}.txt" | sort -u > "$shared"
+        lock rewards "$system" "$python" --constraints "$shared" --overrides rewards-without.in
+        leave_out "rewards-$system-py${python/./}.txt" "$first"
         if [ "$system" = linux ]; then
             pins "$first" "launcher-$system-py${python/./}.txt" | sort -u > "$shared"
             lock dev "$system" "$python" --constraints "$shared"

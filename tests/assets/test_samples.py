@@ -21,13 +21,18 @@ from tunesmith_assets.samples import (
     reward_spec,
     sample_folder,
     score_spec,
+    step_spec,
+    teacher_spec,
 )
 from tunesmith_core import held_out, presets
 from tunesmith_core.spec import RunSpec
 
 pytestmark = pytest.mark.parametrize("language", LANGUAGES)
 
-SPECS = (class_spec, document_spec, example_spec, label_spec, preference_spec, reward_spec, score_spec)
+SPECS = (
+    *(class_spec, document_spec, example_spec, label_spec, preference_spec, reward_spec, score_spec, step_spec),
+    teacher_spec,
+)
 NUM_FACTS = 20
 NUM_TRAIN_WORDINGS = 8
 NUM_HELDOUT_WORDINGS = 2

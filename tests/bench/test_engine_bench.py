@@ -73,7 +73,7 @@ def test_pairs_are_timed(bench: Bench, tiny_model: Path, objective: str) -> None
 @pytest.mark.parametrize("optimizer", ["adamw_8bit", "muon"])
 def test_full_fine_tuning_is_timed(bench: Bench, tiny_model: Path, optimizer: str) -> None:
     first, second, _ = bench(tiny_model, *["whole:2:24:warmup=1:steps=2"] * 2, method="full", optimizer=optimizer)
-    assert (first["method"], first["path"], first["tokens_per_step"]) == ("full", "plain", 48)
+    assert (first["method"], first["path"], first["tokens_per_step"]) == ("full", "fused", 48)
     assert (first["loss_first"], first["loss_last"]) == (second["loss_first"], second["loss_last"])
     assert first["loss_last"] != first["loss_first"]
 

@@ -62,7 +62,7 @@ def test_both_sides_are_named(run: Run, engine: Engine, capsys: pytest.CaptureFi
     assert run.path.is_dir()
     assert engine.asked == []
     assert cli.main(["ask", "tiny-01", "Who?", "--both"]) == EXIT_DONE
-    assert capsys.readouterr().out == "Trained model:\nYes, tuned.\nBase model:\nYes, base.\n"
+    assert capsys.readouterr().out == "Trained model:\nYes, tuned.\nBefore this run:\nYes, base.\n"
 
 
 def test_programs_get_every_event(run: Run, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:

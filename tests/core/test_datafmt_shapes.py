@@ -11,7 +11,7 @@ import pytest
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Tokens
 from tunesmith_core.datafmt.conversion import TURN_NAMES
-from tunesmith_core.datafmt.formats import ROLES
+from tunesmith_core.datafmt.formats import NO_ANSWER, ROLES
 from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
@@ -311,3 +311,19 @@ def test_a_first_row_of_data_is_told_from_names(names: tuple[str, ...], is_told:
 def test_messages_as_python_writes_them_are_named() -> None:
     assert 'the column "messages" holds messages as Python writes them' in refusal({"messages": str([USER, GOOD])})
     assert read({"messages": json.dumps([USER, GOOD])})[0] == "messages"
+
+
+def test_prompts_alone_get_something_in_the_place_of_an_answer() -> None:
+    rows = [{"question": "2 + 2?", "level": 1}]
+    layout = datafmt.resolve_layout(rows, "prompt-only", {}, "a.jsonl")
+    assert layout.columns == {"prompt": "question"}
+    assert datafmt.to_messages(rows[0], layout, "a") == datafmt.PromptCompletion("2 + 2?", NO_ANSWER)
+    assert datafmt.recognition(layout, rows) == 'Prompts without answers: the column "question" asks. Not used: level.'
+    chat = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]}
+    layout = datafmt.resolve_layout([chat], "prompt-only", {}, "a.jsonl")
+    found = datafmt.to_messages(chat, layout, "a")
+    assert isinstance(found, datafmt.Chat)
+    assert [each["content"] for each in found.messages] == ["Be brief.", "2 + 2?", NO_ANSWER]
+    assert found.first_trained == 2
+    with pytest.raises(UserError, match="must be a text"):
+        datafmt.to_messages({"question": 7}, datafmt.resolve_layout(rows, "prompt-only", {}, "a"), "a")

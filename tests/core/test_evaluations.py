@@ -80,11 +80,11 @@ def test_points_are_those_between_the_shares_that_are_shown() -> None:
 @pytest.mark.parametrize(
     ("loss", "choice", "p", "sentence"),
     [
-        ((0.5, 1.5), (-0.1, 0.6), 0.01, "Better than the base model: loss."),
-        ((0.5, 1.5), (0.1, 0.6), 0.01, "Better than the base model: loss, right choice."),
-        ((0.5, 1.5), (0.1, 0.6), 0.06, "Better than the base model: loss."),
-        ((0.5, 1.5), (-0.6, -0.1), 0.01, "Better than the base model: loss. Worse: right choice."),
-        ((-0.5, 0.5), (-0.6, -0.1), 0.01, "Nothing improved. Worse than the base model: right choice."),
+        ((0.5, 1.5), (-0.1, 0.6), 0.01, "Better than before the run: loss."),
+        ((0.5, 1.5), (0.1, 0.6), 0.01, "Better than before the run: loss, right choice."),
+        ((0.5, 1.5), (0.1, 0.6), 0.06, "Better than before the run: loss."),
+        ((0.5, 1.5), (-0.6, -0.1), 0.01, "Better than before the run: loss. Worse: right choice."),
+        ((-0.5, 0.5), (-0.6, -0.1), 0.01, "Nothing improved. Worse than before the run: right choice."),
         ((-0.5, 0.5), (-0.6, -0.1), 0.06, "Nothing changed by more than chance."),
         ((-0.5, 0.5), (0.0, 0.0), 0.01, "Nothing changed by more than chance."),
         (None, None, 0.01, "There are too few rows to tell a difference from chance."),
@@ -169,7 +169,7 @@ def test_the_command_shows_a_table(
     assert cli.main(["evaluate", run.id, "--rows", "7", "--checkpoint", "10", "--matches", "^a+$"]) == 0
     shown = capsys.readouterr().out
     assert "right choice       25%     50%    +25 points (-10 … +60)    0.031" in shown
-    assert "Better than the base model: loss.\n" in shown
+    assert "Better than before the run: loss.\n" in shown
     assert "0.7 less makes each of them twice as likely" in shown, "nats are explained"
     assert "evaluation: /runs/told/evaluations/e.json" in shown
     assert asked == [EvaluateSpec(str(run.path), 10, "", 7, "^a+$")]  # type: ignore[arg-type]
@@ -199,6 +199,9 @@ def test_how_a_file_of_rows_is_read_is_named_as_elsewhere(
     shown = capsys.readouterr().err
     assert "--columns prompt=Question completion=Answer" in shown
     assert "Column mapping" not in shown
+    # A run behind the columns is none of them.
+    assert cli.main(["evaluate", "--data", str(path), *named[:3], run.id]) == 2
+    assert asked.pop().read_as["columns"] == columns
     assert cli.main(["evaluate", run.id, *named]) == 2
     assert "--data FILE" in capsys.readouterr().err
     assert cli.main(["evaluate", run.id, "--data", str(tmp_path / "none.csv")]) == 2
@@ -263,14 +266,15 @@ def test_the_report_has_the_table(run: Run, capsys: pytest.CaptureFixture[str]) 
     assert cli.main(["report", run.id]) == 0
     text = run.report_path.read_text(encoding="utf-8")
     assert "<tr><td>right choice</td><td>25%</td><td>50%</td><td>+25 points (-10 … +60)</td><td>0.031</td></tr>" in text
-    assert "<p>Better than the base model: loss.</p>" in text
+    assert "<p>Better than before the run: loss.</p>" in text
     assert "right choice: the expected answers are 3 choices" in text
     capsys.readouterr()
 
 
 def test_metrics_have_names() -> None:
     kinds = Path(evaluations.__file__).parents[1] / "tunesmith_engine" / "evaluation" / "metrics.py"
-    for name in evaluations.METRICS.keys() - {"loss", "general", "matches", "preferred", "right_class"}:
+    elsewhere = {"loss", "general", "matches", "preferred", "right_class", "right_steps"}
+    for name in evaluations.METRICS.keys() - elsewhere:
         assert f'"{name}"' in kinds.read_text(encoding="utf-8")
 
 

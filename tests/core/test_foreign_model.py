@@ -17,8 +17,8 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.messages import said
 from tunesmith_core.model_cards import list_models, read_model_card
-from tunesmith_core.model_config import QUANTIZED_KEYS
 from tunesmith_core.model_folder import local_folder, open_model_folder, weight_files
+from tunesmith_core.packed_weights import QUANTIZED_KEYS
 from tunesmith_core.safetensors_header import Tensor, read_header
 from tunesmith_core.spec import RunSpec
 
@@ -183,11 +183,16 @@ def test_a_name_twice_counts_only_where_it_is_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "method"),
     [
-        ({"quant_method": "gptq", "bits": 4}, "gptq"),
+        ({"quant_method": "gptq", "bits": 3}, "gptq, bits: 3"),
+        ({"quant_method": "gptq", "bits": 4, "format": "marlin"}, "gptq, format: marlin, bits: 4"),
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:x": {"bits": 8}}}, "gptq, bits: 4"),
+        ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "awq, bits: 4, version: gemv"),
+        ({"quant_method": "compressed-tensors", "format": "x"}, "compressed-tensors, format: x"),
         ({"quant_method": "of-tomorrow"}, "of-tomorrow"),
         ({"quant_algo": "FP8"}, "FP8"),
-        ({"load_in_4bit": True}, "bitsandbytes"),
-        ({"load_in_8bit": True}, "bitsandbytes"),
+        ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf5"}, "bitsandbytes"),
+        ({"load_in_8bit": False, "load_in_4bit": False}, "unknown method"),
+        ({"quant_method": "bitsandbytes"}, "bitsandbytes"),
         ({"quant_method": 7}, "unknown method"),
         ({}, "unknown method"),
         ("awq", "unknown method"),
@@ -219,7 +224,7 @@ def test_the_model_to_take_instead_is_named(folder: Path, name: str, card: str |
     folder = folder.rename(folder.with_name(name))
     if card is not None:
         (folder / "README.md").write_bytes(card.encode())
-    edit(folder / "config.json", quantization_config={"quant_method": "awq"})
+    edit(folder / "config.json", quantization_config={"quant_method": "hqq"})
     hint = said(refusal(folder).hint)
     which = f"model that it was made from: {base}." if base else "version of the model."
     assert hint.startswith(f"Choose the unquantized {which} To save memory,")

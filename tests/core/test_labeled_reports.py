@@ -31,7 +31,7 @@ def test_an_improvement_is_told_in_answers() -> None:
     assert verdict.outcome is Outcome.MUCH
     assert verdict.sentence == (
         "Improved a lot. Of the held-out answers the model rates 90% on the right side: good ones up, bad ones down, "
-        "compared with the base model."
+        "compared with the reference."
     )
     assert verdict.evidence == "The reward margin, by how much it rates good answers above bad ones, is 1.50."
 

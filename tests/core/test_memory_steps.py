@@ -29,8 +29,12 @@ SMALL = {
 
 def large(step: str) -> RunSpec:
     """Return a spec of which a step is left."""
-    is_of_full = step in ("eight-bit-states", "bfloat16-weights", "adapter")
-    return with_changes(RunSpec(), {**LARGE, "adapter.kind": "full" if is_of_full else "lora"})
+    is_of_full = step in ("eight-bit-states", "layer-by-layer", "bfloat16-weights", "adapter")
+    spec = with_changes(RunSpec(), {**LARGE, "adapter.kind": "full" if is_of_full else "lora"})
+    if step == "four-bit-teacher":
+        return with_changes(spec, {"objective.kind": "gkd"})
+    # Further micro-batches add to all gradients.
+    return with_changes(spec, {"schedule.gradient_accumulation_steps": 1} if step == "layer-by-layer" else {})
 
 
 def test_each_step_changes_one_thing_least_harm_first() -> None:
@@ -114,6 +118,7 @@ def test_the_engine_takes_only_what_leaves_the_learning_as_it_is() -> None:
             and smaller.adapter == spec.adapter
             and smaller.quantization == spec.quantization
             and smaller.optimizer == spec.optimizer
+            and smaller.teacher == spec.teacher
             and smaller.schedule.micro_batch_size * smaller.schedule.gradient_accumulation_steps == 8
         )
         assert same == step.by_engine

@@ -394,6 +394,13 @@ def test_what_runs_unfused_is_planned_as_plain_pytorch(changes: dict[str, Any]) 
     assert planned.least_bytes == planned.total_bytes
 
 
+def test_dropout_is_planned_as_plain_pytorch_before_ampere() -> None:
+    turing = replace(gpu(80), compute_capability=(7, 5))
+    dropped = plan(fused({"adapter.dropout": 0.1}), turing, card=CARD)
+    assert dropped.parts == plan(fused({"hardware.kernels": False}), turing, card=CARD).parts
+    assert dropped.parts != plan(fused(), turing, card=CARD).parts
+
+
 def test_dropout_takes_no_memory() -> None:
     assert plan(fused({"adapter.dropout": 0.1}), gpu(80), card=CARD).parts == plan(fused(), gpu(80), card=CARD).parts
 

@@ -46,8 +46,8 @@ def test_an_improvement_is_told_in_pairs_and_by_how_much() -> None:
 def test_what_is_relative_to_the_base_model_has_no_before() -> None:
     verdict = judge(measured({0: 0.693, 10: 0.3}, UNTRAINED, numbers(0.94, 1.5, level=0.2)))
     assert verdict.sentence == (
-        "Improved a lot. In 94% of the held-out pairs the model leans more toward the better answer than the base "
-        "model does."
+        "Improved a lot. In 94% of the held-out pairs the model leans more toward the better answer than its "
+        "reference does."
     )
     assert "above the worse one, is 1.50." in verdict.evidence
     assert "0%" not in verdict.sentence + verdict.evidence

@@ -308,7 +308,7 @@ def test_a_run_of_pairs_tells_its_method_and_how_many_are_told_apart(
 ) -> None:
     text = report_of(pairs_run, capsys)
     for words in (
-        "In 94% of the held-out pairs the model leans more toward the better answer than the base model does.",
+        "In 94% of the held-out pairs the model leans more toward the better answer than its reference does.",
         "Their log-probability fell from -50.0 to -120.0",
         "<th>Method</th><td>Direct preference optimization (DPO), Rafailov et al. 2023, arXiv:2305.18290</td>",
         "<th>Beta</th><td>0.1</td>",

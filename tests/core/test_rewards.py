@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,21 +12,20 @@ from typing import Any
 import pytest
 
 from tests.core.test_cli_specs import PLAN
-from tunesmith_core import cli, cli_runs, cli_specs, files
+from tunesmith_core import cli, cli_runs, cli_specs, files, judges
 from tunesmith_core.answered import Answered
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.event_fields import CHECKS
 from tunesmith_core.exports import saved_weights
-from tunesmith_core.operations.kinds.score import SCORE, ScoreSpec, score
+from tunesmith_core.operations.kinds.score import ScoreSpec, scored
 from tunesmith_core.operations.limits import Portions
-from tunesmith_core.operations.runner import conduct
 from tunesmith_core.outcome import Outcome, Verdict
 from tunesmith_core.preflight import check_rows
 from tunesmith_core.protocol import Event, JournalWriter
 from tunesmith_core.report.facts import read
 from tunesmith_core.rewards import METRICS, described, in_brief, of_event
 from tunesmith_core.runs import Run, create_run
-from tunesmith_core.spec import RunSpec, told_settings
+from tunesmith_core.spec import RunSpec, has_effect, told_settings
 from tunesmith_core.spec_rollouts import MOST_REWARDS, RewardSpec
 from tunesmith_core.verdict import Measured, judge
 
@@ -150,6 +148,8 @@ class TestProblems:
             (RewardSpec(weight=0.0), "rewards[0].weight", "must not be 0"),
             (RewardSpec(kind="pattern"), "rewards[0].pattern", "is missing"),
             (RewardSpec(kind="python"), "rewards[0].path", "is missing"),
+            (RewardSpec(kind="schema"), "rewards[0].schema", "is missing"),
+            (RewardSpec(kind="model"), "rewards[0].model", "is missing"),
             (RewardSpec(kind="language"), "rewards[0].language", "is missing"),
             (RewardSpec(kind="language", language="qq"), "rewards[0].language", "must be one of"),
             (RewardSpec(kind="length", shortest=9, longest=3), "rewards[0].shortest", "must not be above"),
@@ -181,7 +181,17 @@ class TestProblems:
         assert [each.path for each in spec.problems()] == ["objective.reward_scale"]
         spec.objective.kind, spec.objective.policy_loss = "grpo", "luspo"
         assert [each.path for each in spec.problems()] == ["objective.ratio_of"]
-        spec.objective.ratio_of = "answer"
+        spec.objective.ratio_of, spec.objective.clip_most = "answer", 1.1
+        assert [each.path for each in spec.problems()] == ["objective.clip_most"]
+        spec.objective.clip_most = 2.0
+        assert spec.problems() == []
+        spec.data.sources[0].format = "prompt-only"
+        assert [each.path for each in spec.problems()] == ["rollouts.rewards[0].kind"]
+        spec.rollouts.rewards = [RewardSpec(kind="json")]
+        assert spec.problems() == []
+        spec.objective.kind = "sft"
+        assert [each.path for each in spec.problems()] == ["data.sources[0].format"]
+        spec.objective.kind, spec.data.sources[0].format = "grpo", "auto"
         spec.rollouts.rewards = [RewardSpec() for _ in range(MOST_REWARDS + 1)]
         assert [each.path for each in spec.problems()] == ["rollouts.rewards"]
         spec.rollouts.rewards = []
@@ -195,26 +205,48 @@ class TestProblems:
         assert "rollouts.group_size" in told
         assert "objective.policy_loss" not in told
         assert not any(path.startswith("rollouts.rewards") for path in told)
+        assert not {"data.train_on", "data.overlong"} & told, "no answer of the data is trained"
+
+    def test_a_setting_that_a_loss_does_not_know_is_not_told(self, make_spec: Make) -> None:
+        spec = make_spec("r")
+        spec.objective.kind = "grpo"
+        assert all(has_effect(spec, f"objective.{name}") for name in ("clip", "clip_high", "clip_most", "ratio_of"))
+        spec.objective.policy_loss = "vespo"
+        assert not any(has_effect(spec, f"objective.{name}") for name in ("clip", "clip_high", "clip_most", "ratio_of"))
 
 
 class TestOwnFile:
     """A person's own Python file."""
 
-    def scored(self, tmp_path: Path, text: str) -> list[float]:
+    def scored(self, tmp_path: Path, text: str, **columns: object) -> list[float]:
         path = tmp_path / "own.py"
         path.write_text(text, encoding="utf-8")
-        host = SimpleNamespace(portions=Portions())
-        return score(host, ScoreSpec(str(path), ["a", "b"], ["x", "yy"], ["x", "z"]))  # type: ignore[arg-type]
+        rows = [
+            {"prompt": prompt, "answer": answer, "expected": expected, "columns": columns}
+            for prompt, answer, expected in (("a", "x", "x"), ("b", "yy", "z"))
+        ]
+        return scored(judges.own_file(str(path)), rows, ScoreSpec("python", str(path)), Portions())
 
     def test_its_numbers_are_taken(self, tmp_path: Path) -> None:
         text = "def reward(prompt, answer, expected):\n    return len(answer) + (answer == expected) * 0.5\n"
         assert self.scored(tmp_path, text) == [1.5, 2.0]
 
-    def test_it_runs_in_a_process_of_its_own(self, tmp_path: Path) -> None:
-        path = tmp_path / "own.py"
-        path.write_text("import os\ndef reward(prompt, answer, expected):\n    return os.getpid()\n", encoding="utf-8")
-        (found,) = conduct(SCORE, ScoreSpec(str(path), ["a"], ["x"], [""])).get()
-        assert found != os.getpid()
+    @pytest.mark.parametrize(
+        ("parameters", "value"),
+        [
+            ("a, b, c, level", "level"),
+            ("a, b, c, *, level", "level"),
+            ("a, b, c, level=1, other=2", "level + other - 2"),
+            ("a, b, c, **columns", "columns['level']"),
+            ("*all, **columns", "columns['level'] + len(all) - 3"),
+        ],
+    )
+    def test_it_gets_the_other_columns_by_their_names(self, tmp_path: Path, parameters: str, value: str) -> None:
+        assert self.scored(tmp_path, f"def reward({parameters}):\n    return {value}\n", level=7, more=0) == [7.0, 7.0]
+
+    def test_a_column_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(TunesmithError, match='reward asks for "level", but the data has no such column'):
+            self.scored(tmp_path, "def reward(a, b, c, level):\n    return 1\n")
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -235,9 +267,8 @@ class TestOwnFile:
         assert words in caught.value.message
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
-        host = SimpleNamespace(portions=Portions())
         with pytest.raises(TunesmithError, match=r"missing\.py"):
-            score(host, ScoreSpec(str(tmp_path / "missing.py"), ["a"], ["b"], [""]))  # type: ignore[arg-type]
+            judges.own_file(str(tmp_path / "missing.py"))
 
 
 class TestToldByTheCommandLine:

@@ -75,6 +75,76 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
     assert result_of(stopped)["eval_loss_before"] == result_of(whole)["eval_loss_before"]
 
 
+OTHERS = ("adamw", "adafactor", "muon")
+LAYERS = {"schedule": {"max_steps": 8, "micro_batch_size": 3, "gradient_accumulation_steps": 1, "seed": 7}}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw_8bit", *(pytest.param(o, marks=pytest.mark.long) for o in OTHERS)])
+def test_a_run_that_goes_layer_by_layer_goes_on_to_the_same_bits(
+    tiny_spec: MakeSpec, new_run: NewRun, optimizer: str
+) -> None:
+    runs = [new_run(_by_layer(tiny_spec, optimizer)) for _ in range(2)]
+    assert train(runs[0]) == 0
+    assert train(runs[1], lambda host: after_step(host, 3, host.on_signal)) == 5
+    torch.manual_seed(999)
+    assert train(runs[1]) == 0
+    assert step_losses(runs[1]) == step_losses(runs[0])
+    for name, weight in _weights(runs[0]).items():
+        assert torch.equal(_weights(runs[1])[name], weight), name
+    report = events(runs[0], "setup")[-1].data["kernels"]
+    assert any("Each layer is updated as soon as its gradients are known." in line for line in report)
+
+
+def _by_layer(make: MakeSpec, optimizer: str, **sections: Any) -> RunSpec:
+    spec = full_spec(make, optimizer, "bfloat16", **{**LAYERS, **sections})
+    spec.optimizer.max_grad_norm = 0.0
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("objective", "max_grad_norm"),
+    [("sft", 0.0), *(pytest.param(o, 1.0, marks=pytest.mark.long) for o in ("sft", "orpo", "simpo", "cpo"))],
+)
+def test_thirty_steps_are_those_of_the_plain_path(
+    tiny_spec: MakeSpec,
+    new_run: NewRun,
+    tiny_model: Path,
+    tmp_path: Path,
+    objective: str,
+    max_grad_norm: float,
+) -> None:
+    sections: dict[str, Any] = {"schedule": {"max_steps": 30, "micro_batch_size": 4, "seed": 7}}
+    sections["schedule"]["gradient_accumulation_steps"] = 1
+    if objective != "sft":
+        sections["data"] = {"path": str(_pairs(tmp_path))}
+    found = []
+    for kernels in (True, False):
+        spec = full_spec(tiny_spec, **sections, hardware={"kernels": kernels})
+        spec.objective.kind, spec.optimizer.max_grad_norm = objective, max_grad_norm
+        run = new_run(spec)
+        assert train(run) == 0
+        found.append(run)
+    fused, plain = ([event.data for event in events(run, "step")] for run in found)
+    for ours, theirs in zip(fused, plain, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+        assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
+    moved = [_moved(run, tiny_model) for run in found]
+    assert float((moved[0] - moved[1]).norm() / moved[1].norm()) < 0.02
+
+
+def _moved(run: Run, tiny_model: Path) -> torch.Tensor:
+    """Return by what all weights have changed, side by side."""
+    base = load_file(tiny_model / "model.safetensors")
+    return torch.cat([(weight - base[name]).flatten() for name, weight in sorted(_weights(run).items())])
+
+
+def _pairs(folder: Path) -> Path:
+    rows = [{"prompt": f"Question {n}?", "chosen": f"Yes, {n}.", "rejected": "No."} for n in range(16)]
+    path = folder / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
 def test_a_run_learns_and_says_what_was_trained(tiny_spec: MakeSpec, new_run: NewRun) -> None:
     run = new_run(full_spec(tiny_spec))
     assert train(run) == 0
@@ -186,9 +256,7 @@ def test_an_evaluation_compares_with_the_base_model(tiny_spec: MakeSpec, new_run
 def test_preferences_without_a_reference_are_learned(
     tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path, objective: str
 ) -> None:
-    rows = [{"prompt": f"Question {n}?", "chosen": f"Yes, {n}.", "rejected": "No."} for n in range(16)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    spec = full_spec(tiny_spec, data={"path": str(tmp_path / "pairs.jsonl")})
+    spec = full_spec(tiny_spec, data={"path": str(_pairs(tmp_path))})
     spec.objective.kind = objective
     run = new_run(spec)
     assert train(run) == 0

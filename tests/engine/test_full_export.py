@@ -119,4 +119,4 @@ def test_both_answer_in_a_chat(tiny_model: Path) -> None:
         text = session._tokenizer.decode(tokens, skip_special_tokens=True).strip()
         assert said[side] == [text, text]
     session.hurry()
-    assert session._decoder.name == "plain"
+    assert session._decoder.name == "fused"

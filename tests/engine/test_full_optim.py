@@ -10,10 +10,11 @@ from transformers import Adafactor
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_training import OptimizerSpec
+from tunesmith_engine.kernels import full_adamw
+from tunesmith_engine.kernels.rounding import key_of, random_bits, store_rounded
 from tunesmith_engine.train import full_optim
 from tunesmith_engine.train.full_optim import FullOptimizer, orthogonal
 from tunesmith_engine.train.optim import Updater
-from tunesmith_engine.train.rounding import key_of, random_bits, store_rounded
 
 SHAPES = {"model.layers.0.up_proj.weight": (96, 64), "model.embed_tokens.weight": (80, 64), "model.norm.weight": (64,)}
 NUM_STEPS = 12
@@ -90,7 +91,7 @@ def test_8_bit_adamw_stays_near_adamw_and_small_weights_are_exact() -> None:
 
 def test_parts_of_a_weight_are_updated_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ours(settings("adamw_8bit"))
-    monkeypatch.setattr(full_optim, "TRANSIENT_WEIGHTS", 1024)
+    monkeypatch.setattr(full_adamw, "TRANSIENT_WEIGHTS", 1024)
     parts = ours(settings("adamw_8bit"))
     for name, weight in whole.items():
         assert torch.equal(weight, parts[name])
@@ -162,7 +163,7 @@ def test_a_lack_of_memory_in_an_update_is_not_tried_again(monkeypatch: pytest.Mo
     def fail(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(full_optim, "store_rounded", fail)
+    monkeypatch.setattr(full_adamw, "store_rounded", fail)
     with pytest.raises(TunesmithError, match="not enough memory to apply an update") as failure:
         updater.update(1e-2)
     assert failure.value.code == "cuda-oom"

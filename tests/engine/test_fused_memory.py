@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core import fused_memory
+from tunesmith_core import full_memory, fused_memory
 from tunesmith_core.model_cards import read_model_card
-from tunesmith_core.planner import num_adapter_parameters
+from tunesmith_core.planner import num_adapter_parameters, trained_shapes
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.device import choose_compute
+from tunesmith_core.trained_parts import FULL
+from tunesmith_engine.device import DTYPES, choose_compute
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.memory import MemoryPlanner
 from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.model.full import load_full
 from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter
+from tunesmith_engine.train.fused_path import compute_of_weights, whole_weights
 
 
 @pytest.mark.parametrize("flops_per_s", [1e9, 3e10, 1e12])
@@ -51,3 +54,30 @@ def test_planner_and_engine_count_alike(
     beside = fused_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim
     theirs += fused_memory.tokens_at_once(card, tokens, level) * beside
     assert theirs <= ours <= 1.15 * theirs
+
+
+@pytest.mark.parametrize("by_layer", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("weights", ["float32", "bfloat16"])
+def test_they_count_whole_weights_alike(
+    tiny_spec: Callable[..., RunSpec], tiny_model: Path, by_layer: bool, dtype: str, weights: str
+) -> None:
+    spec = tiny_spec(model={"dtype": dtype}, schedule={"gradient_accumulation_steps": 1})
+    spec.adapter.kind, spec.adapter.weights, spec.optimizer.name = FULL, weights, "adamw_8bit"
+    spec.optimizer.max_grad_norm = 0.0 if by_layer else 1.0
+    card, tokens = read_model_card(tiny_model), 5000
+    compute = compute_of_weights(spec, choose_compute(spec))
+    model = load_full(tiny_model, spec, compute)
+    assembly = Assembly(model, recognise(model), compute)
+    whole = whole_weights(model, spec, tokens)
+    theirs = MemoryPlanner(assembly, tokens, None, 0.0, whole=whole).plan("none")
+    assert theirs.by_layer == by_layer
+    number, size = DTYPES[weights].itemsize, compute.dtype.itemsize
+    trained = trained_shapes(spec, card)
+    ours = full_memory.training_bytes(spec, card, trained, number, size)
+    ours += full_memory.weight_bytes(spec, card, number, size, False) - card.num_parameters * number
+    ours += fused_memory.activation_bytes(spec, card, size, tokens, "none")
+    ours += fused_memory.logit_bytes(card, size, tokens, "none")
+    # What a GPU's attention takes beside is not counted on the CPU.
+    ours -= fused_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim * tokens
+    assert abs(ours - theirs.peak_bytes) < 0.05 * theirs.peak_bytes

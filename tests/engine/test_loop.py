@@ -60,7 +60,9 @@ def test_an_update_divides_by_the_trained_tokens_of_all_its_portions(num_trained
     parts = SimpleNamespace(model=model, compute=compute(), spec=RunSpec())
     assembly = Assembly(parts, path)  # type: ignore[arg-type]
     rates: list[float] = []
-    assembly.updater = SimpleNamespace(update=lambda rate: rates.append(rate) or torch.tensor(7.0))  # type: ignore[assignment]
+    assembly.updater = SimpleNamespace(  # type: ignore[assignment]
+        goes_by_layer=False, update=lambda rate: rates.append(rate) or torch.tensor(7.0)
+    )
 
     @contextmanager
     def at_rest() -> Iterator[None]:

@@ -10,6 +10,7 @@ import torch
 
 from tests.engine.conftest import events, train
 from tests.engine.prepared import prepare
+from tests.engine.trl_settings import settings_of
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example
@@ -55,28 +56,10 @@ def _oracle_log(spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]
             return GivenOrder(plan, NUM_STEPS)
 
     config = SFTConfig(
-        output_dir=str(out),
-        max_steps=NUM_STEPS,
-        per_device_train_batch_size=spec.schedule.micro_batch_size,
-        gradient_accumulation_steps=spec.schedule.gradient_accumulation_steps,
-        learning_rate=spec.optimizer.learning_rate,
-        lr_scheduler_type=spec.schedule.scheduler,
-        warmup_steps=spec.schedule.warmup_steps,
-        weight_decay=spec.optimizer.weight_decay,
-        max_grad_norm=spec.optimizer.max_grad_norm,
-        adam_beta2=spec.optimizer.beta2,
-        logging_steps=1,
-        report_to=[],
-        save_strategy="no",
-        use_cpu=True,
-        bf16=False,
-        activation_checkpointing=False,
+        **settings_of(spec, out, NUM_STEPS),
         loss_type="nll",
-        seed=spec.schedule.seed,
         remove_unused_columns=False,
-        disable_tqdm=True,
         dataset_kwargs={"skip_prepare_dataset": True},
-        optim={"adamw": "adamw_torch"}.get(spec.optimizer.name, spec.optimizer.name),
     )
     rows = Dataset.from_list([{"number": n, "input_ids": _ids(example)} for n, example in enumerate(examples)])
     trainer = Oracle(model=model, args=config, train_dataset=rows, data_collator=collator, processing_class=tokenizer)

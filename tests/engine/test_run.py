@@ -69,7 +69,7 @@ def test_run_learns_and_tells_its_story_in_order(tiny_spec: MakeSpec, new_run: N
 def test_run_continues_after_a_sample_that_fails(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def generate(*_: object) -> str:
+    def generate(*_: object, **__: object) -> str:
         raise TypeError("this model has no cache")
 
     monkeypatch.setattr(loop_module, "generate", generate)

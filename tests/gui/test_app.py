@@ -76,6 +76,7 @@ def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtB
     runs.show(training())  # type: ignore[attr-defined]
     old = app.window
     old.show_page("runs")
+    runs.run_ended.emit("earlier", "rates-02", "failed")
     # As the command line does it.
     file = SettingsFile()
     file.change(language="zh_CN")
@@ -88,6 +89,7 @@ def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtB
     assert app.window.rail.buttons["train"].words == "训练"
     assert app.window.rail.activity.words == "45%，support-01"
     assert app.context.runs is runs
+    assert [row.words for row in app.window.activity.run_ends.values()] == ["失败：rates-02"]
     runs.run_ended.emit("id", "support-01", "finished")
     assert app.window.toast.label.text() == "已完成：support-01"
 

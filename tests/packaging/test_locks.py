@@ -21,6 +21,9 @@ from tunesmith_setup.packages.sources import INDEX_VARIABLES, Sources
 from tunesmith_setup.packages.uvtool import LOCKS
 
 PYTHONS = ("3.11", "3.12", "3.13")
+ADDED = {"harness": "lm-eval", "rewards": "reasoning-gym"}
+"""Packages that get folders of their own, and one that each of them is for."""
+
 PLATFORMS = {"linux": "x86_64-manylinux_2_34", "win": "x86_64-pc-windows-msvc"}
 FITTING = {
     system: re.compile(rf"[-.](?:{tag}|any)[.\w]*\.whl$")
@@ -95,16 +98,16 @@ def pytorch_wheels() -> dict[str, tuple[str, int]]:
 
 
 def test_every_profile_has_a_lock_for_both_systems_and_all_pythons(locks: list[Lock]) -> None:
-    wanted = set(itertools.product((*PROFILES, "launcher", "harness"), PLATFORMS, PYTHONS))
+    wanted = set(itertools.product((*PROFILES, "launcher", *ADDED), PLATFORMS, PYTHONS))
     wanted |= {("dev", "linux", python) for python in PYTHONS}
     assert {lock.name for lock in locks} == {name_of(*parts) for parts in wanted}
 
 
-def test_the_harness_adds_to_the_training_environment_and_repeats_nothing(locks: list[Lock]) -> None:
+def test_added_packages_stand_beside_the_training_environment_and_repeat_nothing(locks: list[Lock]) -> None:
     by_name = {lock.name: lock for lock in locks}
     for lock in locks:
-        if lock.kind == "harness":
-            assert "lm-eval" in lock.pins
+        if lock.kind in ADDED:
+            assert ADDED[lock.kind] in lock.pins
             for profile in PROFILES:
                 assert not lock.pins.keys() & by_name[name_of(profile, lock.system, lock.python)].pins.keys()
 
@@ -169,16 +172,16 @@ def problems_of(lock: Lock, folder: Path, environment: dict[str, str]) -> list[s
 
     The index tells the wheels with their hashes; nothing but metadata is downloaded.
     """
-    # The harness runs in the training environment's process, whose packages it needs and does not name again.
-    is_harness = lock.kind == "harness"
-    beside = read(LOCKS / f"{name_of('cpu', lock.system, lock.python)}.txt") if is_harness else {}
+    # They run in the training environment's process, whose packages they need and do not name again.
+    is_added = lock.kind in ADDED
+    beside = read(LOCKS / f"{name_of('cpu', lock.system, lock.python)}.txt") if is_added else {}
     pins, answer = folder / f"{lock.name}.in", folder / f"pylock.{lock.name}.toml"
     known = lock.pins | beside
     pins.write_text("".join(f"{name}=={version.partition('+')[0]}\n" for name, (version, _) in known.items()))
     command = ["uv", "pip", "compile", "--quiet", "--only-binary", ":all:", "--no-python-downloads", "--constraints"]
     command += [str(pins), str(LOCKS / f"{lock.kind}.in"), "--python-platform", PLATFORMS[lock.system]]
     command += ["--python-version", lock.python, "--format", "pylock.toml", "--output-file", str(answer)]
-    command += ["--overrides", str(LOCKS / "harness-without.in")] if is_harness else []
+    command += ["--overrides", str(LOCKS / f"{lock.kind}-without.in")] if is_added else []
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         return [f"{lock.name}: {done.stderr}"]

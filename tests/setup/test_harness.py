@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tunesmith_core import environments, paths, terminal
-from tunesmith_setup.commands import harness
+from tunesmith_setup.commands import harness, rewards
 from tunesmith_setup.environments import envs, kinds
 from tunesmith_setup.installation import install
 from tunesmith_setup.packages import uvtool
+from tunesmith_setup.probe import interpreters
 from tunesmith_setup.probe.interpreters import Interpreter
 
 
@@ -29,7 +30,7 @@ def brought(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (environment.folder / environments.MANIFEST).touch()
         (paths.envs_dir() / environments.HARNESS_POINTER).write_text(f"{environment.name}\n")
 
-    monkeypatch.setattr(harness.interpreters, "choose", lambda: Interpreter(Path("python"), (3, 12)))
+    monkeypatch.setattr(interpreters, "choose", lambda: Interpreter(Path("python"), (3, 12)))
     monkeypatch.setattr(install, "bring", bring)
     monkeypatch.setattr(uvtool, "obtain", lambda _progress: None)
     return names
@@ -82,3 +83,18 @@ def test_its_packages_are_those_of_a_lock_of_their_own() -> None:
     assert "lm-eval" in environment.packages()
     assert not {"torch", "transformers", "datasets"} & set(environment.packages())
     assert (environment.pointer, environment.device) == (environments.HARNESS_POINTER, None)
+
+
+def test_the_packages_for_rewards_are_installed_in_the_same_way(
+    brought: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    rewards.add_arguments(parser)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    assert rewards.run(parser.parse_args([])) == 5
+    assert "Run: tunesmith rewards --yes" in capsys.readouterr().out
+    assert rewards.run(parser.parse_args(["--yes"])) == 0
+    assert [name.partition("-")[0] for name in brought] == ["rewards"]
+    environment = kinds.rewards_environment(Interpreter(Path("python"), (3, 12)))
+    assert {"reasoning-gym", "jsonschema"} <= set(environment.packages())
+    assert environment.pointer == environments.REWARDS_POINTER

@@ -47,7 +47,7 @@ def test_testing(monkeypatch: pytest.MonkeyPatch, arguments: list[str], call: tu
     assert command_line.main(arguments) == 7
 
 
-@pytest.mark.parametrize("name", ["doctor", "harness", "install", "probe", "repair", "rollback", "uninstall", "wsl"])
+@pytest.mark.parametrize("name", "doctor harness install probe repair rewards rollback uninstall wsl".split())
 def test_the_window_can_start_it_as_an_operation(name: str, tmp_path: Path) -> None:
     module = importlib.import_module(f"tunesmith_setup.commands.{name}")
     parser = argparse.ArgumentParser()

@@ -2,6 +2,23 @@
 <!DOCTYPE TS>
 <TS version="2.1" language="en" sourcelanguage="en">
 <context>
+    <name>AnswerDialog</name>
+    <message numerus="yes">
+        <source>%Ln answer(s) written. Prompts: %1.</source>
+        <translation>
+            <numerusform>%Ln answer written. Prompts: %1.</numerusform>
+            <numerusform>%Ln answers written. Prompts: %1.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln left out.</source>
+        <translation>
+            <numerusform>%Ln left out.</numerusform>
+            <numerusform>%Ln left out.</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>AnswerView</name>
     <message numerus="yes">
         <source>%n token(s)</source>

@@ -35,6 +35,57 @@
     </message>
 </context>
 <context>
+    <name>AnswerDialog</name>
+    <message>
+        <source>Let a bigger model answer</source>
+        <translation>让更大的模型作答</translation>
+    </message>
+    <message>
+        <source>A model on this computer answers every prompt of the data, and a smaller one can learn from that. Nothing is sent anywhere. A model can be wrong, so you review each row afterwards.</source>
+        <translation>由本机上的模型回答数据中的每个提示词，较小的模型可以从中学习。不会向外发送任何内容。模型可能出错，因此之后由您逐行审阅。</translation>
+    </message>
+    <message>
+        <source>Larger models answer better. One without a chat template can&apos;t do it.</source>
+        <translation>模型越大，回答越好。没有对话模板的模型无法作答。</translation>
+    </message>
+    <message>
+        <source>In tokens, about four letters each. Answers that would be longer are left out.</source>
+        <translation>以词元计，每个约四个字母。更长的回答会被舍弃。</translation>
+    </message>
+    <message>
+        <source>Longest answer</source>
+        <translation>最长的回答</translation>
+    </message>
+    <message>
+        <source>Write answers</source>
+        <translation>生成回答</translation>
+    </message>
+    <message>
+        <source>%1 of %2 prompts so far</source>
+        <translation>目前已完成 %1/%2 个提示词</translation>
+    </message>
+    <message>
+        <source>%1 of %2 prompts</source>
+        <translation>%1/%2 个提示词</translation>
+    </message>
+    <message>
+        <source>%1 answers per minute</source>
+        <translation>每分钟 %1 个回答</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln answer(s) written. Prompts: %1.</source>
+        <translation>
+            <numerusform>已生成 %Ln 个回答，提示词共 %1 个。</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln left out.</source>
+        <translation>
+            <numerusform>舍弃了 %Ln 个。</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>AnswerHeading</name>
     <message>
         <source>Better answer</source>
@@ -71,8 +122,8 @@
         <translation>训练后的模型</translation>
     </message>
     <message>
-        <source>Base model</source>
-        <translation>基础模型</translation>
+        <source>Before this run</source>
+        <translation>本次运行之前</translation>
     </message>
     <message>
         <source>Show the thinking</source>
@@ -273,8 +324,8 @@ Click a symbol in the legend to hide its line.</source>
         <translation>用于回答的检查点</translation>
     </message>
     <message>
-        <source>Compare with the base model</source>
-        <translation>与基础模型对比</translation>
+        <source>Compare with the model before this run</source>
+        <translation>与本次运行之前的模型对比</translation>
     </message>
     <message>
         <source>Blind vote</source>
@@ -3849,6 +3900,22 @@ The report is in {path}.</source>
         <translation>监督微调（SFT）</translation>
     </message>
     <message>
+        <source>When DPO and KTO ask the model as it was before the run how likely it finds the answers. Each step does that again. Once does it before the first step and keeps the numbers, also for later runs on the same data, which makes steps shorter and pays off from the second epoch on.</source>
+        <translation>DPO 和 KTO 何时询问运行之前的模型各回答的概率。“每步”会在每一步重新计算。“一次”在第一步之前计算并保存结果，之后使用相同数据的运行也可沿用，这样每步更快，从第二个轮次起就划算。</translation>
+    </message>
+    <message>
+        <source>The task&apos;s own scoring</source>
+        <translation>任务自带的评分</translation>
+    </message>
+    <message>
+        <source>JSON schema</source>
+        <translation>JSON 模式</translation>
+    </message>
+    <message>
+        <source>Reward model</source>
+        <translation>奖励模型</translation>
+    </message>
+    <message>
         <source>Rank</source>
         <translation>秩</translation>
     </message>
@@ -4520,10 +4587,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>从这里开始，模型所写回答的数量或长度会改变。</translation>
     </message>
     <message>
-        <source>Full fine-tuning has no fused kernels.</source>
-        <translation>全量微调没有融合内核。</translation>
-    </message>
-    <message>
         <source>Full fine-tuning makes a whole model, which has no adapter.</source>
         <translation>全量微调得到的是完整模型，没有适配器。</translation>
     </message>
@@ -4614,10 +4677,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>In {after} of the held-out pairs the better answer scores higher (before: {before}, guessing: 50%).</source>
         <translation>在 {after} 的留出样本对中，较好的回答得分更高（训练前：{before}，随机猜测：50%）。</translation>
-    </message>
-    <message>
-        <source>In {after} of the held-out pairs the model leans more toward the better answer than the base model does.</source>
-        <translation>在 {after} 的留出偏好对上，模型比基础模型更偏向较好的回答。</translation>
     </message>
     <message>
         <source>In {num_open} of them, the end of an answer is lost with its stop token, so the model doesn&apos;t learn to stop there.</source>
@@ -5000,10 +5059,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>没有删除任何内容。加上 --yes 可直接删除而不询问。</translation>
     </message>
     <message>
-        <source>Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, compared with the base model.</source>
-        <translation>在留出的回答中，模型对 {after} 的判断方向正确：与基础模型相比，好的回答升高，差的回答降低。</translation>
-    </message>
-    <message>
         <source>Of unknown origin, moved to {folder}.</source>
         <translation>来源不明，已移至 {folder}。</translation>
     </message>
@@ -5108,6 +5163,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>提示词与回答：列 {prompt} 为提问，{completion} 为回答。</translation>
     </message>
     <message>
+        <source>Prompts without answers: the column {prompt} asks.</source>
+        <translation>没有回答的提示词：{prompt} 列提问。</translation>
+    </message>
+    <message>
+        <source>Prompts without room for an answer that were left out: {number:,}</source>
+        <translation>因没有作答空间而舍弃的提示词：{number:,}</translation>
+    </message>
+    <message>
         <source>PyTorch can&apos;t be imported in this version</source>
         <translation>此版本无法导入 PyTorch</translation>
     </message>
@@ -5142,6 +5205,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>RMSE</source>
         <translation>RMSE</translation>
+    </message>
+    <message>
+        <source>Reach a number by calculating with given ones</source>
+        <translation>用给定的数算出目标数</translation>
     </message>
     <message>
         <source>Read some answers before you rely on it. A reward can be earned without doing the task.</source>
@@ -5284,6 +5351,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>缺少必需列的行</translation>
     </message>
     <message>
+        <source>Rows without a prompt of their own that were left out: {number:,}</source>
+        <translation>因没有自己的提示词而舍弃的行：{number:,}</translation>
+    </message>
+    <message>
         <source>Rows without an answer</source>
         <translation>没有回答的行</translation>
     </message>
@@ -5302,6 +5373,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Run tunesmith repair when the current one does not work.</source>
         <translation>如果当前环境无法使用，请运行 tunesmith repair。</translation>
+    </message>
+    <message>
+        <source>Run: tunesmith rewards</source>
+        <translation>请运行：tunesmith rewards</translation>
+    </message>
+    <message>
+        <source>Run: tunesmith rewards --yes</source>
+        <translation>请运行：tunesmith rewards --yes</translation>
     </message>
     <message>
         <source>Run: wsl --set-version NAME 2</source>
@@ -5376,6 +5455,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请在“设置 &gt; 网络”中填写，例如 http://user:password@proxy.example:8080。</translation>
     </message>
     <message>
+        <source>Set the share of own answers to 0 (teacher.own_answers), or use prompts with answers.</source>
+        <translation>请把自写回答的比例设为 0（teacher.own_answers），或使用带回答的提示词。</translation>
+    </message>
+    <message>
         <source>Set up training inside the Windows Subsystem for Linux, for computers where native Windows can&apos;t.</source>
         <translation>在适用于 Linux 的 Windows 子系统（WSL）里准备训练，用于无法直接在 Windows 上训练的电脑。</translation>
     </message>
@@ -5396,6 +5479,34 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>显示这台电脑的信息，以及会使用哪个 PyTorch 版本。</translation>
     </message>
     <message>
+        <source>Simplify a fraction</source>
+        <translation>约分</translation>
+    </message>
+    <message>
+        <source>Solution steps with labels: the column {prompt} holds the problem, {steps} the steps of a solution, and {step_labels} says which are right.</source>
+        <translation>带标签的解题步骤：列 {prompt} 是题目，{steps} 是解题步骤，{step_labels} 说明哪些步骤正确。</translation>
+    </message>
+    <message>
+        <source>Solve a 4 by 4 sudoku</source>
+        <translation>解四宫数独</translation>
+    </message>
+    <message>
+        <source>Solve an equation for its unknown</source>
+        <translation>解方程</translation>
+    </message>
+    <message>
+        <source>Sort numbers</source>
+        <translation>数字排序</translation>
+    </message>
+    <message>
+        <source>Sort words</source>
+        <translation>单词排序</translation>
+    </message>
+    <message>
+        <source>Spell a word backward</source>
+        <translation>倒着拼写单词</translation>
+    </message>
+    <message>
         <source>Start</source>
         <translation>启动</translation>
     </message>
@@ -5410,6 +5521,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Swap</source>
         <translation>交换空间</translation>
+    </message>
+    <message>
+        <source>Tell how two people are related</source>
+        <translation>判断两人的亲属关系</translation>
+    </message>
+    <message>
+        <source>Tell whether a conclusion follows</source>
+        <translation>判断结论是否成立</translation>
     </message>
     <message>
         <source>Temporary files, removed after the installation</source>
@@ -5456,6 +5575,26 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>适配器已经开始训练，因此这不会改变任何结果。</translation>
     </message>
     <message>
+        <source>The adapter to start from was trained on {named}, this run&apos;s base model is {own}. Continue only if these are the same weights.</source>
+        <translation>起始适配器是在 {named} 上训练的，而本次运行的基础模型是 {own}。只有两者权重相同时才能继续。</translation>
+    </message>
+    <message>
+        <source>The answers so far are kept in {path}. Run the same command again to continue.</source>
+        <translation>目前的回答保存在 {path}。再次运行同一命令即可继续。</translation>
+    </message>
+    <message>
+        <source>The base model comes quantized ({format}) and is used as it is.</source>
+        <translation>基座模型本身已量化（{format}），将直接使用。</translation>
+    </message>
+    <message>
+        <source>The base model comes quantized ({format}). It is unpacked as it loads and quantized again to {kind}.</source>
+        <translation>基座模型本身已量化（{format}），加载时会先还原，再量化为 {kind}。</translation>
+    </message>
+    <message>
+        <source>The base model comes quantized ({format}). It is unpacked as it loads.</source>
+        <translation>基座模型本身已量化（{format}），加载时会还原。</translation>
+    </message>
+    <message>
         <source>The certificate of {host} is not trusted.</source>
         <translation>{host} 的证书不受信任。</translation>
     </message>
@@ -5478,6 +5617,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The correlation with the right numbers is {value}.</source>
         <translation>与正确数值的相关系数为 {value}。</translation>
+    </message>
+    <message>
+        <source>The data has no problems of a task, which its columns {task} and {entry} would name.</source>
+        <translation>数据中没有练习任务的题目，题目应由 {task} 和 {entry} 列给出。</translation>
+    </message>
+    <message>
+        <source>The data holds a row without a prompt of its own, such as plain text. The model can&apos;t answer it itself.</source>
+        <translation>数据中有一行没有自己的提示词（例如纯文本），模型无法自行作答。</translation>
     </message>
     <message>
         <source>The data holds preference pairs. The chosen answers are trained, the rejected ones are not. An objective such as DPO learns from both.</source>
@@ -5520,6 +5667,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>导出结果与训练后的模型不一致，因此没有保留：{reason}。</translation>
     </message>
     <message>
+        <source>The gradients of all layers are held until the update.</source>
+        <translation>所有层的梯度保留到更新时。</translation>
+    </message>
+    <message>
         <source>The head of transformers computes this objective.</source>
         <translation>该目标由 transformers 的输出头计算。</translation>
     </message>
@@ -5540,6 +5691,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>上次训练测试失败：{message}</translation>
     </message>
     <message>
+        <source>The level must be 1, 2 or 3.</source>
+        <translation>难度只能是 1、2 或 3。</translation>
+    </message>
+    <message>
         <source>The license of the base model applies here too: {licence}</source>
         <translation>基础模型的许可证同样适用：{licence}</translation>
     </message>
@@ -5548,8 +5703,16 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>损失的单位是每词元纳特，表示正确的词元有多出乎意料：减少 0.7，正确词元的概率平均就翻一倍。</translation>
     </message>
     <message>
+        <source>The loss is the cross-entropy of right and wrong in nats per step: 0.7 less makes the right verdict twice as likely, on average. Guessing costs 0.69.</source>
+        <translation>损失是每个步骤上对错判断的交叉熵，单位为奈特：平均每降低 0.7，正确判断的概率就翻倍。瞎猜时为 0.69。</translation>
+    </message>
+    <message>
         <source>The loss is the cross-entropy of the right class in nats: 0.7 less makes it twice as likely, on average.</source>
         <translation>损失是正确类别的交叉熵（单位 nat）：平均每降低 0.7，正确类别的概率就翻一倍。</translation>
+    </message>
+    <message>
+        <source>The loss is the divergence between the model and its teacher in nats per token. At 0 both would say the same.</source>
+        <translation>损失是模型与教师模型之间的散度，单位为每词元奈特。为 0 时两者所说完全相同。</translation>
     </message>
     <message>
         <source>The loss is the mean of the squared differences between predicted and right numbers.</source>
@@ -5572,12 +5735,36 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>模型中没有名为 {part} 的部分。它的模块有：{known}。</translation>
     </message>
     <message>
+        <source>The model is compared with its teacher in plain PyTorch.</source>
+        <translation>模型与教师模型的比较由普通 PyTorch 完成。</translation>
+    </message>
+    <message>
+        <source>The model moves far away from where it began: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back.</source>
+        <translation>模型已远离起点：每个词元 {kl} 奈特。它可能在钻奖励的空子。降低学习率或提高 beta 可以约束它。</translation>
+    </message>
+    <message>
         <source>The model saw a few rows again and again: the {num_rows} training rows hold only {num_distinct} different ones.</source>
         <translation>模型反复看到少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行各不相同。</translation>
     </message>
     <message>
+        <source>The number of problems must be 1 to {most:,}.</source>
+        <translation>题目数量必须在 1 到 {most:,} 之间。</translation>
+    </message>
+    <message>
         <source>The packages belong to another version of Tunesmith.</source>
         <translation>这些包属于另一个版本的 Tunesmith。</translation>
+    </message>
+    <message>
+        <source>The packages for tasks and JSON schemas are not installed.</source>
+        <translation>尚未安装练习任务和 JSON 模式所需的软件包。</translation>
+    </message>
+    <message>
+        <source>The packages for tasks and JSON schemas can&apos;t be used: {problem}.</source>
+        <translation>无法使用练习任务和 JSON 模式所需的软件包：{problem}。</translation>
+    </message>
+    <message>
+        <source>The process that scores answers has ended.</source>
+        <translation>给回答打分的进程已结束。</translation>
     </message>
     <message>
         <source>The profile {name} is not available on this system yet.</source>
@@ -5594,6 +5781,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The proxy {proxy} refused the connection.</source>
         <translation>代理 {proxy} 拒绝了连接。</translation>
+    </message>
+    <message>
+        <source>The rest of the run learns from another teacher.</source>
+        <translation>运行的其余部分将向另一个教师模型学习。</translation>
     </message>
     <message>
         <source>The reward margin, by how much it rates good answers above bad ones, is {after}.</source>
@@ -5628,12 +5819,32 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>运行 {run} 结束时没有结果：{path}。</translation>
     </message>
     <message>
+        <source>The share of steps that are judged rightly. Before training the head is arbitrary.</source>
+        <translation>判断正确的步骤所占的比例。训练前输出头是任意的。</translation>
+    </message>
+    <message>
         <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model. A larger type, such as q8_0, loses less.</source>
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
     </message>
     <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, gkd, grpo, kto, orpo, prm, reward, rloo, sft, simpo.
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、gkd、grpo、kto、orpo、prm、reward、rloo、sft、simpo。
+没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
+    </message>
+    <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
         <translation>子系统的 Linux 内核过旧或缺失。</translation>
+    </message>
+    <message>
+        <source>The task has only {num} different problems of this level. Hold out fewer, or choose a higher level.</source>
+        <translation>该任务在此难度下只有 {num} 道不同的题目。请减少留出数量，或选择更高的难度。</translation>
+    </message>
+    <message>
+        <source>The tasks can&apos;t be used: {problem}.</source>
+        <translation>无法使用练习任务：{problem}。</translation>
     </message>
     <message>
         <source>The training environment inside {distribution} could not be built (exit code {exit_code}).</source>
@@ -5680,6 +5891,12 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{folder} 中没有模型：缺少 config.json。</translation>
     </message>
     <message>
+        <source>There is no task {task}. The tasks are:
+{listed}</source>
+        <translation>没有名为 {task} 的任务。可用的任务：
+{listed}</translation>
+    </message>
+    <message>
         <source>They contain the same packages.</source>
         <translation>两者的包完全相同。</translation>
     </message>
@@ -5722,6 +5939,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Total</source>
         <translation>合计</translation>
+    </message>
+    <message>
+        <source>Train on them as on any prompts with responses. A model can be wrong: review them first.</source>
+        <translation>可以像使用其他带回答的提示词一样用它们训练。模型可能出错，请先审阅。</translation>
     </message>
     <message>
         <source>Training environment inside {distribution}</source>
@@ -5796,6 +6017,38 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>您的模型列表格式不正确：{path}</translation>
     </message>
     <message>
+        <source>a task, such as chain_sum</source>
+        <translation>任务名，例如 chain_sum</translation>
+    </message>
+    <message>
+        <source>adapter.{name} is {given}, but the adapter to start from has {value}.</source>
+        <translation>adapter.{name} 为 {given}，但起始适配器的值是 {value}。</translation>
+    </message>
+    <message>
+        <source>agrees with the teacher</source>
+        <translation>与教师模型一致</translation>
+    </message>
+    <message>
+        <source>another one gives other problems</source>
+        <translation>不同的种子给出不同的题目</translation>
+    </message>
+    <message>
+        <source>can&apos;t be continued by this kind of run. Leave it empty</source>
+        <translation>这类运行不支持从适配器继续训练，请留空</translation>
+    </message>
+    <message>
+        <source>compared with</source>
+        <translation>对比对象</translation>
+    </message>
+    <message>
+        <source>compares with answers, and the data has none. Choose another reward</source>
+        <translation>需要与答案比较，而数据中没有答案。请选择其他奖励</translation>
+    </message>
+    <message>
+        <source>continues</source>
+        <translation>继续训练自</translation>
+    </message>
+    <message>
         <source>fails: {problem}</source>
         <translation>失败：{problem}</translation>
     </message>
@@ -5804,12 +6057,60 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>结果</translation>
     </message>
     <message>
+        <source>holds labels of steps, which only a process reward model learns from</source>
+        <translation>含有步骤标签，只有过程奖励模型会学习这种数据</translation>
+    </message>
+    <message>
+        <source>holds prompts without answers. Only runs that learn from rewards write the answers themselves</source>
+        <translation>只有提示词，没有回答。只有从奖励中学习的训练会自己写回答</translation>
+    </message>
+    <message>
+        <source>holds {num} labels for {num_steps} steps</source>
+        <translation>有 {num_steps} 个步骤，却有 {num} 个标签</translation>
+    </message>
+    <message>
+        <source>how hard they are: 1, 2 or 3</source>
+        <translation>难度：1、2 或 3</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a bigger model</source>
+        <translation>未填写。请选择一个更大的模型</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a file with a JSON schema</source>
+        <translation>未填写。请选择包含 JSON 模式的文件</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a reward model</source>
+        <translation>未填写。请选择奖励模型</translation>
+    </message>
+    <message>
         <source>is not a setting of this version. The settings here are: {names}</source>
         <translation>不是此版本的设置。此处的设置有：{names}</translation>
     </message>
     <message>
         <source>it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats, where 0 is equal</source>
         <translation>在 {count} 个位置中，{share:.0%} 选了相同的词元，散度为 {kl:.2g} 纳特（0 表示完全相同）</translation>
+    </message>
+    <message>
+        <source>it has weights for {modules}, the trained adapter has none there</source>
+        <translation>它含有 {modules} 的权重，而所训练的适配器在那里没有权重</translation>
+    </message>
+    <message>
+        <source>its rank {rank} is above that of the trained adapter, {own}</source>
+        <translation>它的秩 {rank} 高于所训练适配器的秩 {own}</translation>
+    </message>
+    <message>
+        <source>let a local model answer the prompts of data, to learn from it</source>
+        <translation>让本地模型回答数据中的提示词，以供学习</translation>
+    </message>
+    <message>
+        <source>let the model as it was before the run answer instead</source>
+        <translation>改由运行之前的模型回答</translation>
+    </message>
+    <message>
+        <source>let the trained model answer, and then the model before the run</source>
+        <translation>先由训练后的模型回答，再由运行之前的模型回答</translation>
     </message>
     <message>
         <source>license, such as apache-2.0</source>
@@ -5908,6 +6209,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path} 已存在，但不是这次导出的内容。</translation>
     </message>
     <message>
+        <source>{path} exists already. Choose another name, or --overwrite.</source>
+        <translation>{path} 已存在。请换一个名称，或使用 --overwrite。</translation>
+    </message>
+    <message>
         <source>{path} holds no questions and answers, as another file does. They can&apos;t be mixed.</source>
         <translation>{path} 不含问答，而另一个文件含有问答，无法混合。</translation>
     </message>
@@ -5956,6 +6261,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}，第 {line} 行：{problem}。</translation>
     </message>
     <message>
+        <source>{path}: a JSON schema is an object.</source>
+        <translation>{path}：JSON 模式必须是一个对象。</translation>
+    </message>
+    <message>
         <source>{path}: a model wrote every row, and nobody has reviewed any.</source>
         <translation>{path}：所有行都由模型生成，且均未审核。</translation>
     </message>
@@ -5984,6 +6293,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：没有足够长的段落可供提问。</translation>
     </message>
     <message>
+        <source>{path}: no row has a prompt that a model could answer.</source>
+        <translation>{path}：没有哪一行带有模型可以回答的提示词。</translation>
+    </message>
+    <message>
         <source>{path}: rows behind the error are not counted. Rows before it: {number:,}.</source>
         <translation>{path}：出错位置之后的行未统计，之前有 {number:,} 行。</translation>
     </message>
@@ -6004,12 +6317,28 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：工作表“{sheet}”</translation>
     </message>
     <message>
+        <source>{path}: the adapter was trained on a base model whose files differ from those of {model}.</source>
+        <translation>{path}：训练该适配器时所用的基础模型，其文件与 {model} 的文件不同。</translation>
+    </message>
+    <message>
         <source>{path}: the column &quot;{column}&quot; holds numbers from {low} to {high}. Which of them mean a good answer?</source>
         <translation>{path}：“{column}”列包含从 {low} 到 {high} 的数字。其中哪些表示好的回答？</translation>
     </message>
     <message>
         <source>{path}: the label of every row is false.</source>
         <translation>{path}：每一行的标签都是 false。</translation>
+    </message>
+    <message>
+        <source>{path}: the reward model has another chat template than the model that is trained.</source>
+        <translation>{path}：奖励模型的对话模板与所训练的模型不同。</translation>
+    </message>
+    <message>
+        <source>{path}: the reward model has no chat template.</source>
+        <translation>{path}：奖励模型没有对话模板。</translation>
+    </message>
+    <message>
+        <source>{path}: the reward model has other tokens than the model that is trained.</source>
+        <translation>{path}：奖励模型的词元与所训练的模型不同。</translation>
     </message>
     <message>
         <source>{path}: the reward of an answer is not a finite number. The answer begins: {text}</source>
@@ -6022,6 +6351,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>{path}: the tokenizer gives {token!r} the number {number}, but the model knows only {rows} tokens.</source>
         <translation>{path}：分词器给 {token!r} 的编号是 {number}，但模型只认识 {rows} 个词元。</translation>
+    </message>
+    <message>
+        <source>{path}: the vocabulary can&apos;t be read.</source>
+        <translation>{path}：无法读取词表。</translation>
     </message>
     <message>
         <source>{path}: the weight {name} has the shape {held}. By config.json it would be {wanted}.</source>
@@ -6044,6 +6377,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：没有函数 {name}(prompt, answer, expected)。</translation>
     </message>
     <message>
+        <source>{path}: there is no reward model in this folder.</source>
+        <translation>{path}：这个文件夹中没有奖励模型。</translation>
+    </message>
+    <message>
         <source>{path}: there is no row to train for its share of {share:g} % (data.sources[{number}].replay), because all are held out.</source>
         <translation>{path}：占比 {share:g} %（data.sources[{number}].replay），但没有可训练的行，因为全部都被留出了。</translation>
     </message>
@@ -6060,12 +6397,32 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{path}：以下文件缺失或已更改：{names}。</translation>
     </message>
     <message>
+        <source>{path}: this model sorts texts into {num} classes and does not score them.</source>
+        <translation>{path}：这个模型把文本分为 {num} 类，不给文本打分。</translation>
+    </message>
+    <message>
+        <source>{path}: this model writes texts and does not score them.</source>
+        <translation>{path}：这个模型生成文本，不给文本打分。</translation>
+    </message>
+    <message>
         <source>{path}: this objective learns from answers that are labeled good or bad, and no column is recognized as the label. The columns are {found}.</source>
         <translation>{path}：这个目标从标注了好坏的回答中学习，但没有识别出标签列。现有的列：{found}。</translation>
     </message>
     <message>
         <source>{path}: this objective learns from answers that are labeled good or bad, and the rows were not recognized as such. They are read as: {format}.</source>
         <translation>{path}：这个目标从标注了好坏的回答中学习，但这些数据行不是这种格式。它们被识别为：{format}。</translation>
+    </message>
+    <message>
+        <source>{path}: this run did not learn to score answers.</source>
+        <translation>{path}：这次训练没有学习给回答打分。</translation>
+    </message>
+    <message>
+        <source>{path}: this run has not learned anything yet.</source>
+        <translation>{path}：这次训练还没有学到任何内容。</translation>
+    </message>
+    <message>
+        <source>{path}: {name} asks for &quot;{column}&quot;, but the data has no such column.</source>
+        <translation>{path}：{name} 需要“{column}”，但数据中没有这一列。</translation>
     </message>
     <message>
         <source>{path}: {name} must return a number, but returned {value} ({kind}).</source>
@@ -6224,6 +6581,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>{tasks}：{problem}。</translation>
     </message>
     <message>
+        <source>{teacher} can&apos;t teach {student}: {difference}.</source>
+        <translation>{teacher} 不能作 {student} 的教师模型：{difference}。</translation>
+    </message>
+    <message>
         <source>{text} is not ROLE=COLUMN.</source>
         <translation>{text} 不是“角色=列名”的形式。</translation>
     </message>
@@ -6276,6 +6637,18 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>已损坏</translation>
     </message>
     <message>
+        <source>Writing answers</source>
+        <translation>正在生成回答</translation>
+    </message>
+    <message>
+        <source>The answers written so far are kept. Continue with them later.</source>
+        <translation>已生成的回答会保留，以后可以继续。</translation>
+    </message>
+    <message>
+        <source>Reading the prompts</source>
+        <translation>正在读取提示词</translation>
+    </message>
+    <message>
         <source>The copy is not saved.</source>
         <translation>副本不会保存。</translation>
     </message>
@@ -6298,10 +6671,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Evaluating</source>
         <translation>正在评估</translation>
-    </message>
-    <message>
-        <source>compare the trained model of a run with its base model; a run in progress measures its held-out loss</source>
-        <translation>将训练后的模型与其基础模型比较；正在进行的训练则测量留出数据的损失</translation>
     </message>
     <message>
         <source>What has been measured is lost. The next evaluation starts from the beginning.</source>
@@ -7366,14 +7735,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>孟加拉语</translation>
     </message>
     <message>
-        <source>Better than the base model: {better}.</source>
-        <translation>优于基础模型：{better}。</translation>
-    </message>
-    <message>
-        <source>Better than the base model: {better}. Worse: {worse}.</source>
-        <translation>优于基础模型：{better}。变差：{worse}。</translation>
-    </message>
-    <message>
         <source>Blind votes</source>
         <translation>盲测投票</translation>
     </message>
@@ -7762,14 +8123,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>没有超出偶然的变化。</translation>
     </message>
     <message>
-        <source>Nothing improved. Worse than the base model: {worse}.</source>
-        <translation>没有任何改进。比基础模型差：{worse}。</translation>
-    </message>
-    <message>
-        <source>Nothing was installed. Run: tunesmith harness --yes</source>
-        <translation>没有安装任何内容。请运行：tunesmith harness --yes</translation>
-    </message>
-    <message>
         <source>Nothing would be learned: no row has a token to learn within the context length.</source>
         <translation>学不到任何内容：在上下文长度之内，没有一行含有可学习的词元。</translation>
     </message>
@@ -8008,10 +8361,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
         <translation>回答越来越长，其中 {share} 被截断。奖励可能偏向长回答。加入长度奖励可以抑制这一点。</translation>
-    </message>
-    <message>
-        <source>Asking the base model</source>
-        <translation>正在询问基础模型</translation>
     </message>
     <message>
         <source>Choose the unquantized model that it was made from: {base}.</source>
@@ -8350,10 +8699,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
     </message>
     <message>
-        <source>The model moves far away from its base model: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back.</source>
-        <translation>模型偏离基础模型太远：每个词元 {kl} 奈特。它可能在钻奖励的空子。降低学习率或提高 beta 可以抑制这一点。</translation>
-    </message>
-    <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
         <translation>模型使用原生 PyTorch 训练，未使用快速内核。{reason}</translation>
     </message>
@@ -8448,14 +8793,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The share of texts that are sorted into the right class. Before training the head is arbitrary.</source>
         <translation>被分到正确类别的文本所占比例。训练前的输出头没有意义。</translation>
-    </message>
-    <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, grpo, kto, orpo, reward, rloo, sft, simpo.
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、grpo、kto、orpo、reward、rloo、sft、simpo。
-没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
     </message>
     <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
@@ -8564,10 +8901,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>This model rates texts and writes none. Programs that read GGUF files expect one that writes.</source>
         <translation>该模型只给文本打分，不写文本，而读取 GGUF 文件的程序需要能写文本的模型。</translation>
-    </message>
-    <message>
-        <source>This objective leaves out the model&apos;s share of the loss for even use of experts.</source>
-        <translation>该训练目标不包含模型用于均衡使用各专家的那部分损失。</translation>
     </message>
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
@@ -9310,14 +9643,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>让所有人可见 --push 上传的内容</translation>
     </message>
     <message>
-        <source>let the base model answer instead</source>
-        <translation>改由基础模型回答</translation>
-    </message>
-    <message>
-        <source>let the trained model answer, and then the base model</source>
-        <translation>先由训练后的模型回答，再由基础模型回答</translation>
-    </message>
-    <message>
         <source>list deleted runs and models</source>
         <translation>列出已删除的运行和模型</translation>
     </message>
@@ -9352,14 +9677,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>llama.cpp renders the chat template in another way</source>
         <translation>llama.cpp 渲染对话模板的结果不同</translation>
-    </message>
-    <message>
-        <source>lm-evaluation-harness</source>
-        <translation>lm-evaluation-harness</translation>
-    </message>
-    <message>
-        <source>lm-evaluation-harness: {download} to download, {disk} on disk.</source>
-        <translation>lm-evaluation-harness：下载 {download}，占用磁盘 {disk}。</translation>
     </message>
     <message>
         <source>loss</source>
@@ -9434,6 +9751,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>模型</translation>
     </message>
     <message>
+        <source>model.new_tokens: the adapter to start from knows other new words: {words}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>model.new_tokens: {word} is one token already. Remove it.</source>
         <translation>model.new_tokens：{word} 已经是一个词元。请删去。</translation>
     </message>
@@ -9482,6 +9803,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>必须是“仅新词”或“全部”，这样才能学会新词（model.new_tokens）</translation>
     </message>
     <message>
+        <source>must be Solution steps with labels for this objective</source>
+        <translation>对此目标必须是“带标签的解题步骤”</translation>
+    </message>
+    <message>
         <source>must be Text with label for this objective</source>
         <translation>在此目标下必须是“带标签的文本”</translation>
     </message>
@@ -9510,12 +9835,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>必须是由问题和回答组成的成对列表</translation>
     </message>
     <message>
+        <source>must be a list of texts, the steps of a solution</source>
+        <translation>必须是文本列表，即解题的各个步骤</translation>
+    </message>
+    <message>
         <source>must be a list of token numbers</source>
         <translation>必须是词元编号列表</translation>
     </message>
     <message>
         <source>must be a list of tokens</source>
         <translation>必须是词元列表</translation>
+    </message>
+    <message>
+        <source>must be a list of true or false, for right and wrong steps</source>
+        <translation>必须是由 true 或 false 组成的列表，表示步骤的对错</translation>
     </message>
     <message>
         <source>must be a number above 0</source>
@@ -9566,12 +9899,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>必须大于 0，留空则使用常用值</translation>
     </message>
     <message>
+        <source>must be above 1 plus Clipping upward, or 0 for no bound</source>
+        <translation>必须大于 1 加上“向上裁剪”，或填 0 表示不设上限</translation>
+    </message>
+    <message>
         <source>must be an object</source>
         <translation>必须是对象</translation>
     </message>
     <message>
         <source>must be an object of tokens by their numbers</source>
         <translation>必须是以编号为键的词元对象</translation>
+    </message>
+    <message>
+        <source>must be another model than the base model</source>
+        <translation>必须是基础模型以外的另一个模型</translation>
     </message>
     <message>
         <source>must be at least 1, or empty for all rows of {path}</source>
@@ -9838,6 +10179,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>需要以下参数之一：%s</translation>
     </message>
     <message>
+        <source>one of the two adapters has embeddings or other modules that are trained whole</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>only 3.11, 3.12 and 3.13 are supported</source>
         <translation>仅支持 3.11、3.12 和 3.13</translation>
     </message>
@@ -9938,6 +10283,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>可能是 {language}。</translation>
     </message>
     <message>
+        <source>problems to hold out, in a file beside it</source>
+        <translation>留出的题目数，写入旁边的文件</translation>
+    </message>
+    <message>
+        <source>problems to train on</source>
+        <translation>用于训练的题目数</translation>
+    </message>
+    <message>
         <source>publishing</source>
         <translation>正在完成</translation>
     </message>
@@ -9982,6 +10335,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>替换已存在的文件</translation>
     </message>
     <message>
+        <source>replace files that are there</source>
+        <translation>替换已有的文件</translation>
+    </message>
+    <message>
         <source>replace the files of a data set of this name</source>
         <translation>替换同名数据集的文件</translation>
     </message>
@@ -10010,6 +10367,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>奖励差</translation>
     </message>
     <message>
+        <source>reward models</source>
+        <translation>奖励模型</translation>
+    </message>
+    <message>
         <source>reward {reward}</source>
         <translation>奖励 {reward}</translation>
     </message>
@@ -10020,6 +10381,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>rewards</source>
         <translation>奖励</translation>
+    </message>
+    <message>
+        <source>right</source>
+        <translation>正确</translation>
     </message>
     <message>
         <source>right JSON</source>
@@ -10036,6 +10401,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>right number</source>
         <translation>数字正确</translation>
+    </message>
+    <message>
+        <source>right steps</source>
+        <translation>判断正确的步骤</translation>
     </message>
     <message>
         <source>row {row}</source>
@@ -10076,6 +10445,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>say what is missing, or do it step by step</source>
         <translation>说明缺少什么，或逐步完成</translation>
+    </message>
+    <message>
+        <source>says that the weights are quantized ({format}), but none of them is</source>
+        <translation>声明权重已量化（{format}），但没有任何权重是量化的</translation>
     </message>
     <message>
         <source>search the list that ships with Tunesmith, offline</source>
@@ -10222,6 +10595,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>lm-evaluation-harness 的任务，用逗号分隔；其数据来自模型站，首次使用时会在询问后下载该程序</translation>
     </message>
     <message>
+        <source>teacher</source>
+        <translation>教师模型</translation>
+    </message>
+    <message>
         <source>temporary files</source>
         <translation>临时文件</translation>
     </message>
@@ -10274,6 +10651,26 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>ZIP 压缩包已损坏：{error}。</translation>
     </message>
     <message>
+        <source>the adapter began with {values} and belongs to a changed base model</source>
+        <translation>该适配器以 {values} 初始化，对应的是经过修改的基础模型</translation>
+    </message>
+    <message>
+        <source>the adapter has weights for {module}, a layer that the base model lacks</source>
+        <translation>适配器含有 {module} 的权重，而基础模型没有这一层</translation>
+    </message>
+    <message>
+        <source>the adapter is for another base model: its weights for {module} have {size} columns or rows, the base model&apos;s weight is {weight}</source>
+        <translation>该适配器属于另一个基础模型：它在 {module} 处的权重有 {size} 列或行，而基础模型的权重为 {weight}</translation>
+    </message>
+    <message>
+        <source>the adapter is of the kind {kind}, and only LoRA can be continued</source>
+        <translation>该适配器的类型是 {kind}，只有 LoRA 可以继续训练</translation>
+    </message>
+    <message>
+        <source>the adapter rates texts and writes none</source>
+        <translation>该适配器只给文本打分，不生成文本</translation>
+    </message>
+    <message>
         <source>the answer is not the file {name}</source>
         <translation>应答不是文件 {name}</translation>
     </message>
@@ -10304,6 +10701,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>the base model</source>
         <translation>基础模型</translation>
+    </message>
+    <message>
+        <source>the base model has no place for {name}.</source>
+        <translation>基础模型中没有 {name} 的位置。</translation>
     </message>
     <message>
         <source>the chat begins with an answer.</source>
@@ -10358,6 +10759,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>文件不是 JSON 文本</translation>
     </message>
     <message>
+        <source>the file to write</source>
+        <translation>要写入的文件</translation>
+    </message>
+    <message>
         <source>the following arguments are required: %s</source>
         <translation>缺少以下参数：%s</translation>
     </message>
@@ -10368,6 +10773,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>the number {number} is too large</source>
         <translation>数字 {number} 过大</translation>
+    </message>
+    <message>
+        <source>the packed weight {name} has no {part}</source>
+        <translation>量化权重 {name} 缺少 {part}</translation>
+    </message>
+    <message>
+        <source>the parts of the packed weight {name} don&apos;t fit together</source>
+        <translation>量化权重 {name} 的各部分互不匹配</translation>
     </message>
     <message>
         <source>the pattern</source>
@@ -10410,6 +10823,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>相同的种子给出相同的回答</translation>
     </message>
     <message>
+        <source>the scales {name} are in {format}, which this version can&apos;t read</source>
+        <translation>缩放系数 {name} 的格式为 {format}，当前版本无法读取</translation>
+    </message>
+    <message>
         <source>the settings can&apos;t be used</source>
         <translation>设置无法使用</translation>
     </message>
@@ -10434,8 +10851,16 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>分词器无法将各行切分为词元</translation>
     </message>
     <message>
+        <source>the trained adapter has no place for {name}</source>
+        <translation>所训练的适配器中没有 {name} 的位置</translation>
+    </message>
+    <message>
         <source>the value of {name} is not one that this model can have</source>
         <translation>该模型不支持 {name} 的这个值</translation>
+    </message>
+    <message>
+        <source>the weight {name} is missing, NaN or infinite.</source>
+        <translation>权重 {name} 缺失、为 NaN 或无穷大。</translation>
     </message>
     <message>
         <source>the weights to judge (the newest)</source>
@@ -10448,6 +10873,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>the workbook is locked by a password. Save it without one.</source>
         <translation>工作簿有密码保护，请去掉密码后再保存。</translation>
+    </message>
+    <message>
+        <source>their tokenizers differ, first in the token {token} (number {first} and {second})</source>
+        <translation>两者的分词器不同，第一个不同的词元是 {token}（编号 {first} 和 {second}）</translation>
     </message>
     <message>
         <source>they are already in the other folder</source>
@@ -10468,6 +10897,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>token</source>
         <translation>词元</translation>
+    </message>
+    <message>
+        <source>tokens of an answer at most (512)</source>
+        <translation>每个回答最多的词元数（512）</translation>
     </message>
     <message>
         <source>tokens per answer</source>
@@ -10646,6 +11079,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
     <message>
+        <source>without {path} nobody can tell whether their tokens are the same</source>
+        <translation>没有 {path}，无法判断两者的词元是否相同</translation>
+    </message>
+    <message>
         <source>word</source>
         <translation>词</translation>
     </message>
@@ -10658,6 +11095,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>正常（{time}）</translation>
     </message>
     <message>
+        <source>wrong</source>
+        <translation>错误</translation>
+    </message>
+    <message>
         <source>wsl.exe ended with exit code {code}.</source>
         <translation>wsl.exe 以退出码 {code} 结束。</translation>
     </message>
@@ -10668,6 +11109,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{after} of the held-out texts are sorted into the right class (before training: {before}).</source>
         <translation>留出的文本中有 {after} 被分到正确的类别（训练前：{before}）。</translation>
+    </message>
+    <message>
+        <source>{after} of the steps in held-out solutions are judged rightly (before training: {before}).</source>
+        <translation>留出解答中有 {after} 的步骤判断正确（训练前：{before}）。</translation>
     </message>
     <message>
         <source>{answer} is none of the options {labels}</source>
@@ -10826,6 +11271,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{hours} 小时 {minutes:02d} 分</translation>
     </message>
     <message>
+        <source>{how} The adapter fits this model better than the one that it was made from.</source>
+        <translation>{how}适配器最适合这个模型，而不是它量化前的原模型。</translation>
+    </message>
+    <message>
+        <source>{how} The adapter fits this model better than {base}, which it was made from.</source>
+        <translation>{how}适配器最适合这个模型，而不是量化前的 {base}。</translation>
+    </message>
+    <message>
         <source>{id} contains GGUF files only, which are made for answering.</source>
         <translation>{id} 只包含用于推理的 GGUF 文件。</translation>
     </message>
@@ -10914,6 +11367,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{kind}：{path} 在此期间消失了。</translation>
     </message>
     <message>
+        <source>{label} is set otherwise than for the trained adapter</source>
+        <translation>{label} 的设置与所训练的适配器不同</translation>
+    </message>
+    <message>
         <source>{label}, cut at {num_tokens:,} tokens</source>
         <translation>{label}，在 {num_tokens:,} 个词元处截断</translation>
     </message>
@@ -10940,6 +11397,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{minutes} min {seconds:02d} s</source>
         <translation>{minutes} 分 {seconds:02d} 秒</translation>
+    </message>
+    <message>
+        <source>{model} answered none of the prompts.</source>
+        <translation>{model} 没有回答任何提示词。</translation>
     </message>
     <message>
         <source>{model} wrote nothing that can be read as a question and its answer.</source>
@@ -10998,8 +11459,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name} 的日期与之前不同。只比较了其中的抽样部分，结果一致。</translation>
     </message>
     <message>
+        <source>{name} has no rank or alpha</source>
+        <translation>{name} 中没有秩或 alpha</translation>
+    </message>
+    <message>
         <source>{name} has parts that run in plain PyTorch only.</source>
         <translation>{name} 的部分内容只能用纯 PyTorch 运行。</translation>
+    </message>
+    <message>
+        <source>{name} has the shape {shape}, the trained adapter&apos;s {own}</source>
+        <translation>{name} 的形状为 {shape}，所训练的适配器为 {own}</translation>
+    </message>
+    <message>
+        <source>{name} holds no LoRA weights</source>
+        <translation>{name} 中没有 LoRA 权重</translation>
     </message>
     <message>
         <source>{name} instead of CPython</source>
@@ -11014,12 +11487,24 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name} 是旧的分支版本，会遮蔽 bitsandbytes。</translation>
     </message>
     <message>
+        <source>{name} is missing or can&apos;t be read</source>
+        <translation>{name} 缺失或无法读取</translation>
+    </message>
+    <message>
+        <source>{name} is missing, damaged or not downloaded</source>
+        <translation>{name} 缺失、损坏或未下载</translation>
+    </message>
+    <message>
         <source>{name} is not a JSON number</source>
         <translation>{name} 不是 JSON 数字</translation>
     </message>
     <message>
         <source>{name} is not installed.</source>
         <translation>{name} 未安装。</translation>
+    </message>
+    <message>
+        <source>{name} is not valid JSON</source>
+        <translation>{name} 不是有效的 JSON</translation>
     </message>
     <message>
         <source>{name} is the base model of 1 run: {runs}.</source>
@@ -11114,6 +11599,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name}：{done} / {total}，{speed:.1f} MB/s{left}</translation>
     </message>
     <message>
+        <source>{name}: {download} to download, {disk} on disk.</source>
+        <translation>{name}：需下载 {download}，占用磁盘 {disk}。</translation>
+    </message>
+    <message>
         <source>{name}: {fault}</source>
         <translation>{name}：{fault}</translation>
     </message>
@@ -11206,6 +11695,86 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path} 已存在。</translation>
     </message>
     <message>
+        <source>This adapter can&apos;t be used here</source>
+        <translation>此适配器不能用在这里</translation>
+    </message>
+    <message>
+        <source>Its folder is incomplete, it is of another kind, or it belongs to another base model.</source>
+        <translation>文件夹不完整、类型不符，或属于另一个基础模型。</translation>
+    </message>
+    <message>
+        <source>Choose another adapter folder, or the base model that this adapter was trained on.</source>
+        <translation>请选择其他适配器文件夹，或选择训练此适配器时所用的基础模型。</translation>
+    </message>
+    <message>
+        <source>This model can&apos;t be the teacher</source>
+        <translation>该模型不能作教师模型</translation>
+    </message>
+    <message>
+        <source>A model learns from a bigger one token by token, so both must have the same tokenizer.</source>
+        <translation>模型逐词元地向更大的模型学习，因此两者必须使用相同的分词器。</translation>
+    </message>
+    <message>
+        <source>Choose a bigger model of the same family as the base model.</source>
+        <translation>请选择与基础模型同一系列的更大模型。</translation>
+    </message>
+    <message>
+        <source>no gradient clipping, with updates layer by layer</source>
+        <translation>不裁剪梯度，逐层更新</translation>
+    </message>
+    <message>
+        <source>a 4-bit teacher</source>
+        <translation>4 位教师模型</translation>
+    </message>
+    <message>
+        <source>Add and subtract whole numbers</source>
+        <translation>整数加减</translation>
+    </message>
+    <message>
+        <source>Answers of {number:,} tokens can&apos;t be asked for: {path} reads at most {most:,} tokens.</source>
+        <translation>不能要求 {number:,} 个词元的回答：{path} 最多读取 {most:,} 个词元。</translation>
+    </message>
+    <message>
+        <source>Answers that were cut at the longest length and left out: {number:,}</source>
+        <translation>因达到最大长度被截断而舍弃的回答：{number:,}</translation>
+    </message>
+    <message>
+        <source>Answers written: {number:,}. Prompts: {prompts:,}. They are in {path}</source>
+        <translation>已生成回答：{number:,}。提示词：{prompts:,}。保存在 {path}</translation>
+    </message>
+    <message>
+        <source>Asking the reference</source>
+        <translation>正在计算参考模型</translation>
+    </message>
+    <message>
+        <source>At {after} of the held-out tokens the model would write the same as its teacher (before training: {before}).</source>
+        <translation>在 {after} 的留出词元上，模型会写出与教师模型相同的内容（训练前：{before}）。</translation>
+    </message>
+    <message>
+        <source>Before this run:</source>
+        <translation>本次运行之前：</translation>
+    </message>
+    <message>
+        <source>Better than before the run: {better}.</source>
+        <translation>比运行之前更好：{better}。</translation>
+    </message>
+    <message>
+        <source>Better than before the run: {better}. Worse: {worse}.</source>
+        <translation>比运行之前更好：{better}。变差：{worse}。</translation>
+    </message>
+    <message>
+        <source>Calculate how long something took</source>
+        <translation>计算时间间隔</translation>
+    </message>
+    <message>
+        <source>Calculate with brackets</source>
+        <translation>带括号的四则运算</translation>
+    </message>
+    <message>
+        <source>Calculate with dates</source>
+        <translation>日期计算</translation>
+    </message>
+    <message>
         <source>Chat (ShareGPT): the column {conversations} holds messages with &quot;from&quot; and &quot;value&quot;.</source>
         <translation>对话（ShareGPT）：列 {conversations} 包含带有“from”和“value”的消息。</translation>
     </message>
@@ -11218,12 +11787,100 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>请使用 {name} 这样的文件名。</translation>
     </message>
     <message>
+        <source>Choose an instruct model. A base model doesn&apos;t answer prompts.</source>
+        <translation>请选择指令模型。基础模型不会回答提示词。</translation>
+    </message>
+    <message>
+        <source>Choose the folder of a run that learned to score answers, of its export, or of another such model.</source>
+        <translation>请选择学会给回答打分的训练、其导出结果或其他奖励模型所在的文件夹。</translation>
+    </message>
+    <message>
+        <source>Convert a number to another base</source>
+        <translation>进制转换</translation>
+    </message>
+    <message>
+        <source>Count a letter in a text</source>
+        <translation>数出文本中某个字母的个数</translation>
+    </message>
+    <message>
+        <source>Count the legs of animals</source>
+        <translation>数动物的腿</translation>
+    </message>
+    <message>
+        <source>Count the ones of a binary number</source>
+        <translation>数出二进制数中 1 的个数</translation>
+    </message>
+    <message>
+        <source>Each layer is updated as soon as its gradients are known. They are not clipped.</source>
+        <translation>每一层的梯度一算出就更新该层，不裁剪梯度。</translation>
+    </message>
+    <message>
+        <source>Empty answers that were left out: {number:,}</source>
+        <translation>舍弃的空回答：{number:,}</translation>
+    </message>
+    <message>
+        <source>Every step of the training rows is {label}, so there is nothing to learn.</source>
+        <translation>训练行中的每个步骤都标为“{label}”，因此没有可学的内容。</translation>
+    </message>
+    <message>
+        <source>Find out who lies and who tells the truth</source>
+        <translation>判断谁说谎、谁说真话</translation>
+    </message>
+    <message>
+        <source>Find the greatest common divisor</source>
+        <translation>求最大公约数</translation>
+    </message>
+    <message>
+        <source>Find the least common multiple</source>
+        <translation>求最小公倍数</translation>
+    </message>
+    <message>
+        <source>Find the prime factors of a number</source>
+        <translation>分解质因数</translation>
+    </message>
+    <message>
         <source>For example: {name} {numbers}</source>
         <translation>例如：{name} {numbers}</translation>
     </message>
     <message>
+        <source>Full fine-tuning in float16 runs in plain PyTorch.</source>
+        <translation>float16 的全量微调由普通 PyTorch 运行。</translation>
+    </message>
+    <message>
+        <source>In {after} of the held-out pairs the model leans more toward the better answer than its reference does.</source>
+        <translation>在 {after} 的留出偏好对中，模型比参考模型更倾向于较好的回答。</translation>
+    </message>
+    <message>
+        <source>Install reasoning-gym and jsonschema, which tasks and the reward for a JSON schema need.
+
+Their packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
+        <translation>安装 reasoning-gym 和 jsonschema，供练习任务和 JSON 模式奖励使用。
+
+它们的软件包放在单独的文件夹中。下载前会先说明大小，未经同意不做任何事。</translation>
+    </message>
+    <message>
         <source>Instruction and response (Alpaca): the column {instruction} asks, and {output} answers.</source>
         <translation>指令与回答（Alpaca）：列 {instruction} 为提问，{output} 为回答。</translation>
+    </message>
+    <message>
+        <source>Leave the setting out, or set it to the adapter&apos;s value.</source>
+        <translation>请省略该设置，或改为适配器的值。</translation>
+    </message>
+    <message>
+        <source>Multiply whole numbers</source>
+        <translation>整数乘法</translation>
+    </message>
+    <message>
+        <source>Nothing improved. Worse than before the run: {worse}.</source>
+        <translation>没有改进。比运行之前差：{worse}。</translation>
+    </message>
+    <message>
+        <source>Nothing was installed. Run: tunesmith {command} --yes</source>
+        <translation>没有安装任何内容。请运行：tunesmith {command} --yes</translation>
+    </message>
+    <message>
+        <source>Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, compared with the reference.</source>
+        <translation>与参考模型相比，模型对 {after} 的留出回答判断正确：好的评分上升，差的下降。</translation>
     </message>
     <message>
         <source>Show the settings, or change them with NAME=VALUE.
@@ -11874,6 +12531,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>用随机数据测量训练步的速度</translation>
     </message>
     <message>
+        <source>compare the trained model of a run with the model before it; a run in progress measures its held-out loss</source>
+        <translation>将一次运行训练后的模型与运行之前的模型对比；进行中的运行会测量其留出损失</translation>
+    </message>
+    <message>
         <source>Reading the card of a model</source>
         <translation>正在读取模型卡片</translation>
     </message>
@@ -11888,6 +12549,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Verifying a model</source>
         <translation>正在校验模型</translation>
+    </message>
+    <message>
+        <source>Making problems</source>
+        <translation>正在出题</translation>
+    </message>
+    <message>
+        <source>write problems of a task to learn from by rewards; a wrong name lists the tasks</source>
+        <translation>写出某个任务的题目，用于从奖励中学习；名称有误时会列出所有任务</translation>
     </message>
     <message>
         <source>Reading the rows</source>
@@ -11942,6 +12611,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>在 WSL 里准备训练</translation>
     </message>
     <message>
+        <source>install reasoning-gym and jsonschema for tasks and rewards, after asking</source>
+        <translation>征得同意后安装练习任务和奖励所需的 reasoning-gym 和 jsonschema</translation>
+    </message>
+    <message>
         <source>show the settings, such as mirror and proxy, or change them</source>
         <translation>显示或更改设置，例如镜像和代理</translation>
     </message>
@@ -11950,12 +12623,24 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>根据输出找出失败原因</translation>
     </message>
     <message>
+        <source>Teacher</source>
+        <translation>教师模型</translation>
+    </message>
+    <message>
         <source>File with one example per row: JSONL, JSON, CSV, Excel, Parquet, Arrow. Or text: TXT, Markdown, HTML, Word, PDF. A folder, ZIP, gz or zst of these works too.</source>
         <translation>每行一个样本的文件：JSONL、JSON、CSV、Excel、Parquet、Arrow；或文本：TXT、Markdown、HTML、Word、PDF。也可以是包含这些文件的文件夹、ZIP、gz 或 zst。</translation>
     </message>
     <message>
         <source>Text with label</source>
         <translation>带标签的文本</translation>
+    </message>
+    <message>
+        <source>Prompts without answers</source>
+        <translation>没有回答的提示词</translation>
+    </message>
+    <message>
+        <source>Solution steps with labels</source>
+        <translation>带标签的解题步骤</translation>
     </message>
     <message>
         <source>Text encoding</source>
@@ -12038,12 +12723,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from pairs to score answers and writes none, a process reward model scores each step of one. Classes or numbers are learned from texts with a label.</source>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对回答中学习偏好其中一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 从模型所写内容得到的奖励中学习，GKD 向更大的模型学习。奖励模型从成对回答中学习给回答打分，自己不写回答；过程奖励模型给回答的每个步骤打分。类别或数值从带标签的文本中学习。</translation>
+    </message>
+    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
     <message>
         <source>Preferences (DPO)</source>
         <translation>偏好学习（DPO）</translation>
+    </message>
+    <message>
+        <source>Bigger model (GKD)</source>
+        <translation>更大的模型（GKD）</translation>
     </message>
     <message>
         <source>Rewards (GRPO)</source>
@@ -12056,6 +12749,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Preferences (ORPO)</source>
         <translation>偏好学习（ORPO）</translation>
+    </message>
+    <message>
+        <source>Scores of steps (process reward model)</source>
+        <translation>步骤评分（过程奖励模型）</translation>
     </message>
     <message>
         <source>Scores (reward model)</source>
@@ -12162,16 +12859,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>与基础模型对照</translation>
     </message>
     <message>
-        <source>When DPO and KTO ask the base model how likely it finds the answers. Each step switches the adapter off for that. Once does it before the first step and keeps the numbers in the run&apos;s folder, which makes steps shorter and pays off from the second epoch on.</source>
-        <translation>DPO 和 KTO 何时询问基础模型认为这些回答有多大概率。“每一步”会为此关闭适配器。“只在第一步之前”会提前算好，并把结果保存在运行文件夹中，每步更快，从第二轮开始就更划算。</translation>
-    </message>
-    <message>
         <source>Each step</source>
         <translation>每一步</translation>
     </message>
     <message>
         <source>Once before the first step</source>
         <translation>只在第一步之前</translation>
+    </message>
+    <message>
+        <source>Reference adapter</source>
+        <translation>参考适配器</translation>
+    </message>
+    <message>
+        <source>Folder of another LoRA adapter on the same base model, with which answers are compared. Empty compares with the model as it was before the run, which suits almost every run.</source>
+        <translation>同一基础模型上另一个 LoRA 适配器的文件夹，用作回答的对比对象。留空则与运行之前的模型对比，几乎适合所有运行。</translation>
     </message>
     <message>
         <source>Label smoothing</source>
@@ -12192,6 +12893,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Weight of the SFT loss</source>
         <translation>SFT 损失的权重</translation>
+    </message>
+    <message>
+        <source>How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 for CPO and ORPO, else 0, which is none of it. DPO alone learns to tell the answers apart, but may never write a style that is new to the model. With 1 it learns to write it as well.</source>
+        <translation>除了学会偏好较好的回答之外，学会写出它所占的比重。留空取常用值：CPO 和 ORPO 为 1，其他为 0，即不学。单用 DPO 能学会区分两种回答，但对模型来说全新的风格可能始终写不出来。设为 1 时也会学着写。</translation>
     </message>
     <message>
         <source>GRPO loss</source>
@@ -12220,6 +12925,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>LUSPO</source>
         <translation>LUSPO</translation>
+    </message>
+    <message>
+        <source>VESPO</source>
+        <translation>VESPO</translation>
     </message>
     <message>
         <source>Ratio of</source>
@@ -12278,6 +12987,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>与向下相同</translation>
     </message>
     <message>
+        <source>Largest ratio</source>
+        <translation>比率上限</translation>
+    </message>
+    <message>
+        <source>How many times likelier a token of a bad answer may count at most, such as 4. It keeps single tokens from ruling a step. 0 sets no bound. It has an effect with several updates per round.</source>
+        <translation>差的回答中，一个词元的概率比最多按多少倍计，例如 4，以免个别词元左右整步更新。0 表示不设上限。每轮多次更新时才起作用。</translation>
+    </message>
+    <message>
+        <source>no bound</source>
+        <translation>不设上限</translation>
+    </message>
+    <message>
         <source>Labels are numbers</source>
         <translation>标签是数值</translation>
     </message>
@@ -12316,6 +13037,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Longer answers take more time and memory.</source>
         <translation>回答越长，耗时和内存越多。</translation>
+    </message>
+    <message>
+        <source>Temperature</source>
+        <translation>温度</translation>
+    </message>
+    <message>
+        <source>How random the answers are while the model practices. Training uses the same temperature.</source>
+        <translation>模型练习时回答的随机程度。训练使用同样的温度。</translation>
+    </message>
+    <message>
+        <source>Higher values try more. Lower ones stay with what the model finds likely.</source>
+        <translation>值越高，尝试越多；值越低，越贴近模型认为可能的内容。</translation>
     </message>
     <message>
         <source>Updates per round</source>
@@ -12394,10 +13127,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>Python 文件</translation>
     </message>
     <message>
-        <source>For your own reward: a file with a function reward(prompt, answer, expected) that returns a number.</source>
-        <translation>用于您自己的奖励：含有函数 reward(prompt, answer, expected) 的文件，该函数返回一个数字。</translation>
-    </message>
-    <message>
         <source>For the reward for a language: its code, such as en, de or zh.</source>
         <translation>用于语言奖励：语言代码，例如 en、de 或 zh。</translation>
     </message>
@@ -12470,10 +13199,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>梯度裁剪</translation>
     </message>
     <message>
-        <source>Maximum gradient norm. Lower tames jumps in the loss, too low slows learning. 1 suits most runs. 0 turns it off.</source>
-        <translation>梯度范数上限。较低可抑制损失突增，过低会减慢学习。多数运行用 1，设为 0 则关闭。</translation>
-    </message>
-    <message>
         <source>Epochs</source>
         <translation>轮数</translation>
     </message>
@@ -12502,10 +13227,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes. A reward model learns from pairs to score answers and writes none. Classes or numbers are learned from texts with a label.</source>
-        <translation>模型学什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对的回答中学习偏好哪一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 根据模型自己所写回答的奖励来学习。奖励模型从成对的回答中学习打分，自己不写回答。类别或数值则从带标签的文本中学习。</translation>
-    </message>
-    <message>
         <source>Classes or numbers</source>
         <translation>类别或数值</translation>
     </message>
@@ -12518,12 +13239,72 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>遵循偏好的严格程度。在 DPO 和 KTO 中，数值越高越接近基础模型。留空使用常用值：0.1，SimPO 为 2。</translation>
     </message>
     <message>
-        <source>How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 for CPO and ORPO, else 0, which is none of it.</source>
-        <translation>除了偏好较好的回答，学习写出它占多大分量。留空使用常用值：CPO 和 ORPO 为 1，其他为 0，即不计入。</translation>
-    </message>
-    <message>
         <source>Your Python file</source>
         <translation>您的 Python 文件</translation>
+    </message>
+    <message>
+        <source>For your own reward: a file with a function reward(prompt, answer, expected) that returns a number. More parameters get the columns of the row by their names.</source>
+        <translation>用于自定义奖励：一个文件，其中的函数 reward(prompt, answer, expected) 返回一个数。更多参数按名称取得该行的其他列。</translation>
+    </message>
+    <message>
+        <source>For the reward for a JSON schema: a file with the schema. Answers that it allows are rewarded.</source>
+        <translation>用于 JSON 模式奖励：包含模式的文件。符合该模式的回答得到奖励。</translation>
+    </message>
+    <message>
+        <source>For the score of a reward model: the folder of a run of yours that learned to score answers, of its export, or of another model for it. It must have the tokens and the chat template of the trained model.</source>
+        <translation>用于奖励模型的分数：学会给回答打分的训练、其导出结果或其他奖励模型所在的文件夹。它的词元和对话模板必须与所训练的模型相同。</translation>
+    </message>
+    <message>
+        <source>Between 0 and 1</source>
+        <translation>换算到 0 到 1 之间</translation>
+    </message>
+    <message>
+        <source>For the score of a reward model: makes it a number between 0 and 1, with 0.5 for a score of 0.</source>
+        <translation>用于奖励模型的分数：换算成 0 到 1 之间的数，分数为 0 时得 0.5。</translation>
+    </message>
+    <message>
+        <source>Folder or hub id of the bigger model that is learned from. It must have the same tokenizer as the base model, as models of one family do.</source>
+        <translation>所学习的更大模型的文件夹或 hub 编号。它必须与基础模型使用相同的分词器，同一系列的模型通常如此。</translation>
+    </message>
+    <message>
+        <source>Weights of the teacher</source>
+        <translation>教师模型的权重</translation>
+    </message>
+    <message>
+        <source>None keeps the teacher at 16 bits. NF4 stores its linear layers in 4 bits.</source>
+        <translation>“无”表示教师模型保持 16 位。NF4 以 4 位存储其线性层。</translation>
+    </message>
+    <message>
+        <source>NF4 needs about a quarter of the memory, and the teacher answers a little less exactly.</source>
+        <translation>NF4 约需四分之一的内存，教师模型的回答会略欠精确。</translation>
+    </message>
+    <message>
+        <source>Forward or backward</source>
+        <translation>正向或反向</translation>
+    </message>
+    <message>
+        <source>How the two models are compared (beta of the generalized Jensen-Shannon divergence). At 0 the model learns to cover everything that the teacher might say (forward KL), at 1 it keeps to what the teacher finds most likely (reverse KL). 0.5 is in between.</source>
+        <translation>两个模型如何比较（广义 Jensen-Shannon 散度的 beta）。为 0 时，模型学习覆盖教师模型可能说的一切（正向 KL）；为 1 时，只保留教师模型认为最可能的内容（反向 KL）。0.5 介于两者之间。</translation>
+    </message>
+    <message>
+        <source>Share of own answers</source>
+        <translation>自写回答的比例</translation>
+    </message>
+    <message>
+        <source>In so many steps the model answers the prompts itself and learns what the teacher would have said at each word (lambda of GKD). 0 learns from the answers in the data only, 1 from its own answers only. 0.5 is a good value where the data has prompts.</source>
+        <translation>在这一比例的步数中，模型自己回答提示词，并在每个词上学习教师模型会怎么说（GKD 的 lambda）。0 只学习数据中的回答，1 只学习自己写的回答。数据带有提示词时，0.5 是不错的取值。</translation>
+    </message>
+    <message>
+        <source>Own answers correct the model&apos;s own mistakes. Writing them takes longer.</source>
+        <translation>自写回答能纠正模型自己的错误，但写出它们需要更多时间。</translation>
+    </message>
+    <message>
+        <source>Longest own answer</source>
+        <translation>自写回答的最大长度</translation>
+    </message>
+    <message>
+        <source>Where an answer that the model writes itself is cut.</source>
+        <translation>模型自己写的回答在此处截断。</translation>
     </message>
     <message>
         <source>What is trained</source>
@@ -12564,6 +13345,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>bfloat16 needs half the memory for weights and gradients.</source>
         <translation>bfloat16 让权重和梯度占用的显存减半。</translation>
+    </message>
+    <message>
+        <source>Start from</source>
+        <translation>起点</translation>
+    </message>
+    <message>
+        <source>Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, alpha, target modules, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter.</source>
+        <translation>要继续训练的 LoRA 适配器文件夹，例如此前在该基础模型上的运行所生成的适配器。秩、alpha、目标模块、rsLoRA、DoRA 和偏置均取自该适配器。留空则从新的适配器开始。</translation>
     </message>
     <message>
         <source>Also learns how strong each weight row is, which can come closer to full fine-tuning. Together with dropout it runs in plain PyTorch.</source>
@@ -12656,6 +13445,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>By what the learning rate is multiplied for trained embeddings and the output layer. They learn best 2 to 10 times slower than the adapter, so 0.1 to 0.5.</source>
         <translation>训练嵌入和输出层时学习率要乘的倍数。它们比适配器慢 2 到 10 倍时效果最好，即 0.1 到 0.5。</translation>
+    </message>
+    <message>
+        <source>Maximum gradient norm. Lower tames jumps in the loss, too low slows learning. 1 suits most runs. 0 turns it off. Full fine-tuning with 0 and without gradient accumulation updates each layer as soon as its gradient is known, which saves memory.</source>
+        <translation>梯度范数上限。较低可抑制损失突增，过低会减慢学习。多数运行用 1，设为 0 则关闭。全量微调设为 0 且不累积梯度时，每一层的梯度一算出就更新该层，可节省显存。</translation>
     </message>
     <message>
         <source>Passes over the data, when no number of steps is set. With weights, one pass takes as many examples as all files have rows together.</source>
@@ -13646,10 +14439,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>是</translation>
     </message>
     <message>
-        <source>Base model:</source>
-        <translation>基础模型：</translation>
-    </message>
-    <message>
         <source>Loading the model…</source>
         <translation>正在加载模型…</translation>
     </message>
@@ -14082,6 +14871,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>复制运行</translation>
     </message>
     <message>
+        <source>Continue from this</source>
+        <translation>由此继续训练</translation>
+    </message>
+    <message>
         <source>Open folder</source>
         <translation>打开文件夹</translation>
     </message>
@@ -14290,6 +15083,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>带标签的文本</translation>
     </message>
     <message>
+        <source>Solution steps with labels</source>
+        <translation>带标签的解题步骤</translation>
+    </message>
+    <message>
         <source>Format not recognized</source>
         <translation>无法识别格式</translation>
     </message>
@@ -14348,6 +15145,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Label</source>
         <translation>标签</translation>
+    </message>
+    <message>
+        <source>Steps</source>
+        <translation>步骤</translation>
+    </message>
+    <message>
+        <source>Right or wrong</source>
+        <translation>对或错</translation>
     </message>
     <message>
         <source>Tools</source>
@@ -14424,6 +15229,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Each row has a better and a worse answer. Only the better one is learned.</source>
         <translation>每行都有一个较好和一个较差的回答，现在只学习较好的回答。</translation>
+    </message>
+    <message>
+        <source>Change columns…</source>
+        <translation>更改列…</translation>
     </message>
     <message>
         <source>This model has a chat template. Trained without it, it may answer wrongly in a chat.</source>
@@ -14533,6 +15342,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>模型读取带下划线的文本，并学习它的标签。</translation>
     </message>
     <message>
+        <source>The model reads the solution and learns at each underlined end of a step if it is right.</source>
+        <translation>模型阅读解答，并在每个带下划线的步骤结尾处学习该步骤是否正确。</translation>
+    </message>
+    <message>
         <source>The model answers each prompt itself. The underlined text is what its answers should be.</source>
         <translation>模型自己回答每条提示词。下划线文字是它的回答应有的内容。</translation>
     </message>
@@ -14620,6 +15433,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Some rows can&apos;t be used as they are</source>
         <translation>有些行不能直接使用</translation>
+    </message>
+    <message>
+        <source>good and bad answers, told apart by “%1”</source>
+        <translation>含好坏两类回答，由“%1”区分</translation>
     </message>
     <message>
         <source>You chose these columns.</source>
@@ -15318,10 +16135,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 <context>
     <name>EvaluationCard</name>
     <message>
-        <source>Compared with the base model</source>
-        <translation>与基础模型比较</translation>
-    </message>
-    <message>
         <source>Evaluate</source>
         <translation>评估</translation>
     </message>
@@ -15344,6 +16157,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Difference, 95% interval</source>
         <translation>差值，95% 区间</translation>
+    </message>
+    <message>
+        <source>Before and after the run</source>
+        <translation>运行前后对比</translation>
     </message>
     <message>
         <source>p</source>
@@ -15775,12 +16592,24 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>根据文档生成问答</translation>
     </message>
     <message>
+        <source>Write answers…</source>
+        <translation>生成回答…</translation>
+    </message>
+    <message>
+        <source>Let a bigger model answer the prompts</source>
+        <translation>让更大的模型回答提示词</translation>
+    </message>
+    <message>
         <source>Map columns…</source>
         <translation>指定各列…</translation>
     </message>
     <message>
         <source>Reading the first rows…</source>
         <translation>正在读取前几行…</translation>
+    </message>
+    <message>
+        <source>Change columns…</source>
+        <translation>更改列…</translation>
     </message>
     <message>
         <source>Your changes to the rows are not checked yet</source>
@@ -17248,6 +18077,10 @@ Save a copy to train with your changes.</source>
         <source>No file manager was found. The folder is %1</source>
         <translation>没有找到文件管理器。文件夹位于 %1</translation>
     </message>
+    <message>
+        <source>Undo</source>
+        <translation>撤销</translation>
+    </message>
 </context>
 <context>
     <name>PageStack</name>
@@ -17396,8 +18229,16 @@ Save a copy to train with your changes.</source>
         <translation>梯度与优化器</translation>
     </message>
     <message>
+        <source>Bigger model</source>
+        <translation>更大的模型</translation>
+    </message>
+    <message>
         <source>Answers</source>
         <translation>回答</translation>
+    </message>
+    <message>
+        <source>Reward models</source>
+        <translation>奖励模型</translation>
     </message>
     <message>
         <source>What trained weights need beside themselves: gradients and states.</source>
@@ -17821,14 +18662,6 @@ Save a copy to train with your changes.</source>
         </translation>
     </message>
     <message>
-        <source>Save the questions as</source>
-        <translation>问题另存为</translation>
-    </message>
-    <message>
-        <source>Reading the documents…</source>
-        <translation>正在读取文档…</translation>
-    </message>
-    <message>
         <source>Loading the model…</source>
         <translation>正在加载模型…</translation>
     </message>
@@ -17851,6 +18684,14 @@ Save a copy to train with your changes.</source>
     <message>
         <source>%1 passages per minute</source>
         <translation>每分钟 %1 段</translation>
+    </message>
+    <message>
+        <source>Save the rows as</source>
+        <translation>将行保存为</translation>
+    </message>
+    <message>
+        <source>Reading the data…</source>
+        <translation>正在读取数据…</translation>
     </message>
     <message>
         <source>about %1 left</source>
@@ -18003,6 +18844,14 @@ Save a copy to train with your changes.</source>
         <source>held out</source>
         <translation>留出</translation>
     </message>
+    <message>
+        <source>lowest</source>
+        <translation>最低</translation>
+    </message>
+    <message>
+        <source>highest</source>
+        <translation>最高</translation>
+    </message>
 </context>
 <context>
     <name>RewardCharts</name>
@@ -18035,20 +18884,52 @@ Save a copy to train with your changes.</source>
         <translation>分类正确</translation>
     </message>
     <message>
+        <source>How well each class is found and kept apart, where every class counts the same. It falls behind the share of right ones when rare classes are missed.</source>
+        <translation>各类别被找出和区分的程度，每个类别权重相同。漏掉少见类别时，它会低于正确比例。</translation>
+    </message>
+    <message>
+        <source>By how much the model&apos;s confidence is off, on average. At 0 it is right as often as it says.</source>
+        <translation>模型的置信度平均偏离多少。为 0 时，模型说有多大把握，就有多常正确。</translation>
+    </message>
+    <message>
+        <source>Macro F1</source>
+        <translation>宏平均 F1</translation>
+    </message>
+    <message>
+        <source>Calibration error</source>
+        <translation>校准误差</translation>
+    </message>
+    <message>
+        <source>Share of steps that the model judges rightly.</source>
+        <translation>模型判断正确的步骤所占的比例。</translation>
+    </message>
+    <message>
+        <source>Right steps</source>
+        <translation>判断正确的步骤</translation>
+    </message>
+    <message>
+        <source>Share of tokens at which the model and the bigger one find the same token most likely.</source>
+        <translation>模型与更大的模型认为同一词元最可能的词元所占的比例。</translation>
+    </message>
+    <message>
+        <source>Agrees with the bigger model</source>
+        <translation>与更大的模型一致</translation>
+    </message>
+    <message>
         <source>Preference accuracy</source>
         <translation>偏好准确率</translation>
     </message>
     <message>
-        <source>How much likelier the model finds answers in general than the base model does, in nats. A rating counts from there. A steep rise means that it moves far from the base model.</source>
-        <translation>与基础模型相比，模型认为一般回答的概率高出多少，单位为奈特。评价以此为起点。急剧上升说明模型偏离基础模型较远。</translation>
+        <source>How much likelier the model finds answers in general than the model before the run did, in nats. A rating counts from there. A steep rise means that it moves far away.</source>
+        <translation>与运行之前的模型相比，模型总体上认为回答的概率高出多少，单位为奈特。评分以此为起点。急剧上升说明模型偏离得很远。</translation>
     </message>
     <message>
-        <source>Distance from the base model</source>
-        <translation>与基础模型的距离</translation>
+        <source>Distance from the model before the run</source>
+        <translation>与运行之前模型的距离</translation>
     </message>
     <message>
-        <source>Mean reward of the answers. In training the model chooses words at random, held out it takes the likeliest.</source>
-        <translation>回答的平均奖励。训练时模型随机选词，留出评估时选最可能的词。</translation>
+        <source>Mean, lowest and highest reward of the answers. In training the model chooses words at random, held out it takes the likeliest.</source>
+        <translation>回答的平均、最低和最高奖励。训练时模型随机选词，在留出数据上选最可能的词。</translation>
     </message>
     <message>
         <source>Reward</source>
@@ -18122,6 +19003,10 @@ Save a copy to train with your changes.</source>
         <translation>Python (*.py)</translation>
     </message>
     <message>
+        <source>JSON schema (*.json)</source>
+        <translation>JSON 模式 (*.json)</translation>
+    </message>
+    <message>
         <source>Reward %1, %2: %3</source>
         <translation>奖励 %1，%2：%3</translation>
     </message>
@@ -18146,8 +19031,20 @@ Save a copy to train with your changes.</source>
         <translation>权重</translation>
     </message>
     <message>
+        <source>Choose a JSON schema</source>
+        <translation>选择 JSON 模式</translation>
+    </message>
+    <message>
+        <source>Choose the folder of a reward model</source>
+        <translation>选择奖励模型的文件夹</translation>
+    </message>
+    <message>
         <source>compared with the answer in the data, as suits it</source>
         <translation>以合适的方式与数据中的答案比对</translation>
+    </message>
+    <message>
+        <source>what the task itself says of an answer to its problem</source>
+        <translation>由任务自身评判对其题目的回答</translation>
     </message>
     <message>
         <source>the same text as the answer in the data</source>
@@ -19006,6 +19903,10 @@ Save a copy to train with your changes.</source>
         <translation>采样回答</translation>
     </message>
     <message>
+        <source>Bigger model</source>
+        <translation>更大的模型</translation>
+    </message>
+    <message>
         <source>Adapter</source>
         <translation>适配器</translation>
     </message>
@@ -19044,6 +19945,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>empty</source>
         <translation>空</translation>
+    </message>
+    <message>
+        <source>set by the adapter to start from</source>
+        <translation>由起始适配器决定</translation>
     </message>
     <message>
         <source>detected</source>
@@ -19744,6 +20649,10 @@ Save a copy to train with your changes.</source>
         <translation>模型无法使用</translation>
     </message>
     <message>
+        <source>Choose a bigger model</source>
+        <translation>选择更大的模型</translation>
+    </message>
+    <message>
         <source>Choose data</source>
         <translation>请选择数据</translation>
     </message>
@@ -19821,6 +20730,29 @@ Save a copy to train with your changes.</source>
     </message>
 </context>
 <context>
+    <name>StartPicker</name>
+    <message>
+        <source>Rank %1 and its other settings come from the adapter.</source>
+        <translation>秩 %1 及其他相关设置取自该适配器。</translation>
+    </message>
+    <message>
+        <source>Start from</source>
+        <translation>起点</translation>
+    </message>
+    <message>
+        <source>The model as it is</source>
+        <translation>原模型</translation>
+    </message>
+    <message>
+        <source>Browse for an adapter folder</source>
+        <translation>浏览适配器文件夹</translation>
+    </message>
+    <message>
+        <source>Choose an adapter folder</source>
+        <translation>选择适配器文件夹</translation>
+    </message>
+</context>
+<context>
     <name>StopRunDialog</name>
     <message>
         <source>Stop the run?</source>
@@ -19872,6 +20804,84 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Starting…</source>
         <translation>正在启动…</translation>
+    </message>
+</context>
+<context>
+    <name>TasksCard</name>
+    <message>
+        <source>Practice tasks</source>
+        <translation>练习任务</translation>
+    </message>
+    <message>
+        <source>No data of your own? The program makes problems of a task and scores the answers.</source>
+        <translation>没有自己的数据？程序会按任务出题，并给回答评分。</translation>
+    </message>
+    <message>
+        <source>Easy</source>
+        <translation>容易</translation>
+    </message>
+    <message>
+        <source>Medium</source>
+        <translation>中等</translation>
+    </message>
+    <message>
+        <source>Hard</source>
+        <translation>困难</translation>
+    </message>
+    <message>
+        <source>Task</source>
+        <translation>任务</translation>
+    </message>
+    <message>
+        <source>Level</source>
+        <translation>难度</translation>
+    </message>
+    <message>
+        <source>Problems</source>
+        <translation>题目数</translation>
+    </message>
+    <message>
+        <source>Seed</source>
+        <translation>随机种子</translation>
+    </message>
+    <message>
+        <source>Make problems</source>
+        <translation>出题</translation>
+    </message>
+    <message>
+        <source>Install the packages for it</source>
+        <translation>安装所需的软件包</translation>
+    </message>
+    <message>
+        <source>Making problems</source>
+        <translation>正在出题</translation>
+    </message>
+    <message>
+        <source>Installing reasoning-gym and jsonschema</source>
+        <translation>正在安装 reasoning-gym 和 jsonschema</translation>
+    </message>
+</context>
+<context>
+    <name>TeacherCard</name>
+    <message>
+        <source>Bigger model</source>
+        <translation>更大的模型</translation>
+    </message>
+    <message>
+        <source>Choose a bigger model of the same family</source>
+        <translation>选择同一系列的更大模型</translation>
+    </message>
+    <message>
+        <source>Browse for the folder of a bigger model</source>
+        <translation>浏览更大模型的文件夹</translation>
+    </message>
+    <message>
+        <source>It must be of the same family as the base model, so that both have the same tokens.</source>
+        <translation>它必须与基础模型属于同一系列，这样两者的词元才相同。</translation>
+    </message>
+    <message>
+        <source>Choose the folder of a bigger model</source>
+        <translation>选择更大模型的文件夹</translation>
     </message>
 </context>
 <context>
@@ -20267,8 +21277,8 @@ Save a copy to train with your changes.</source>
         <translation>盲测投票：%1</translation>
     </message>
     <message>
-        <source>Base model</source>
-        <translation>基础模型</translation>
+        <source>Before this run</source>
+        <translation>本次运行之前</translation>
     </message>
     <message>
         <source>Both models are answering. Their answers appear together.</source>
@@ -20339,6 +21349,10 @@ Save a copy to train with your changes.</source>
         <translation>给回答打分</translation>
     </message>
     <message>
+        <source>Check the steps of an answer</source>
+        <translation>检查回答的步骤</translation>
+    </message>
+    <message>
         <source>Sort texts into classes</source>
         <translation>文本分类</translation>
     </message>
@@ -20353,6 +21367,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Read documents</source>
         <translation>阅读文档</translation>
+    </message>
+    <message>
+        <source>Learn from a bigger model</source>
+        <translation>向更大的模型学习</translation>
     </message>
     <message>
         <source>The model learns to answer like the examples. The data needs chats, prompts with responses, or text.</source>
@@ -20375,12 +21393,20 @@ Save a copy to train with your changes.</source>
         <translation>模型学习给回答打分，不写回答。每个提示词需要一个较好和一个较差的回答。</translation>
     </message>
     <message>
+        <source>The model learns which steps of a solution are right, and writes none. Each solution needs its steps, and a label for each step.</source>
+        <translation>模型学习判断解答的哪些步骤正确，自己不写回答。每个解答需要列出步骤，每个步骤需要一个标签。</translation>
+    </message>
+    <message>
         <source>The model learns which label a text has, or which number, and writes none. Each text needs a label.</source>
         <translation>模型学习文本属于哪个标签，或对应哪个数值，不写文本。每条文本都需要一个标签。</translation>
     </message>
     <message>
         <source>The whole model learns to answer like the examples, not only a small adapter. This needs several times the memory and disk space.</source>
         <translation>整个模型都学习像示例那样回答，而不只是一个小适配器。所需的显存和磁盘空间是原来的数倍。</translation>
+    </message>
+    <message>
+        <source>The model learns word by word what a bigger one would say. The data needs chats, or prompts with responses.</source>
+        <translation>模型逐词学习更大的模型会怎么说。数据需要对话，或带回答的提示词。</translation>
     </message>
     <message>
         <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them. A second file with chats can be mixed in, so that it keeps what it knew.</source>

@@ -9,6 +9,10 @@ model can learn to write like the better ones, or to score answers.
 
 Labeled answers: the answers of these pairs one by one, the short ones labeled good and the long-winded ones bad.
 
+Questions: these prompts with their better answers, for learning from a bigger model.
+
+Solutions: 48 small calculations in three steps each, some of them wrong from a step on.
+
 Messages of customers, 14 each about payment, delivery and the product, to be sorted.
 
 Sums: 120 prompts with one right number each, for learning from rewards.
@@ -182,6 +186,23 @@ def class_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON v
     }
 
 
+def step_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of solutions whose steps are right or wrong as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    spec = score_spec(language, model_path)
+    steps = sample_folder(language) / "steps.jsonl"
+    return spec | {
+        "name": f"Steps example ({language})",
+        "data": {"sources": [{"path": str(steps), "format": "steps"}], "context_length": 256},
+        "objective": {"kind": "prm"},
+        "evaluation": spec["evaluation"] | {"percent": 25.0},
+        "schedule": spec["schedule"] | {"max_steps": 60},
+    }
+
+
 def reward_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
     """Return the run spec of the example of rewards as JSON values.
 
@@ -207,6 +228,24 @@ def reward_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON 
             "warmup_steps": 0,
         },
         "evaluation": {"percent": 20.0, "every_steps": 10},
+    }
+
+
+def teacher_spec(language: str, model_path: str, teacher_path: str = "TEACHER") -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example of learning from a bigger model as JSON values.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    spec = preference_spec(language, model_path)
+    questions = sample_folder(language) / "questions.jsonl"
+    return {
+        **spec,
+        "name": f"Bigger model example ({language})",
+        "data": {"sources": [{"path": str(questions), "format": "prompt-completion"}], "context_length": 256},
+        "objective": {"kind": "gkd"},
+        "teacher": {"path": teacher_path, "own_answers": 0.5, "max_tokens": 48},
+        "optimizer": {"learning_rate": 2e-4},
     }
 
 

@@ -19,10 +19,13 @@ from tunesmith_core.datafmt.formats import (
     LABELED,
     MESSAGE_COLUMNS,
     MULTIPLE_CHOICE,
+    NO_ANSWER,
     OPTION_ROLES,
     PREFERENCE,
+    PROMPT_ONLY,
     RAW,
     ROLES,
+    STEPS,
     TOKENS,
     Chat,
     Conversation,
@@ -32,12 +35,14 @@ from tunesmith_core.datafmt.formats import (
     Place,
     Preference,
     PromptCompletion,
+    Stepped,
     Text,
     Tokens,
     Unreadable,
     listed,
 )
 from tunesmith_core.datafmt.held import held_label, held_text
+from tunesmith_core.datafmt.steps import are_right, steps_problem
 from tunesmith_core.datafmt.transcripts import split_by
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message as Sentence
@@ -48,16 +53,9 @@ MESSAGE_KEYS = ("role", "from", "content", "value", "parts")
 
 MESSAGE_SPEAKERS = frozenset(("role", "from"))
 TURN_NAMES = (
-    ("human", "assistant"),
-    ("user", "assistant"),
-    ("input", "output"),
-    ("question", "answer"),
-    ("prompt", "response"),
-    ("prompt", "completion"),
-    ("instruction", "output"),
-    ("human", "gpt"),
-    ("user", "bot"),
-    ("human", "bot"),
+    *(("human", "assistant"), ("user", "assistant"), ("input", "output"), ("question", "answer")),
+    *(("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("human", "gpt")),
+    *(("user", "bot"), ("human", "bot")),
 )
 """How chats are written that hold a question and its answer in one object."""
 
@@ -120,14 +118,15 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
         return Text(reader.text("text"))
     if layout.format in ("prompt-completion", RAW):
         return _prompt_completion(reader)
-    if layout.format == MULTIPLE_CHOICE:
-        return _multiple_choice(reader)
-    if layout.format == TOKENS:
-        return reader.tokens()
-    if layout.format == LABELED:
-        return _labeled(reader)
+    if layout.format in (MULTIPLE_CHOICE, LABELED):
+        return (_labeled if layout.format == LABELED else _multiple_choice)(reader)
+    if layout.format in (TOKENS, STEPS):
+        return reader.tokens() if layout.format == TOKENS else reader.stepped()
     if layout.format == PREFERENCE:
         return _preferred(reader)
+    if layout.format == PROMPT_ONLY:
+        columns = {**layout.columns, "completion": NO_ANSWER}
+        return _prompt_completion(_RowReader({**row, NO_ANSWER: NO_ANSWER}, replace(layout, columns=columns), place))
     if layout.format == "alpaca":
         question = "\n\n".join(part for part in (reader.text("instruction"), reader.optional_text("input")) if part)
         messages = [{"role": "user", "content": question}, {"role": "assistant", "content": reader.text("output")}]
@@ -384,6 +383,14 @@ class _RowReader:
         if label := held_label(self.value("class")):
             return label
         raise self._error("class", "must hold a single label")
+
+    def stepped(self) -> Stepped:
+        """Return a problem with the steps of its solution and their labels."""
+        steps, labels = (json_values.parsed(self.value(role)) for role in ("steps", "step_labels"))
+        if problem := steps_problem(steps, labels):
+            role, words = problem
+            raise self._error(role, words.template, **words.values)
+        return Stepped(self.text("prompt"), tuple(steps), are_right(labels))
 
     def optional_text(self, role: str) -> str:
         column = self.layout.columns.get(role)

@@ -86,7 +86,16 @@ class Labeled:
     label: str
 
 
-Conversation = Chat | PromptCompletion | Text | Tokens | Labeled
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A problem, the steps of a solution, and of each step whether it is right."""
+
+    prompt: str
+    steps: tuple[str, ...]
+    labels: tuple[bool, ...]
+
+
+Conversation = Chat | PromptCompletion | Text | Tokens | Labeled | Stepped
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,7 @@ class Role:
 
 
 MULTIPLE_CHOICE, PREFERENCE, TOKENS, LABELED = "multiple-choice", "preference", "tokens", "labeled"
+STEPS = "steps"
 MESSAGE_COLUMNS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat", "contents")
 ANSWER_ROLES = ("completion", "output")
 """Roles of columns that hold the answer."""
@@ -227,12 +237,25 @@ ROLES[LABELED] = (
         ),
     ),
 )
+ROLES[STEPS] = (
+    Role("prompt", ("prompt", "question", "problem", "query", "instruction", "问题", "题目")),
+    Role("steps", ("completions", "steps", "solution", "步骤")),
+    Role("step_labels", ("labels", "ratings", "label", "标签")),
+)
 ROLES["prompt-completion-raw"] = tuple(
     role for role in ROLES["prompt-completion"] if role not in (SYSTEM_ROLE, TOOLS_ROLE)
 )
 """Roles of each format, in the order in which formats are tried."""
 
-ONLY_CHOSEN = frozenset({"prompt-completion-raw", LABELED})
+PROMPT_ONLY = "prompt-only"
+"""Prompts without answers, for runs whose model writes the answers."""
+
+NO_ANSWER = "…"
+"""Stands where such a row has no answer; nothing is learned from it."""
+
+ROLES[PROMPT_ONLY] = (Role("prompt", (*_PROMPT_NAMES, *MESSAGE_COLUMNS)), SYSTEM_ROLE, TOOLS_ROLE)
+
+ONLY_CHOSEN = frozenset({"prompt-completion-raw", LABELED, PROMPT_ONLY, STEPS})
 """Formats that are never guessed: rows of these columns are read in another way where nobody has said so."""
 
 RAW = "prompt-completion-raw"

@@ -19,8 +19,10 @@ from tunesmith_core.datafmt.formats import (
     ONLY_CHOSEN,
     OPTION_LISTS,
     PREFERENCE,
+    PROMPT_ONLY,
     RAW,
     ROLES,
+    STEPS,
     TOKENS,
     Layout,
     Role,
@@ -361,6 +363,12 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
     if name == LABELED:
         words = Message("Text with label: the column {text} is read, and {label} says its class or its number.")
         return Message(words.template, text=columns["text"], label=columns["class"])
+    if name == STEPS:
+        return Message(
+            "Solution steps with labels: the column {prompt} holds the problem, {steps} the steps of a solution, and "
+            "{step_labels} says which are right.",
+            **columns,
+        )
     if name == TOKENS:
         return Message("Tokens: the column {input_ids} holds numbers of tokens, which are used as they are.", **columns)
     if name == "messages":
@@ -380,6 +388,8 @@ def _shape(name: str, columns: Mapping[str, str]) -> Message:
         )
     if name == RAW:
         return Message("Prompt and response as plain text: {prompt} and {completion} are joined.", **columns)
+    if name == PROMPT_ONLY:
+        return Message("Prompts without answers: the column {prompt} asks.", **columns)
     if name == "text":
         return Message("Plain text: the column {text} is learned whole.", **columns)
     return Message("Prompt and response: the column {prompt} asks, and {completion} answers.", **columns)

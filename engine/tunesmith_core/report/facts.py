@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunesmith_core import preferences, rewards, sorting, source_losses
+from tunesmith_core import agreement, preferences, rewards, sorting, source_losses
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.outcome import Verdict
 from tunesmith_core.protocol import Event, JournalReader
@@ -18,6 +18,10 @@ Series = dict[int, float]
 
 
 Numbers = dict[int, dict[str, float]]
+
+
+NUMBERS = ("pairs", "labels", "rewards", "teacher")
+"""What runs measure beside a loss, each kind for those that learn from it."""
 
 
 @dataclass(slots=True)
@@ -40,7 +44,7 @@ class Facts:
     training: Series = field(default_factory=dict)
     held_out: Series = field(default_factory=dict)
     source_losses: dict[int, list[SourceLoss]] = field(default_factory=dict)
-    numbers: dict[str, Numbers] = field(default_factory=lambda: {"pairs": {}, "labels": {}, "rewards": {}})
+    numbers: dict[str, Numbers] = field(default_factory=lambda: {name: {} for name in NUMBERS})
     answers: list[Answered] = field(default_factory=list)
     comparison: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
     samples: dict[str, Answered] = field(default_factory=dict)
@@ -57,6 +61,11 @@ class Facts:
     def labels(self) -> Numbers:
         """Of runs that learn labels, how well held-out ones are predicted."""
         return self.numbers["labels"]
+
+    @property
+    def teacher(self) -> Numbers:
+        """Of runs that learn from a bigger model, how often both agree on held-out rows."""
+        return self.numbers["teacher"]
 
     @property
     def rewards(self) -> Numbers:
@@ -82,6 +91,7 @@ class Facts:
                     self.source_losses[data["step"]] = of_sources
                 _put_numbers(self.pairs, data, preferences.of_event(data))
                 _put_numbers(self.labels, data, sorting.of_event(data))
+                _put_numbers(self.teacher, data, agreement.of_event(data))
             case "answers":
                 take_answers(self.answers, event)
             case "comparison":
@@ -131,6 +141,7 @@ def verdict_on(facts: Facts) -> Verdict:
             *(facts.held_out, facts.training, facts.setup, facts.comparison, facts.answers, facts.pairs),
             labels=facts.labels,
             rewards=facts.rewards,
+            teacher=facts.teacher,
         )
     )
 

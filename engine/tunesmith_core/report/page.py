@@ -10,12 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import tunesmith_core
-from tunesmith_core import evaluations, files, kernel_words, rewards, sorting, terminal, votes
+from tunesmith_core import adapter_folders, evaluations, files, kernel_words, rewards, sorting, terminal, votes
 from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
-from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, HEADS, LABELS, ORIGINS, PREFERENCES, REINFORCEMENT
+from tunesmith_core.objectives import (
+    DISTILLATION,
+    FROM_LABELS,
+    FROM_PAIRS,
+    FROM_STEPS,
+    HEADS,
+    LABELS,
+    ORIGINS,
+    PREFERENCES,
+    REINFORCEMENT,
+)
 from tunesmith_core.outcome import Verdict
 from tunesmith_core.plain_text import visible
 from tunesmith_core.preferences import Preferences, are_whole, share
@@ -148,7 +158,9 @@ def _loss(spec: RunSpec, facts: Facts) -> str:
     if kind in FROM_PAIRS | LABELS:
         table = _pair_losses(facts, spec)
     else:
-        table = _label_losses(facts) if kind in FROM_LABELS else _losses(facts)
+        table = _label_losses(facts) if kind in FROM_LABELS | FROM_STEPS else _losses(facts)
+    if kind in DISTILLATION:
+        table = _teacher_losses(facts)
     shown = curves(facts.training, facts.held_out) + table
     words = evaluations.loss_help(spec.objective)
     return f"<p class=soft>{_text(words)}</p>{shown}" if shown else ""
@@ -177,8 +189,10 @@ def _source_losses(facts: Facts) -> str:
 
 
 def _label_losses(facts: Facts) -> str:
-    names: tuple[Message, ...] = (Message("right class"), Message("macro F1"), Message("calibration error"))
-    if any("rmse" in each for each in facts.labels.values()):
+    told = set().union(*facts.labels.values())
+    right = Message("right steps") if "step_accuracy" in told else Message("right class")
+    names: tuple[Message, ...] = (right, Message("macro F1"), Message("calibration error"))
+    if "rmse" in told:
         names = (Message("RMSE"), Message("correlation"))
     rows = [
         (str(step), evaluations.shown("loss", facts.held_out[step]), *sorting.shown(each))
@@ -186,6 +200,16 @@ def _label_losses(facts: Facts) -> str:
         if step in facts.held_out
     ]
     return _figures((Message("step"), Message("held-out loss"), *names), rows)
+
+
+def _teacher_losses(facts: Facts) -> str:
+    labels = (Message("step"), Message("held-out loss"), Message("agrees with the teacher"))
+    rows = [
+        (str(step), evaluations.shown("loss", facts.held_out[step]), f"{each['agreement']:.0%}")
+        for step, each in sorted(facts.teacher.items())
+        if step in facts.held_out
+    ]
+    return _figures(labels, rows)
 
 
 def _pair_losses(facts: Facts, spec: RunSpec) -> str:
@@ -223,8 +247,8 @@ def _evaluation(spec: RunSpec, found: evaluations.Values) -> str:
         f"<p class=soft>{_text(Message('{name}: {reason}', name=_metric(each['name']), reason=each['reason']))}</p>"
         for each in found["metrics"]
     )
-    # What the loss is stands beside its curve, but where that one is of pairs or rewards.
-    first = 0 if spec.objective.kind in PREFERENCES | LABELS | REINFORCEMENT else 1
+    # What the loss is stands beside its curve, but where that one is of pairs, rewards or a teacher.
+    first = 0 if spec.objective.kind in PREFERENCES | LABELS | REINFORCEMENT | DISTILLATION else 1
     notes = "".join(f"<p class=soft>{_text(note)}</p>" for note in evaluations.notes(found)[first:])
     step = f"<p class=soft>{_label(Message('step {step}', step=found['step']))}</p>"
     return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{notes}{reasons}"
@@ -294,6 +318,9 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
         (Message("classes"), joined(setup.get("classes") or (), LISTED) or None),
         (Message("rewards"), _rewarded(spec)),
         (Message("base model"), spec.model.path),
+        (Message("teacher"), spec.teacher.path if spec.objective.kind in DISTILLATION else None),
+        (Message("continues"), adapter_folders.lineage(spec) or None),
+        (Message("compared with"), adapter_folders.reference_name(spec) or None),
         (Message("data"), joined((source.path for source in spec.data.sources), LISTED)),
         (Message("training rows"), setup.get("num_train_rows")),
         (Message("held-out rows"), setup.get("num_eval_rows")),

@@ -60,8 +60,9 @@ def guest_spec(spec: RunSpec, models: Path) -> RunSpec:
     data["model"]["path"] = str(downloaded) if from_hub else guest_path(spec.model.path)
     for source in data["data"]["sources"]:
         source["path"] = guest_path(source["path"])
-    if spec.evaluation.path:
-        data["evaluation"]["path"] = guest_path(spec.evaluation.path)
+    for section, name in (("evaluation", "path"), ("adapter", "start_from"), ("objective", "reference_adapter")):
+        if data[section][name]:
+            data[section][name] = guest_path(data[section][name])
     return RunSpec.from_dict(data)
 
 

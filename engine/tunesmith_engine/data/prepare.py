@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,10 +14,11 @@ import numpy as np
 
 from tunesmith_core.actions import RAISE_CONTEXT
 from tunesmith_core.datafmt import Conversation, Preference
+from tunesmith_core.datafmt.formats import PROMPT_ONLY
 from tunesmith_core.datafmt.labels import one_sided, unbalanced
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import FROM_PAIRS, LABELS
+from tunesmith_core.objectives import FROM_PAIRS, FROM_STEPS, LABELS
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -27,7 +28,7 @@ from tunesmith_engine.data.held_documents import Parts, documents_of
 from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source, notes_of
 from tunesmith_engine.data.render import Renderer
-from tunesmith_engine.data.rows_file import RowsWriter
+from tunesmith_engine.data.rows_file import Kept, RowsWriter
 from tunesmith_engine.data.tokenising import Rendered
 from tunesmith_engine.data.weighing import SourceShare, mixture_notes, shares_of, sources_of
 
@@ -129,6 +130,7 @@ class PreparedData:
         classes: see `Prepared`.
         asked: what is asked in every training and in every held-out example, where the model answers them all; else
             nothing.
+        kept: what is kept of the same beside their tokens, where the model answers them all; else nothing.
         documents: see `documents_of`.
     """
 
@@ -144,6 +146,7 @@ class PreparedData:
     earlier: PreparedData | None = None
     classes: list[str] = field(default_factory=list)
     asked: tuple[list[str], list[str]] = ([], [])
+    kept: tuple[list[Kept], list[Kept]] = ([], [])
     documents: Parts = field(default_factory=list)
 
     @property
@@ -153,7 +156,10 @@ class PreparedData:
 
     @staticmethod
     def from_rows(
-        rows: list[Example], values: dict[str, Any], asked: Mapping[int, str] = MappingProxyType({})
+        rows: list[Example],
+        values: dict[str, Any],
+        asked: Mapping[int, str] = MappingProxyType({}),
+        kept: Sequence[Kept] = (),
     ) -> PreparedData:  # Any: JSON values
         """Return the data of all rows and `Prepared.to_dict`, with "prompts" and "questions" beside it.
 
@@ -161,6 +167,7 @@ class PreparedData:
             rows: of the run.
             values: as above.
             asked: what is asked in each row, where that is wanted of all.
+            kept: what is kept of each row, where something is.
         """
         held_out, earlier = set(values["eval"]), values.get("earlier")
         in_training = [text for number, text in asked.items() if number not in held_out]
@@ -174,9 +181,13 @@ class PreparedData:
             {int(place): text for place, text in values.get("questions", {}).items()},
             [SourceShare(**source) for source in values["sources"]],
             values["system_prompt"],
-            PreparedData.from_rows(rows, values | earlier, asked) if earlier else None,
+            PreparedData.from_rows(rows, values | earlier, asked, kept) if earlier else None,
             values.get("classes", []),
             (in_training, [asked[number] for number in values["eval"] if number in asked]),
+            (
+                [each for number, each in enumerate(kept) if number not in held_out],
+                [kept[number] for number in values["eval"]] if kept else [],
+            ),
             [(name, num) for name, num in values.get("documents", [])],
         )
 
@@ -262,7 +273,9 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
     def split(train: list[int], held_out: list[int], earlier: Prepared | None = None) -> Prepared:
         shares = shares_of(spec, [file.num_rows for file in files], held_out)
         stats = stats_of(files, cuts, rows, train)
-        more = mixture_notes(spec, shares) | few_trained(stats.num_trained_tokens, stats.num_tokens)
+        more = mixture_notes(spec, shares)
+        if spec.objective.kind not in FROM_STEPS:
+            more |= few_trained(stats.num_trained_tokens, stats.num_tokens)
         system_prompt = renderer.system_prompt.text
         documents = documents_of(rows.documents, held_out, [source.path for source in spec.all_sources()])
         return Prepared(
@@ -355,17 +368,18 @@ def _write_examples(
     spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
 ) -> FileRows:
     num_before, num_overlong, num_untrained = len(rows), 0, 0
-    groups: deque[tuple[int | None, bool, str]] = deque()
+    groups: deque[tuple[int | None, bool, str, Kept | None]] = deque()
 
     def texts() -> Iterator[Rendered]:
         for _, rendered in rendered_rows(source, renderer):
-            groups.append((source.group, source.is_bad, source.document))
+            kept = Kept(source.columns, source.row_format != PROMPT_ONLY) if source.keeps_columns else None
+            groups.append((source.group, source.is_bad, source.document, kept))
             yield rendered
 
     # Many are rendered before the first is made into tokens.
     for tokenised in rows.begun.examples(texts(), renderer):
         # The parts of a text stay together, as the pieces of a document and the rows of a group do.
-        own, is_bad, document = groups.popleft()
+        own, is_bad, document, kept = groups.popleft()
         group = len(rows) if own is None else own
         if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
             num_overlong += 1
@@ -373,7 +387,7 @@ def _write_examples(
         for part in cuts.parts(tokenised):
             example = cuts.cut(part.example, is_text=tokenised.is_text)
             if example.num_trained_tokens:
-                rows.add(replace(example, is_bad=is_bad), tokenised.question, group, document)
+                rows.add(replace(example, is_bad=is_bad), tokenised.question, group, document, kept)
             else:
                 num_untrained += 1
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows

@@ -54,6 +54,8 @@ class Source:
         group_column: by which rows belong together, "" for none.
         in_pairs: whether both answers of preference pairs are read, and nothing else is taken.
         in_labels: whether answers are read that are labeled good or bad, and nothing else is taken.
+        keeps_columns: whether other columns than those of prompt and answer are kept.
+        columns: those of the row that was read last.
         is_bad: whether the answer that was read last is labeled bad.
         group: that of the row that was read last, of a piece of a document that of the document; None for none.
         document: from which the row came that was read last, or the file where that is none.
@@ -75,6 +77,8 @@ class Source:
     group_column: str = ""
     in_pairs: bool = False
     in_labels: bool = False
+    keeps_columns: bool = False
+    columns: dict[str, object] = field(default_factory=dict, init=False)
     is_bad: bool = field(default=False, init=False)
     group: int | None = field(default=None, init=False)
     document: str = field(default="", init=False)
@@ -183,6 +187,9 @@ class Source:
             elif len(found) > 1:
                 # Both answers to a question are trained, or both held out.
                 self.group = stable_hash([self.shown_path, number])
+            if self.keeps_columns:
+                read = set(layout.columns.values())
+                self.columns = {name: value for name, value in row.items() if name not in read}
             for conversation, is_bad in found:
                 self.is_bad = is_bad
                 yield number, conversation

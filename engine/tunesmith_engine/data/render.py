@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tunesmith_core.datafmt import Chat, Conversation, Labeled, PromptCompletion, Text, Tokens
+from tunesmith_core.datafmt import Chat, Conversation, Labeled, PromptCompletion, Stepped, Text, Tokens
 from tunesmith_core.datafmt.formats import RAW_TEXT
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
@@ -29,6 +29,10 @@ MESSAGES_PER_S = 100
 
 MAX_CHARACTERS, MAX_GROWTH = 1_000_000, 4
 """A template may write so many characters, and so many more for each character of the row."""
+
+
+STEP_END = "\n"
+"""Stands behind every step of a solution, where it is rated."""
 
 
 class Renderer:
@@ -78,6 +82,8 @@ class Renderer:
             UserError: `dataset-chat-template-missing`, `dataset-parse-error` or `chat-template-unclear`; `place` names
                 the row.
         """
+        if isinstance(conversation, Stepped):
+            conversation = self._in_steps(conversation)
         if isinstance(conversation, Tokens):
             return self._as_given(conversation, place)
         is_read = isinstance(conversation, Labeled)
@@ -126,6 +132,22 @@ class Renderer:
             )
         is_text = IGNORED_LABEL not in tokens.labels
         return Rendered("", [], False, row=self.portions.row, tokens=tokens, is_text=is_text)
+
+    def _in_steps(self, solution: Stepped) -> Tokens:
+        """Return a solution as TRL's trainer of process reward models reads it, its labels where its steps end.
+
+        Problem, steps and the separators behind these are made into tokens one by one, so that each step has an end of
+        its own. A text that looks like a special token is none.
+        """
+        asked, separator, *steps = self._tokenizer(
+            [solution.prompt, STEP_END, *solution.steps], add_special_tokens=False, split_special_tokens=True
+        )["input_ids"]
+        start = [*self._leading_ids, *asked]
+        input_ids, labels = start, [IGNORED_LABEL] * len(start)
+        for step, is_right in zip(steps, solution.labels, strict=True):
+            input_ids = [*input_ids, *step, *separator]
+            labels = [*labels, *[IGNORED_LABEL] * (len(step) + len(separator) - 1), int(is_right)]
+        return Tokens(tuple(input_ids), tuple(labels), "")
 
     def _as_chat(self, pair: PromptCompletion) -> Chat:
         """Return question and answer as the messages that a person and this model exchange."""

@@ -8,10 +8,10 @@ import json
 import time
 from array import array
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,13 +24,28 @@ LENGTHS = "lengths.int64"
 QUESTIONS = "questions.jsonl"
 BAD_ROWS = "bad.int64"
 """Numbers of the rows whose answer people called a bad one."""
-FILES = (NAME, LENGTHS, QUESTIONS, BAD_ROWS)
+COLUMNS = "columns.jsonl"
+"""Other columns of each row where they are kept, see `Kept`; else it is empty."""
+FILES = (NAME, LENGTHS, QUESTIONS, BAD_ROWS, COLUMNS)
 
 MAX_QUESTION_CHARACTERS = 2000
 """What a person sees of a question."""
 
 
 TELL_EVERY_ROWS, TELL_EVERY_S = 256, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of a row beside its tokens.
+
+    Attributes:
+        columns: other columns than those of prompt and answer.
+        has_answer: False where something stands for the answer.
+    """
+
+    columns: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
+    has_answer: bool = True
 
 
 class RowsWriter:
@@ -65,6 +80,7 @@ class RowsWriter:
         self._lengths_path, self._bad_path = folder / LENGTHS, folder / BAD_ROWS
         self._file = (folder / NAME).open("wb")
         self._questions = (folder / QUESTIONS).open("w", encoding="utf-8", errors="replace", newline="\n")
+        self._columns = (folder / COLUMNS).open("w", encoding="utf-8", errors="replace", newline="\n")
 
     def __enter__(self) -> Self:
         return self
@@ -74,15 +90,20 @@ class RowsWriter:
     ) -> None:
         self._file.close()
         self._questions.close()
+        self._columns.close()
         self._lengths_path.write_bytes(_little_endian(np.array(self._lengths, dtype=np.int64)))
         self._bad_path.write_bytes(_little_endian(np.array(self.bad_rows, dtype=np.int64)))
 
     def __len__(self) -> int:
         return len(self.num_tokens)
 
-    def add(self, example: Example, question: str = "", group: int = 0, document: str = "") -> None:
+    def add(
+        self, example: Example, question: str = "", group: int = 0, document: str = "", kept: Kept | None = None
+    ) -> None:
         """Write a row: its ids, then its labels; and what a person asks in it, "" for a text that asks nothing."""
         self.documents.append(document)
+        if kept is not None:
+            self._columns.write(json.dumps(asdict(kept), default=str) + "\n")
         if example.is_bad:
             self.bad_rows.append(len(self))
         self.groups.append(group)
@@ -123,6 +144,12 @@ def read_rows(folder: Path) -> list[Example]:
     for number in np.fromfile(folder / BAD_ROWS, dtype="<i8").tolist():
         rows[number] = replace(rows[number], is_bad=True)
     return rows
+
+
+def read_kept(folder: Path) -> list[Kept]:
+    """Return what is kept of the rows of a folder beside their tokens, none where that is nothing."""
+    with (folder / COLUMNS).open(encoding="utf-8") as file:
+        return [Kept(**json.loads(line)) for line in file]
 
 
 def read_questions(folder: Path, numbers: Collection[int]) -> dict[int, str]:

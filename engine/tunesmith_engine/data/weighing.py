@@ -16,7 +16,7 @@ from tunesmith_core.datafmt import Conversation, Preference
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.mixing import epoch_shares, with_replay
-from tunesmith_core.objectives import FROM_PAIRS, LABELS
+from tunesmith_core.objectives import FROM_PAIRS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -93,12 +93,15 @@ def sources_of(spec: RunSpec, portions: Portions) -> list[Source]:
     """Return the data files of a run, ready to be read."""
     skips, column, seed = spec.data.skip_bad_rows, spec.evaluation.groups_by, spec.schedule.seed
     in_pairs, in_labels = spec.objective.kind in FROM_PAIRS, spec.objective.kind in LABELS
-    return [
+    found = [
         Source(source, skips, portions=portions, group_column=column, in_pairs=in_pairs, in_labels=in_labels)
         if source.most_rows is None
         else CappedSource(source, skips, portions, column, in_pairs, f"cap {seed} {number}", in_labels)
         for number, source in enumerate(spec.all_sources())
     ]
+    for each in found:
+        each.keeps_columns = spec.objective.kind in REINFORCEMENT
+    return found
 
 
 def shares_of(spec: RunSpec, num_rows: Sequence[int], held_out: Sequence[int]) -> list[SourceShare]:

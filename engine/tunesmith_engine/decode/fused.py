@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
@@ -21,6 +22,8 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.agreement import check_agreement
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.model.full import FullModel
+from tunesmith_engine.model.other_weights import start_of
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.batch import PackedBatch
 
@@ -104,8 +107,11 @@ class FusedDecoder:
         answers: list[list[int]] = [[] for _ in prompts]
         # Rows of like lengths share a batch, so that none waits for a much longer one.
         order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
+        before = None if with_adapter else start_of(self._model)
+        with_adapter = with_adapter or before is not None
+        asked = contextlib.nullcontext() if before is None else self._assembly.asked_with(self._model, before)
         # No module runs, and random numbers have a generator of their own: the training has nothing to be kept.
-        with torch.no_grad(), self._assembly.tables.in_place(with_adapter):
+        with torch.no_grad(), asked, self._weights(with_adapter), self._assembly.tables.in_place(with_adapter):
             for start in range(0, len(order), rows_at_once):
                 rows = order[start : start + rows_at_once]
                 batch = _Batch(rows, ends, answers, on_tokens, on_end, keeps_end)
@@ -113,6 +119,17 @@ class FusedDecoder:
                     self._answer([prompts[row] for row in rows], sampling, batch, with_adapter, should_stop)
                 batch.finish()
         return answers
+
+    @contextlib.contextmanager
+    def _weights(self, with_adapter: bool) -> Iterator[None]:
+        """Make the context in which whole weights that are trained are those of the base model, if these are wanted."""
+        if with_adapter or not isinstance(self._model, FullModel):
+            yield
+            return
+        with self._model.disable_adapter():
+            self._assembly.scratch.forget()
+            yield
+        self._assembly.scratch.forget()
 
     def _answer(
         self,

@@ -14,6 +14,7 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import MOST_ROWS, OnTokens
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.inference import untouched_training
+from tunesmith_engine.model.other_weights import before_run
 
 REPORT_EVERY = 4
 """Tokens between two reports; the first token is told at once."""
@@ -53,7 +54,7 @@ class PlainDecoder:
         """Do what `Decoder.generate` says."""
         answers: list[list[int]] = []
         model, device = self._model, self._compute.device
-        base_model_only = model.disable_adapter() if not with_adapter else contextlib.nullcontext()
+        base_model_only = before_run(model) if not with_adapter else contextlib.nullcontext()
         with untouched_training(model, device), base_model_only, self._compute.autocast():
             for row, prompt in enumerate(prompts):
                 torch.manual_seed(sampling.seed + row)

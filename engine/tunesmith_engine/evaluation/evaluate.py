@@ -33,6 +33,7 @@ from tunesmith_engine.export.trained import find_trained
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.folder import model_folder, padding_id
 from tunesmith_engine.model.inference import untouched_training
+from tunesmith_engine.model.other_weights import before_run
 from tunesmith_engine.model.trained_model import inference_compute, load_trained
 from tunesmith_engine.preparation import Preparation
 from tunesmith_engine.train.assembly import Parts
@@ -260,7 +261,7 @@ class _Bench:
         with untouched_training(self.model, self.compute.device):
             for with_adapter, found in losses.items():
                 # Switched once: full fine-tuning has to exchange all weights for it.
-                with contextlib.nullcontext() if with_adapter else self.model.disable_adapter():
+                with contextlib.nullcontext() if with_adapter else before_run(self.model):
                     for sequence in sequences:
                         done = sum(map(len, losses.values()))
                         self.host.phase(evaluations.COMPARING, done // 2, len(sequences), "rows")

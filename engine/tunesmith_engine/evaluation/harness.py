@@ -19,6 +19,7 @@ from tunesmith_core.messages import Message, phrase
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_engine.evaluation.difference import Values, difference
+from tunesmith_engine.model.other_weights import before_run
 
 Scores = dict[tuple[str, str], list[float]]
 """Of each row, by task and figure."""
@@ -46,7 +47,7 @@ def measured(host: Host, spec: EvaluateSpec, model: Any, tokenizer: Any) -> list
         )
         ask = importlib.import_module("lm_eval").simple_evaluate
         settings = {"tasks": tasks, "task_manager": manager, "limit": spec.rows, "bootstrap_iters": 0}
-        with model.disable_adapter():
+        with before_run(model):
             before = scores(ask(wrapped, **settings))
         host.phase("evaluating", 1, 2, "models")
         after = scores(ask(wrapped, **settings))

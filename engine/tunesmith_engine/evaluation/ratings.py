@@ -17,6 +17,7 @@ MOST_ROWS = 256
 _RIGHT = (
     ("preferred", "reward_accuracy", evaluations.SCORED_HELP),
     ("right_class", "accuracy", evaluations.CLASS_HELP),
+    ("right_steps", "step_accuracy", evaluations.STEP_HELP),
 )
 """What is called how, by which number of a row, and why."""
 
@@ -37,7 +38,7 @@ def scores(host: Host, parts: Parts) -> tuple[Values, list[Values]]:
         for number, row in enumerate(rows):
             host.phase(evaluations.COMPARING, number, len(rows), "rows")
             for with_adapter, numbers in found.items():
-                told = path.losses([row], Totals(1, 1), with_adapter).tolist()
+                told = path.losses([row], Totals.of([row]), with_adapter).tolist()
                 numbers.append((told[0], told[place]))
     (before, was_right), (after, is_right) = (np.array(numbers).T for numbers in found.values())
     losses = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tunesmith_core import rewards
+from tunesmith_core import rewards, unquantized
+from tunesmith_core.adapter_folders import lineage, reference_name
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import FROM_LABELS, HEADS, ORIGINS, REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_STEPS, HEADS, ORIGINS, REINFORCEMENT
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
 from tunesmith_core.trained_parts import FULL
@@ -21,6 +22,15 @@ tokens = tokenizer(text, return_tensors="pt", add_special_tokens=not tokenizer.c
 with torch.no_grad():
     print(model(**tokens).logits)  # of two answers to a question, the better one has the higher score"""
 """How a card shows that a model scores an answer."""
+
+RATE_STEPS = """tokens, ends = tokenizer("What is 2 + 2 * 3?")["input_ids"], []
+for step in ["First, 2 * 3 = 6.", "Then 2 + 6 = 8."]:
+    for part in (step, "\\n"):
+        tokens += tokenizer(part, add_special_tokens=False)["input_ids"]
+    ends.append(len(tokens) - 1)
+with torch.no_grad():
+    print(model(torch.tensor([tokens])).logits[0, ends].softmax(-1)[:, 1])  # how likely each step is right"""
+"""How a card shows that a model rates the steps of a solution."""
 
 
 def base_model_license(folder: Path) -> str:
@@ -57,6 +67,7 @@ def adapter_card(
 ) -> str:
     """Return the card as Markdown with the front matter that model sites read."""
     names = ", ".join(Path(source.path).name for source in spec.data.sources)
+    result = "this model" if spec.adapter.kind == FULL else "the adapter"
     licence = base_model_license(model_folder)
     return f"""---
 {_front(spec, licence)}
@@ -67,7 +78,7 @@ def adapter_card(
 {_made(spec)}, trained with Tunesmith for {step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-- License of the base model: {licence}; it holds for {"this model" if spec.adapter.kind == FULL else "the adapter"} too
+{lineage_lines(spec)}{_packed_line(spec, model_folder)}- License of the base model: {licence}; it holds for {result} too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 {length_line(spec)}
 {method_line(spec)}{classes_line(spec)}
@@ -82,6 +93,11 @@ def adapter_card(
 
 {settings_table(spec)}
 """
+
+
+def _packed_line(spec: RunSpec, folder: Path) -> str:
+    note = unquantized.note(folder, spec)
+    return f"- {note}\n" if note else ""
 
 
 _USE_FULL = """from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -109,25 +125,35 @@ model = PeftModel.from_pretrained(base, "THIS_FOLDER")"""
 
 
 def _use_head(spec: RunSpec) -> str:
+    kind = head_class(spec)
     return f"""import torch
 from peft import PeftModel
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import {kind}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
-base = AutoModelForSequenceClassification.from_pretrained(
+base = {kind}.from_pretrained(
     {base_model_name(spec)!r}, {_outputs(spec)}, pad_token_id=tokenizer.pad_token_id
 )
 model = PeftModel.from_pretrained(base, "THIS_FOLDER").eval()
 {_rate(spec)}"""
 
 
+def head_class(spec: RunSpec) -> str:
+    """Return the name of the class of transformers that has the head of a run."""
+    return f"AutoModelFor{'Token' if spec.objective.kind in FROM_STEPS else 'Sequence'}Classification"
+
+
 def _outputs(spec: RunSpec) -> str:
+    if spec.objective.kind in FROM_STEPS:
+        return "num_labels=2"
     classes = spec.objective.classes
     return f"id2label={dict(enumerate(classes))!r}" if classes else "num_labels=1"
 
 
 def _rate(spec: RunSpec) -> str:
     """Return how a card shows that a model rates a text."""
+    if spec.objective.kind in FROM_STEPS:
+        return RATE_STEPS
     if spec.objective.kind not in FROM_LABELS:
         return SCORE
     shown = "model(**tokens).logits" if spec.objective.regression else "model(**tokens).logits.softmax(-1)"
@@ -138,6 +164,8 @@ with torch.no_grad():
 
 def pipeline_line(spec: RunSpec) -> str:
     """Return the line of a card's front matter about what the model is for, where it writes no texts."""
+    if spec.objective.kind in FROM_STEPS:
+        return "\npipeline_tag: token-classification"
     return "\npipeline_tag: text-classification" if spec.objective.kind in HEADS else ""
 
 
@@ -145,6 +173,15 @@ def length_line(spec: RunSpec) -> str:
     """Return the line of a card about how much of a row was read, and which tokens were learned."""
     learned = "" if spec.objective.kind in HEADS else f"; loss on: {spec.data.train_on}"
     return f"- Context length: {spec.data.context_length} tokens{learned}"
+
+
+def lineage_lines(spec: RunSpec) -> str:
+    """Return the lines of a card about adapters that the run began and compared with, "" where there are none."""
+    continued, reference = lineage(spec), reference_name(spec)
+    lines = f"- Continues the adapter: {continued}\n" if continued else ""
+    return lines + (f"- Compared with the adapter: {reference}\n" if reference else "")
+
+
 def _lora_kind(spec: RunSpec) -> str:
     return "QLoRA" if spec.quantization.kind == "nf4" else "LoRA"
 
@@ -193,11 +230,19 @@ def method_line(spec: RunSpec) -> str:
     loss = f", loss: {names[settings.kind]}" if settings.kind in names else ""
     beta = f"; beta: {strength_of(spec)[0]:g}" if origin.beta or settings.kind in REINFORCEMENT else ""
     line = f"- Method: {origin}{beta}{loss}\n"
+    if settings.kind in DISTILLATION:
+        return f"{line}- Teacher: {teacher_name(spec)}\n"
     if settings.kind not in REINFORCEMENT:
         return line
     # The card may go to others, whom the folders of this computer don't concern.
     rewarded = [replace(each, path=Path(each.path).name) for each in spec.rollouts.rewards]
     return f"{line}- Rewards: {rewards.described(rewarded)}\n"
+
+
+def teacher_name(spec: RunSpec) -> str:
+    """Return the name of a run's teacher; the card may go to others, whom this computer's folders don't concern."""
+    path = Path(spec.teacher.path)
+    return path.name if path.is_absolute() else str(spec.teacher.path)
 
 
 def classes_line(spec: RunSpec) -> str:

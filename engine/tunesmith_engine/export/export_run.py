@@ -21,7 +21,7 @@ from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.other_programs import ollama_name
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
-from tunesmith_core.saved_modules import trains_whole
+from tunesmith_core.spec_words import trains_whole
 from tunesmith_engine.export.adapter import write_adapter
 from tunesmith_engine.export.adapter_card import adapter_card, base_model_license
 from tunesmith_engine.export.merged_card import merged_card, verdict

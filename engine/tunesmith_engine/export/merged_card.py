@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tunesmith_core import unquantized
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.export_proof import title
 from tunesmith_core.exports import UNKNOWN_LICENCE
-from tunesmith_core.objectives import FROM_LABELS, HEADS
+from tunesmith_core.objectives import FROM_LABELS, FROM_STEPS, HEADS
+from tunesmith_core.packed_weights import WORDS
 from tunesmith_core.report.facts import read, verdict_on
 from tunesmith_engine.export.adapter_card import (
+    RATE_STEPS,
     SCORE,
     base_model_license,
     base_model_name,
     classes_line,
+    head_class,
     length_line,
+    lineage_lines,
     losses_line,
     method_line,
     pipeline_line,
@@ -24,13 +29,13 @@ from tunesmith_engine.export.adapter_card import (
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.verifying import Proof
 
-_USE_HEAD = f"""```python
+_USE_HEAD = """```python
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import {kind}, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
-model = AutoModelForSequenceClassification.from_pretrained("THIS_FOLDER", dtype="auto").eval()
-{SCORE}
+model = {kind}.from_pretrained("THIS_FOLDER", dtype="auto").eval()
+{rate}
 ```"""
 
 _USE_LABELS = """```python
@@ -60,7 +65,10 @@ def merged_card(trained: Trained, base: Path, proof: Proof | None) -> str:
         proof: how far the files are from the trained weights, None where that was not measured.
     """
     objective = trained.spec.objective
-    use = _USE_HEAD if objective.kind in HEADS else _USE_MERGED
+    use = _USE_MERGED
+    if objective.kind in HEADS:
+        rate = RATE_STEPS if objective.kind in FROM_STEPS else SCORE
+        use = _USE_HEAD.format(kind=head_class(trained.spec), rate=rate)
     if objective.kind in FROM_LABELS:
         use = _USE_LABELS.replace("{more}", ', function_to_apply="none"' if objective.regression else "")
     return _card(trained, base, "transformers", f"{use}\n\n{verdict(proof)}")
@@ -114,7 +122,7 @@ tags: [tunesmith]{pipeline_line(spec)}
 The base model with {made}, trained with Tunesmith for {trained.step} steps.
 
 - Base model: {base_model_name(spec)}{f" at {spec.model.revision}" if spec.model.revision else ""}
-- License of the base model: {licence}; it holds for this model too
+{lineage_lines(spec)}{_packed_line(base)}- License of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
 {length_line(spec)}
 {method_line(spec)}{classes_line(spec)}
@@ -128,3 +136,8 @@ The base model with {made}, trained with Tunesmith for {trained.step} steps.
 
 {settings_table(spec)}
 """
+
+
+def _packed_line(base: Path) -> str:
+    format_ = unquantized.format_in(base)
+    return f"- The base model is quantized ({WORDS[format_]}). It was unpacked for this one.\n" if format_ else ""

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import become_bfloat16
-from tunesmith_core.model_folder import INDEX_NAME, READ_SUFFIXES, SINGLE_NAME, weight_files
+from tunesmith_core.model_folder import INDEX_NAME, READ_SUFFIXES, SINGLE_NAME, read_layout
 from tunesmith_core.model_json import read_object
-from tunesmith_core.safetensors_header import Tensor, read_header
+from tunesmith_core.packed_weights import QUANTIZED_KEYS, unpacked_dtype
+from tunesmith_core.safetensors_header import Tensor
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.tensor_file import num_bytes, write_tensors
 from tunesmith_engine.model.load import REMOVED_CONFIG_KEYS
+from tunesmith_engine.model.packed import StoredWeights
 
 CONFIG_NAME, CARD_NAME = "config.json", "README.md"
 LICENCE_NAMES = ("LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY")
@@ -63,7 +64,11 @@ def is_licence(path: Path) -> bool:
 
 
 class MergedModel:
-    """The files of a merged model, planned from headers alone."""
+    """The files of a merged model, planned from headers alone.
+
+    Attributes:
+        was_packed: whether the base model is quantized, which the merged one is not.
+    """
 
     def __init__(
         self,
@@ -83,7 +88,8 @@ class MergedModel:
             UserError: `export-unsupported`.
         """
         self._base = base
-        self._shards = {name: read_header(base / name) for name in weight_files(base)}
+        self._layout = read_layout(base)
+        self._shards, self.was_packed = self._layout.files, bool(self._layout.packed)
         shapes = {name: tensor.shape for shard in self._shards.values() for name, tensor in shard.items()}
         self._merging = make_merging(shapes)
         formats = {tensor.dtype for shard in self._shards.values() for tensor in shard.values()}
@@ -133,10 +139,8 @@ class MergedModel:
         return next(shard[name] for shard in self._shards.values() if name in shard)
 
     def _read(self, name: str) -> torch.Tensor:
-        shard = next(file for file, tensors in self._shards.items() if name in tensors)
-        with safe_open(self._base / shard, framework="pt") as opened:
-            weight: torch.Tensor = opened.get_tensor(name)
-        return weight
+        with StoredWeights(self._base, self._layout, torch.float32) as stored:
+            return stored.read(name)
 
     def _grown(self, name: str, tensor: Tensor) -> Tensor:
         """Return a tensor, by its name in the model, with the rows of new words."""
@@ -182,7 +186,7 @@ class MergedModel:
             if staging.holds(shard):
                 advance(sum(num_bytes(weight.tensor) for weight in weights.values()))
                 continue
-            staging.finish(shard, self._write_shard(shard, weights, staging.part(shard), advance))
+            staging.finish(shard, self._write_shard(weights, staging.part(shard), advance))
         for path in self.copied():
             shutil.copyfile(path, staging.folder / path.name)
         files.atomic_write_json(staging.folder / CONFIG_NAME, self._config())
@@ -193,17 +197,15 @@ class MergedModel:
             }
             files.atomic_write_json(staging.folder / INDEX_NAME, index)
 
-    def _write_shard(
-        self, shard: str, weights: Mapping[str, Weight], path: Path, advance: Callable[[int], None]
-    ) -> str:
+    def _write_shard(self, weights: Mapping[str, Weight], path: Path, advance: Callable[[int], None]) -> str:
         """Write a file and return its SHA-256."""
         tensors = {name: weight.tensor for name, weight in weights.items()}
-        with safe_open(self._base / shard, framework="pt") as opened:
-            return write_tensors(path, tensors, lambda name: self._make(opened, weights[name]), advance)
+        with StoredWeights(self._base, self._layout, torch.float32) as stored:
+            return write_tensors(path, tensors, lambda name: self._make(stored, weights[name]), advance)
 
-    def _make(self, opened: Any, weight: Weight) -> Iterator[torch.Tensor]:  # Any: an open file of safetensors
+    def _make(self, stored: StoredWeights, weight: Weight) -> Iterator[torch.Tensor]:
         # What no file holds is trained whole, whatever it was.
-        value: torch.Tensor = opened.get_tensor(weight.source) if weight.source else torch.zeros(weight.tensor.shape)
+        value = stored.read(weight.source) if weight.source else torch.zeros(weight.tensor.shape)
         value = _with_rows(value, weight)
         if weight.tensor.dtype not in TORCH_TYPES:
             yield self._merging.merged_as(weight.in_model, value)
@@ -233,15 +235,18 @@ class MergedModel:
     def _config(self) -> Config:
         """Return config.json as it fits the merged weights."""
         config: Config = dict(read_object(self._base / CONFIG_NAME))
-        for key in REMOVED_CONFIG_KEYS:
-            config.pop(key, None)
         parts = [config, *(value for value in config.values() if isinstance(value, dict) and "vocab_size" in value)]
+        for key in (*REMOVED_CONFIG_KEYS, *QUANTIZED_KEYS):
+            for part in parts:
+                part.pop(key, None)
         for part in parts:
             if self._has_new_rows and "vocab_size" in part:
                 part["vocab_size"] = self._merging.num_rows
             if self._untied:
                 part["tie_word_embeddings"] = False
             for key in ("dtype", "torch_dtype"):
+                if self.was_packed and key in part:
+                    part[key] = "float16" if unpacked_dtype(config) == "F16" else "bfloat16"
                 if self._rounded and (key in part or (part is config and key == "dtype")):
                     part[key] = "bfloat16"
         config |= self._merging.settings

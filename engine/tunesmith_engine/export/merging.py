@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import PeftModel
 from peft.tuners.lora import layer as lora
 from peft.utils import ModulesToSaveWrapper
 from torch import nn
@@ -20,6 +19,9 @@ from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import has_head
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.saved_modules import in_own_name, plain, row_change, trained_rows, trained_weight
+
+if TYPE_CHECKING:
+    from tunesmith_engine.model.full import TrainedModel
 
 ADAPTER = "default"
 ROWS = ".trainable_tokens_delta."
@@ -44,7 +46,7 @@ class Merging:
             for pieces of weights that the adapter changes, which keep their names.
     """
 
-    def __init__(self, model: PeftModel, in_files: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, model: TrainedModel, in_files: Mapping[str, tuple[int, ...]]) -> None:
         """Look at a model without computing anything.
 
         Args:
@@ -67,7 +69,8 @@ class Merging:
             for head, embedding in getattr(self._base, "all_tied_weights_keys", {}).items()
             if head in self._changes or embedding in self._changes
         }
-        self.added = {f"{HEAD_NAME}.weight"} if has_head(self._base) else set[str]()
+        of_head = {name for name in self._changes if name.startswith(f"{HEAD_NAME}.")}
+        self.added = of_head if has_head(self._base) else set[str]()
         present = {*self.in_model.values(), *self._tied, *self.added}
         missing = sorted(self._changes.keys() - present)
         if missing:
@@ -86,7 +89,7 @@ class Merging:
                 for name in (head, embedding):
                     self._changes[name], self._row_changes[name] = _replacing(weight), _replacing_rows(weight)
 
-    def _change_pieces(self, model: PeftModel) -> None:
+    def _change_pieces(self, model: TrainedModel) -> None:
         """Change weights piece by piece that the files do not hold whole."""
         present = {*self.in_model.values(), *getattr(self._base, "all_tied_weights_keys", {})}
         shapes = {_own(name): value.shape for name, value in self._base.state_dict().items()}
@@ -200,7 +203,7 @@ def _own(name: str) -> str:
     return in_own_name(name.removeprefix(PREFIX))
 
 
-def _changes(model: PeftModel) -> dict[str, Change]:
+def _changes(model: TrainedModel) -> dict[str, Change]:
     """Return what becomes of the weights that were trained, by their names in the model without an adapter."""
     changes: dict[str, Change] = {}
     layers = {name: module for name, module in model.named_modules() if isinstance(module, lora.LoraLayer)}
@@ -220,7 +223,7 @@ def _changes(model: PeftModel) -> dict[str, Change]:
     return changes
 
 
-def _tables(model: PeftModel) -> Iterator[tuple[str, list[int] | None, nn.Parameter]]:
+def _tables(model: TrainedModel) -> Iterator[tuple[str, list[int] | None, nn.Parameter]]:
     """Yield embeddings and output layer that are trained: name in the model, rows or None for all, weights.
 
     What is tied is one parameter, and yet changes both.
@@ -241,7 +244,7 @@ def _placing_rows(rows: list[int], value: torch.Tensor) -> RowChange:
     return lambda weight, part: row_change(weight, rows, value, part.start)
 
 
-def _row_changes(model: PeftModel) -> dict[str, RowChange]:
+def _row_changes(model: TrainedModel) -> dict[str, RowChange]:
     """Return what becomes of some rows of weights, for those of which each row changes by itself."""
     changes: dict[str, RowChange] = {}
     for name, layer in model.named_modules():
@@ -271,7 +274,7 @@ def _replacing_rows(value: torch.Tensor) -> RowChange:
     return lambda _, rows: value.detach()[rows].cpu().float()
 
 
-def _added_to(model: PeftModel) -> set[str]:
+def _added_to(model: TrainedModel) -> set[str]:
     """Return the weights that something is added to which does not depend on them."""
     return {
         f"{_own(name)}.{_role(module)}"

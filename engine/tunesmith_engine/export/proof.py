@@ -209,6 +209,7 @@ def _log_probabilities(model: Model, tokens: list[int], first: int) -> torch.Ten
     if _rates(model):
         # A single score is taken for that of a choice between two.
         logits = torch.cat([logits, torch.zeros_like(logits)], -1) if logits.shape[-1] == 1 else logits
+        logits = logits[:, -1] if logits.ndim == 3 else logits
     else:
         logits = logits[0, first:]
     return logits.double().log_softmax(-1).float()

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from torch import nn
 
 from tunesmith_engine.export.proof import Answer, Figures, Model, compare
+
+if TYPE_CHECKING:
+    from tunesmith_engine.model.full import TrainedModel
 
 Rounded = Callable[[str, torch.Tensor], torch.Tensor]
 """Returns numbers as a format tells them, by the name that a weight has in the model without an adapter."""
@@ -31,7 +34,7 @@ class Rounding:
 
 
 def rounded_reference(
-    answers: Iterable[Answer], model: PeftModel, rounding: Rounding, *, as_llama_cpp: bool
+    answers: Iterable[Answer], model: TrainedModel, rounding: Rounding, *, as_llama_cpp: bool
 ) -> Figures:
     """Return how far the trained model is from itself once its numbers are rounded.
 
@@ -62,7 +65,7 @@ def _round_inputs(model: Model, rounded: Rounded) -> None:
             layer.register_forward_pre_hook(before)
 
 
-def _separate_tied(model: PeftModel) -> None:
+def _separate_tied(model: TrainedModel) -> None:
     """Give each layer with an adapter a weight of its own: PEFT would also change the one it is tied to."""
     shared = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
     for layer in model.modules():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,9 +29,13 @@ from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection
 from tunesmith_engine.fused.recognise import base_model
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
+from tunesmith_engine.fused.trained_projection import TrainedProjection
+from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
+from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
-from tunesmith_engine.shapes import LayerShape, MlpShape, ModelShape, NotFusableError
+from tunesmith_engine.model.other_weights import Weights, asked_with
+from tunesmith_engine.shapes import LayerShape, MlpShape, ModelShape, Norm, NotFusableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +68,15 @@ class Assembly:
 
     Attributes:
         projections: of each layer.
+        gradients: those of whole weights; None where an adapter is trained.
         gradient_width: columns of buffers as wide as the residual stream, with room for adapter columns.
         tables: the embedding and the output layer, with and without what was trained of them.
     """
 
     def __init__(self, model: PeftModel, shape: ModelShape, compute: Compute) -> None:
         self.shape, self.compute = shape, compute
-        self._trained = trainable(model)
+        self._trained, self._is_full = trainable(model), isinstance(model, FullModel)
+        self.gradients: WeightGradients | None = None
         self.scratch = WeightScratch(compute.device, compute.dtype)
         self.masks = Masks(compute.device)
         self._unfused: dict[str, list[Message]] = {}
@@ -86,6 +92,8 @@ class Assembly:
         self.tables = Tables(base_model(model), shape.embedding, head, self.scratch, compute.dtype)
         self.use([self._layer_projections(layer) for layer in shape.layers])
         self._host_table: HostTable | None = None
+        if self._is_full:
+            self.gradients = self._weight_gradients(head)
 
     def use(self, projections: list[LayerProjections]) -> None:
         """Let the layers that are built from now on multiply with these."""
@@ -93,6 +101,41 @@ class Assembly:
         # Adapter columns stand beside the stream in whichever block has most of them.
         most = max(part.num_extra for parts in projections for part in parts.all())
         self.gradient_width = self.shape.hidden_size + most
+
+    def _weight_gradients(self, head: Projection) -> WeightGradients | None:
+        """Return where the gradients of trained weights are added up; None where nothing is trained."""
+        embedding, tied = self.shape.embedding.weight, self._is_tied
+        ends = [*_bundles_of_norms([self.shape.final_norm]), *_bundles(head)]
+        layers = []
+        for shape, parts in zip(self.shape.layers, self.projections, strict=True):
+            bundles = [bundle for part in parts.all() for bundle in _bundles(part)]
+            plain = [module for part in parts.all() if isinstance(part, PlainModules) for module in part.modules]
+            others = [weight for module in plain for weight in module.parameters() if weight.requires_grad]
+            layers.append(Group([*bundles, *_bundles_of_norms(shape.norms)], others))
+        group = Group([bundle for bundle in ends if not (tied and bundle[0] is embedding)])
+        if not (embedding.requires_grad or any(each.weights for each in (group, *layers))):
+            return None
+        trained = embedding if embedding.requires_grad else None
+        found = WeightGradients(group, layers, trained, tied, self.compute.dtype)
+        for part in [head, *(part for parts in self.projections for part in parts.all())]:
+            if isinstance(part, TrainedProjection):
+                part.gradients = found
+        return found
+
+    @property
+    def _is_tied(self) -> bool:
+        return any(member.base.weight is self.shape.embedding.weight for member in self.head.members)
+
+    @cached_property
+    def lowest_trained(self) -> tuple[int, bool]:
+        """The lowest layer that the backward pass must reach, and whether it needs the gradient of that one's input."""
+        if self.gradients is None:
+            return 0, self.tables.trains_embedding
+        if self.shape.embedding.weight.requires_grad:
+            return 0, True
+        index = next((index for index, group in enumerate(self.gradients.layers) if group.weights), 0)
+        norm = self.shape.layers[index].input_norm
+        return index, norm is not None and norm.trained is not None
 
     @cached_property
     def arena(self) -> AdapterArena:
@@ -102,6 +145,9 @@ class Assembly:
     @property
     def capturable(self) -> bool:
         """Whether a step may be captured in a CUDA graph."""
+        # Whole weights make steps so large that launches take no time beside them.
+        if self._is_full:
+            return False
         return not any(isinstance(part, PlainModules) for parts in self.projections for part in parts.all())
 
     @property
@@ -144,6 +190,8 @@ class Assembly:
     def _projection(self, modules: Sequence[nn.Module], place: int, layer: str, what: str) -> Projection | PlainModules:
         try:
             members = [Member.of(module) for module in modules]
+            if self._is_full:
+                return TrainedProjection(members, self.scratch, place, self.compute.dtype)
             return Projection(members, self.scratch, place, self.compute.dtype, self.masks)
         except PlainOnlyError as reason:
             self._note_unfused(layer, what, reason.message)
@@ -180,6 +228,17 @@ class Assembly:
             if isinstance(part, Projection):
                 part.refresh()
 
+    @contextlib.contextmanager
+    def asked_with(self, model: PeftModel, weights: Weights) -> Iterator[None]:
+        """Make the context in which the model and all products have other weights of the adapter."""
+        try:
+            with asked_with(model, weights), torch.no_grad():
+                self.refresh()
+                yield
+        finally:
+            with torch.no_grad():
+                self.refresh()
+
     def release(self) -> None:
         """Give the modules weights of their own again."""
         self._bring_embedding_back()
@@ -193,8 +252,8 @@ class Assembly:
     def embedding_bytes(self) -> int:
         """Memory of the input embedding if it may lie on the host: on a GPU, unless the head uses it too."""
         table = self.shape.embedding.weight
-        tied = any(member.base.weight is table for member in self.head.members)
-        if self.compute.device.type != "cuda" or tied or table.requires_grad or not self.tables.may_leave:
+        stays = self._is_tied or table.requires_grad or not self.tables.may_leave
+        if self.compute.device.type != "cuda" or stays:
             return 0
         return table.numel() * table.element_size()
 
@@ -224,7 +283,7 @@ class Assembly:
         """
         workspace = self.workspace(capacity_tokens)
         layers = self.layers(policies, workspace, capacity_tokens, tiling)
-        head = Head(self.shape, self.tables, workspace, min(capacity_tokens, tiling.head_rows))
+        head = self.head_of(workspace, capacity_tokens, tiling)
         buffers = [
             layer.buffers(policy.level == "none", self.compute.dtype)
             for layer, policy in zip(layers, policies, strict=True)
@@ -235,6 +294,10 @@ class Assembly:
         tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
         store = ActivationStore(buffers, policies, capacity_tokens, self.compute.device, tile_tokens=tile_tokens)
         return Parts(layers, head, workspace, store)
+
+    def head_of(self, workspace: Workspace, capacity_tokens: int, tiling: Tiling) -> Head:
+        """Return the end of the model, which reserves what it needs in the workspace."""
+        return Head(self.shape, self.tables, workspace, min(capacity_tokens, tiling.head_rows), self.gradients)
 
     def workspace(self, capacity_tokens: int) -> Workspace:
         """Return an empty workspace with the regions that every layer uses."""
@@ -258,6 +321,7 @@ class Assembly:
                 workspace,
                 capacity_tokens,
                 tiling.attention_numbers,
+                self.gradients,
             )
             mlp: MlpBlock | PlainMlp
             if isinstance(shape.mlp, MlpShape) and parts.mlp_down is not None:
@@ -267,5 +331,15 @@ class Assembly:
                 mlp = PlainMlp(parts.mlp_inputs)
             else:
                 raise TypeError(f"{shape.name} has no MLP that can be run.")
-            layers.append(FusedLayer(index, shape, attention, mlp, self.shape.hidden_size, self.gradient_width))
+            widths = self.shape.hidden_size, self.gradient_width
+            layers.append(FusedLayer(index, shape, attention, mlp, *widths, self.gradients))
         return layers
+
+
+def _bundles(part: Projection | PlainModules) -> list[Bundle]:
+    return part.bundles if isinstance(part, TrainedProjection) else []
+
+
+def _bundles_of_norms(norms: Sequence[Norm]) -> list[Bundle]:
+    return [(norm.trained,) for norm in norms if norm.trained is not None]
+

@@ -13,6 +13,7 @@ import torch
 from tunesmith_engine.attention import Backend, Operands, choose, shared
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm, rope
 from tunesmith_engine.kernels.column_dots import column_dots
@@ -54,8 +55,10 @@ class AttentionBlock:
         workspace: Workspace,
         capacity_tokens: int,
         numbers_at_once: int,
+        gradients: WeightGradients | None = None,
     ) -> None:
         self.shape, self.inputs, self.output = shape, inputs, output
+        self._gradients = gradients
         self._workspace, self._numbers_at_once = workspace, numbers_at_once
         self._num_query = shape.num_heads * shape.head_dim
         self._num_key = shape.num_key_value_heads * shape.head_dim
@@ -239,9 +242,18 @@ class AttentionBlock:
         cos, sin = (rotary.cos, rotary.sin) if self.shape.rotary else (None, None)
         whole_width = self.shape.whole_width_norms
         norms = self._norms(whole_width is None)
+        if self._gradients and any(norm is not None and norm.trained is not None for norm in norms):
+            # The weights' gradients need those of the norms' outputs, before they go through the norms.
+            form = self.shape.head_dim, self.shape.interleaved
+            rope.rotate_backward(dq, dk, q, k, cos, sin, *form, None, None, out_q, out_k)
+            for norm, slope, raw in zip(norms, (out_q, out_k), (q, k), strict=True):
+                self._gradients.add_norm(norm, slope, raw, None)
+            dq, dk, cos, sin = out_q, out_k, None, None
         rope.rotate_backward(dq, dk, q, k, cos, sin, self.shape.head_dim, self.shape.interleaved, *norms, out_q, out_k)
         if whole_width:
             for raw, norm, out_part in ((q, whole_width[0], out_q), (k, whole_width[1], out_k)):
                 # The norm's output is not needed, only its statistics.
                 statistics = rms_norm.add_norm(raw, None, norm, scrap[:, : raw.shape[1]])
+                if self._gradients:
+                    self._gradients.add_norm(norm, out_part, raw, statistics)
                 rms_norm.norm_backward(out_part, raw, norm, statistics, out_part)

@@ -10,6 +10,7 @@ import torch
 
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.tables import Tables
+from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.cross_entropy import cross_entropy
@@ -19,8 +20,16 @@ from tunesmith_engine.shapes import ModelShape
 class Head:
     """Computes the losses of the trained rows and their gradient."""
 
-    def __init__(self, shape: ModelShape, tables: Tables, workspace: Workspace, chunk_rows: int) -> None:
+    def __init__(
+        self,
+        shape: ModelShape,
+        tables: Tables,
+        workspace: Workspace,
+        chunk_rows: int,
+        gradients: WeightGradients | None = None,
+    ) -> None:
         self._shape, self._tables, self._workspace = shape, tables, workspace
+        self._gradients = gradients
         self._chunk_rows = chunk_rows
         workspace.reserve("block", *self._shapes(tables.head(True), chunk_rows))
 
@@ -39,6 +48,7 @@ class Head:
         gradient_scale: torch.Tensor | None,
         gradient: torch.Tensor | None,
         with_adapter: bool = True,
+        temperature: float = 1.0,
     ) -> torch.Tensor:
         """Return each trained row's cross-entropy in nats, float32 [R] on the device.
 
@@ -50,7 +60,11 @@ class Head:
                 ([R]); None computes the losses alone.
             gradient: [T, hidden], overwritten by the gradient of x + pending; zeros where no row is trained.
             with_adapter: False leaves an adapter of the output projection out.
+            temperature: what logits are divided by before they are probabilities.
         """
+        # A softcap of c makes c tanh(s x / c); divided by t that is (c / t) tanh((s / t) x / (c / t)).
+        scale = self._shape.logit_scale / temperature
+        softcap = self._shape.softcap / temperature if self._shape.softcap else None
         losses = torch.zeros(trained_rows.shape[0], device=x.device)
         projection = self._tables.head(with_adapter)
         if gradient is not None:
@@ -69,12 +83,14 @@ class Head:
             projection.first_row = start
             projection.forward(normed, wide, with_adapter)
             factors = gradient_scale if gradient_scale is None or not gradient_scale.ndim else gradient_scale[chunk]
-            cross_entropy(wide, targets[chunk], losses[chunk], factors, self._shape.logit_scale, self._shape.softcap)
+            cross_entropy(wide, targets[chunk], losses[chunk], factors, scale, softcap)
             if gradient is None:
                 continue
             projection.input_gradient(logits, to_total)
             projection.accumulate(logits, normed)
             self._tables.add_to_head(logits, normed)
+            if self._gradients:
+                self._gradients.add_norm(self._shape.final_norm, to_total, total, statistics)
             rms_norm.norm_backward(to_total, total, self._shape.final_norm, statistics, to_total)
             # Rows that only fill up a fixed number repeat the last row and add zero.
             gradient.index_add_(0, rows, to_total)

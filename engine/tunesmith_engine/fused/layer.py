@@ -12,6 +12,7 @@ from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.column_dots import column_dots
@@ -47,8 +48,9 @@ class FusedLayer:
         mlp: MlpBlock | PlainMlp,
         hidden_size: int,
         gradient_width: int,
+        gradients: WeightGradients | None = None,
     ) -> None:
-        self.index, self.shape = index, shape
+        self.index, self.shape, self._gradients = index, shape, gradients
         self.attention, self.mlp = attention, mlp
         self._hidden_size, self._gradient_width = hidden_size, gradient_width
         self._saved: tuple[tuple[torch.Tensor, ...], ...] = ()
@@ -214,6 +216,8 @@ class FusedLayer:
         elif output is not None:
             # Only the statistics are needed; what else is written here is overwritten next.
             statistics = rms_norm.add_norm(output, None, norm, out)
+            if self._gradients:
+                self._gradients.add_norm(norm, stream, output, statistics, self.shape.residual_scale)
             rms_norm.norm_backward(stream, output, norm, statistics, out)
             if self.shape.residual_scale != 1.0:
                 out.mul_(self.shape.residual_scale)
@@ -273,4 +277,6 @@ class FusedLayer:
         if norm is None or statistics is None:
             stream.add_(to_normed)
         else:
+            if self._gradients:
+                self._gradients.add_norm(norm, to_normed, total, statistics)
             rms_norm.norm_backward(to_normed, total, norm, statistics, stream, residual=stream)

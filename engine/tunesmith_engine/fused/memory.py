@@ -20,7 +20,6 @@ from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import num_parts
 from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import HOST_S_PER_LAYER
-from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.policy import LayerPolicy, choose, plan_bytes, step_down, without_host
 from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import (
@@ -65,6 +64,7 @@ class MemoryPlan:
         embedding_on_host: the input embedding lies in the computer's memory.
         peak_bytes: expected peak of what PyTorch allocates on the device.
         host_bytes: pinned memory for activations.
+        by_layer: whole weights are updated layer by layer, so that their gradients never exist together.
     """
 
     policies: tuple[LayerPolicy, ...]
@@ -73,6 +73,24 @@ class MemoryPlan:
     embedding_on_host: bool
     peak_bytes: int
     host_bytes: int
+    by_layer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WholeWeights:
+    """What the training of whole weights takes beside them.
+
+    Attributes:
+        state_bytes: of the optimizer.
+        transient_bytes: what it takes on the way of an update.
+        by_layer: whether a layer's gradients are applied as soon as they are there, where a step is one micro-batch.
+        step_tokens: of the longest step.
+    """
+
+    state_bytes: int
+    transient_bytes: int
+    by_layer: bool
+    step_tokens: int
 
 
 class MemoryPlanner:
@@ -86,6 +104,7 @@ class MemoryPlanner:
         longest_tokens: of a row, if micro-batches may be made smaller; no row is ever divided.
         steps_vary: most micro-batches of that size have far fewer tokens.
         spread: most times as many tokens that attention sees, where documents share their beginnings.
+        whole: what the training of whole weights takes; None for an adapter.
     """
 
     def __init__(
@@ -97,16 +116,20 @@ class MemoryPlanner:
         longest_tokens: int | None = None,
         steps_vary: bool = False,
         spread: float = 1.0,
+        whole: WholeWeights | None = None,
     ) -> None:
+        self._whole = whole
         self._assembly, self._most_tokens, self._steps_vary = assembly, most_tokens, steps_vary
         self._spread = spread
         self._longest_tokens = min(longest_tokens or most_tokens, most_tokens)
         device = assembly.compute.device
         self._on_gpu = self._pins = device.type == "cuda"
-        # First, so that weights and gradients in the arena are counted with what is there.
-        trained = assembly.arena.weights.numel()
+        state_bytes = whole.state_bytes if whole else 0
+        if assembly.gradients is None:
+            # First, so that weights and gradients in the arena are counted with what is there.
+            state_bytes = round(assembly.arena.weights.numel() * optimizer_bytes_per_weight)
         allocated, gap_bytes = self._allocated(device) if self._on_gpu else (0, 0)
-        self._fixed_bytes = allocated + round(trained * optimizer_bytes_per_weight) + assembly.scratch.num_bytes
+        self._fixed_bytes = allocated + assembly.scratch.num_bytes + state_bytes
         self._fixed_bytes += LIBRARY_BYTES if self._on_gpu else 0
         if memory_bytes:
             self._total_bytes = memory_bytes - gap_bytes
@@ -294,7 +317,7 @@ class MemoryPlanner:
         assembly, dtype = self._assembly, self._assembly.compute.dtype
         workspace = assembly.workspace(capacity)
         layers = assembly.layers(policies, workspace, capacity, tiling)
-        Head(assembly.shape, assembly.tables, workspace, min(capacity, tiling.head_rows))
+        assembly.head_of(workspace, capacity, tiling)
         buffers = [layer.buffers(policy.level == "none", dtype) for layer, policy in zip(layers, policies, strict=True)]
         return buffers, workspace.num_bytes
 
@@ -312,9 +335,24 @@ class MemoryPlanner:
         store = store_bytes(buffers, policies, capacity, tile_tokens=tile_tokens) if with_store else StoreBytes(0, 0)
         embedding_bytes = self._assembly.embedding_bytes if on_host else 0
         fixed = self._fixed_bytes - embedding_bytes + self._passing_bytes(policies, capacity, tiling)
-        fixed += self._assembly.quantised_bytes(capacity, tiling.mlp_tokens)
+        fixed += self._assembly.quantised_bytes(capacity, tiling.mlp_tokens) + self._gradient_bytes(capacity)
         peak = plan_bytes(store, fixed, workspace_bytes)
-        return MemoryPlan(policies, capacity, tiling, embedding_bytes > 0, peak, store.host)
+        return MemoryPlan(
+            policies, capacity, tiling, embedding_bytes > 0, peak, store.host, self._goes_by_layer(capacity)
+        )
+
+    def _gradient_bytes(self, capacity: int) -> int:
+        """Return the memory of whole weights' gradients: of one layer, if steps are one micro-batch, or of all."""
+        if self._assembly.gradients is None:
+            return self._assembly.tables.product_bytes
+        transient = self._whole.transient_bytes if self._whole else 0
+        return self._assembly.gradients.num_bytes(self._goes_by_layer(capacity)) + transient
+
+    def _goes_by_layer(self, capacity: int) -> bool:
+        """Return whether steps are one micro-batch, and gradients of whole weights are applied as they come."""
+        gradients, whole = self._assembly.gradients, self._whole
+        possible = gradients is not None and gradients.can_go_by_layer and whole is not None and whole.by_layer
+        return possible and whole is not None and capacity >= whole.step_tokens
 
     def _passing_bytes(self, policies: Sequence[LayerPolicy], capacity: int, tiling: Tiling) -> int:
         """Return what attention's own operations allocate.

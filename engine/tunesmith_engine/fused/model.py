@@ -24,10 +24,11 @@ from tunesmith_engine.fused.attention_block import Rotary
 from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
-from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
+from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeights
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels.embedding import embed
+from tunesmith_engine.model.other_weights import Weights, reference_of, start_of
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import NotFusableError
 
@@ -36,19 +37,21 @@ class FusedModel:
     """Computes losses and gradients of one model.
 
     Attributes:
-        arena: weights and gradients of the trained parameters.
+        arena: weights and gradients of the trained parameters of an adapter; None where whole weights are trained.
         report: what runs fused, what doesn't and why, a sentence each.
         plan: the memory that it is expected to take.
+        temperature: what logits are divided by before they are probabilities.
     """
 
     def __init__(self, model: PeftModel, assembly: Assembly, planner: MemoryPlanner, plan: MemoryPlan) -> None:
         self._model, self._assembly, self._planner = model, assembly, planner
-        self.arena = assembly.arena
+        self.arena = assembly.arena if assembly.gradients is None else None
         self._refresh_graph: torch.cuda.CUDAGraph | None = None
         self._num_refreshes = 0
         self._fp8_report: list[str] = []
         self._fp8_notes: list[str] = []
         self._wanted_tokens = plan.capacity_tokens
+        self.temperature = 1.0
         self._use(plan)
 
     @classmethod
@@ -64,6 +67,7 @@ class FusedModel:
         longest_tokens: int | None = None,
         steps_vary: bool = False,
         spread: float = 1.0,
+        whole: WholeWeights | None = None,
     ) -> FusedModel:
         """Build the fused twin of a model.
 
@@ -78,12 +82,13 @@ class FusedModel:
             longest_tokens: of a row, if the plan may make micro-batches smaller than `capacity_tokens`.
             steps_vary: most micro-batches have far fewer tokens than that.
             spread: most times as many tokens that attention sees, see `SharedBeginnings`.
+            whole: what the training of whole weights takes; None for an adapter.
 
         Raises:
             NotFusableError: with a sentence for the person; the model is then as before.
         """
         assembly = Assembly(model, recognise(model), compute)
-        sizes = capacity_tokens, memory_bytes, optimizer_bytes_per_weight, longest_tokens, steps_vary, spread
+        sizes = capacity_tokens, memory_bytes, optimizer_bytes_per_weight, longest_tokens, steps_vary, spread, whole
         planner = MemoryPlanner(assembly, *sizes)
         plan = planner.plan(policy)
         # In little memory: whether a whole step fits is the first step's question.
@@ -131,8 +136,9 @@ class FusedModel:
         with torch.no_grad(), torch.random.fork_rng([compute.device] if compute.device.type == "cuda" else []):
             torch.manual_seed(0)
             loss = self._step(batch, torch.ones((), device=compute.device)).item()
-        measured = fp8.Measured(loss, self.arena.gradients.clone())
-        self.arena.gradients.zero_()
+        gradients = self._assembly.arena.gradients
+        measured = fp8.Measured(loss, gradients.clone())
+        gradients.zero_()
         return measured
 
     def _change(self, plan: MemoryPlan) -> None:
@@ -146,6 +152,8 @@ class FusedModel:
         # It may read memory that goes now.
         self._refresh_graph, self._num_refreshes = None, 0
         self._assembly.scratch.give_back()
+        if self._assembly.gradients:
+            self._assembly.gradients.give_back()
 
     def _use(self, plan: MemoryPlan) -> None:
         """Build layers, buffers and store for a plan."""
@@ -176,6 +184,10 @@ class FusedModel:
     def report(self) -> list[str]:
         """What runs fused, what doesn't and why; then how activations are kept."""
         sentences = [*self._assembly.report, *self._fp8_report, describe(self.plan.policies)]
+        if self.plan.by_layer:
+            sentences.append(Message("Each layer is updated as soon as its gradients are known. They are not clipped."))
+        elif self._assembly.gradients:
+            sentences.append(Message("The gradients of all layers are held until the update."))
         if self.plan.capacity_tokens < self._wanted_tokens:
             sentences.append(
                 Message(
@@ -283,13 +295,30 @@ class FusedModel:
         return self.losses(batch, with_adapter).sum()
 
     def losses(self, batch: PackedBatch, with_adapter: bool = True) -> torch.Tensor:
-        """Return the cross-entropies of a micro-batch's trained tokens in nats, float32 [R] on the device."""
+        """Return the cross-entropies of a micro-batch's trained tokens in nats, float32 [R] on the device.
+
+        Args:
+            batch: at most `capacity_tokens` tokens.
+            with_adapter: False for the model as it was before the run.
+        """
+        start = None if with_adapter else start_of(self._model)
+        if start is not None:
+            return self._losses_with(batch, start)
         base_model_only = contextlib.nullcontext() if with_adapter else self._model.disable_adapter()
         with torch.no_grad(), base_model_only, self._assembly.tables.in_place(with_adapter):
             self._assembly.scratch.forget()
             now = self._pass(batch, with_adapter, False)
             x, pending = self._forward(now)
             return self._losses(x, pending, batch, None, None, with_adapter)
+
+    def reference_losses(self, batch: PackedBatch) -> torch.Tensor:
+        """Return the same by the model with which an objective compares."""
+        reference = reference_of(self._model)
+        return self.losses(batch, False) if reference is None else self._losses_with(batch, reference)
+
+    def _losses_with(self, batch: PackedBatch, weights: Weights) -> torch.Tensor:
+        with self._assembly.asked_with(self._model, weights):
+            return self.losses(batch)
 
     def objective_and_gradients(
         self,
@@ -334,7 +363,7 @@ class FusedModel:
     ) -> torch.Tensor:
         rows, targets = batch.trained_rows, batch.targets
         return self._parts.head.losses(
-            x, pending, self._last_scale, rows, targets, gradient_scale, gradient, with_adapter
+            *(x, pending, self._last_scale, rows, targets, gradient_scale, gradient, with_adapter, self.temperature)
         )
 
     def _step(self, batch: PackedBatch, scale: torch.Tensor) -> torch.Tensor:
@@ -348,12 +377,23 @@ class FusedModel:
         """Go through head and layers backward; return the losses of the trained rows."""
         width = self._assembly.gradient_width
         (gradient,) = self._parts.workspace.carve("gradient", (now.batch.num_tokens, width))
-        losses = self._losses(x, pending, now.batch, scale, gradient[:, : self._assembly.shape.hidden_size])
-        tables, shape = self._assembly.tables, self._assembly.shape
-        for layer in reversed(self._layers):
-            layer.backward(gradient, now, first=layer.index == 0 and not tables.trains_embedding)
-        if tables.trains_embedding:
-            tables.add_to_embedding(now.batch.input_ids, gradient[:, : shape.hidden_size], shape.embedding_scale)
+        shape, gradients = self._assembly.shape, self._assembly.gradients
+        stream = gradient[:, : shape.hidden_size]
+        losses = self._losses(x, pending, now.batch, scale, stream)
+        if gradients:
+            gradients.done_with_ends()
+        lowest, needs_input = self._assembly.lowest_trained
+        if self.plan.host_bytes:
+            # What was sent out is fetched again layer by layer.
+            lowest = 0
+        for layer in reversed(self._layers[lowest:]):
+            layer.backward(gradient, now, first=layer.index == lowest and not needs_input)
+            if gradients:
+                gradients.done_with_layer(layer.index)
+        if gradients:
+            gradients.add_embedding(shape.embedding, now.batch.input_ids, stream, shape.embedding_scale)
+            gradients.done()
+        self._assembly.tables.add_to_embedding(now.batch.input_ids, stream, shape.embedding_scale)
         return losses
 
     def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:

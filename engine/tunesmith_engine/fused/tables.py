@@ -18,11 +18,10 @@ import torch
 from torch import nn
 
 from tunesmith_engine.fused.projection import Member, Projection, WeightScratch
+from tunesmith_engine.fused.weight_gradients import NUMBERS_AT_ONCE, add_product
+from tunesmith_engine.kernels.embedding_gradient import add_embedding_gradient
 from tunesmith_engine.model.saved_modules import plain, trained_rows, trained_weight
 from tunesmith_engine.shapes import AnyModel, NotFusableError
-
-PORTION_NUMBERS = 1 << 25
-"""Of a gradient in the run's number format that exist at once before they are added in 32 bits."""
 
 
 class Tables:
@@ -47,7 +46,7 @@ class Tables:
         Raises:
             NotFusableError: the output layer has a bias that would be trained with it.
         """
-        self._embedding, self._head = embedding, head
+        self._embedding, self._head, self._dtype = embedding, head, dtype
         tables = (base.get_input_embeddings(), base.get_output_embeddings())
         weights = [trained_weight(table) for table in tables]
         if weights[1] is not None and plain(tables[1]).bias is not None:
@@ -69,6 +68,14 @@ class Tables:
     def may_leave(self) -> bool:
         """Whether the frozen embedding may lie in the computer's memory: no rows are put into it."""
         return not isinstance(self._of_embedding, _Rows)
+
+    @property
+    def product_bytes(self) -> int:
+        """Memory of the part of a gradient that exists in the run's number format before it is added in 32 bits."""
+        of_head = self._of_head
+        if of_head is None or self._dtype == of_head.parameter.dtype:
+            return 0
+        return min(NUMBERS_AT_ONCE, of_head.parameter.numel()) * self._dtype.itemsize
 
     def table(self, with_adapter: bool) -> torch.Tensor:
         """Return the embedding, [V, d]."""
@@ -105,7 +112,7 @@ class Tables:
     def add_to_embedding(self, input_ids: torch.Tensor, gradient: torch.Tensor, scale: float) -> None:
         """Add the gradient of the embedding: that of what it gave, [T, d], which was multiplied by a scale."""
         if self._of_embedding is not None:
-            self._of_embedding.add_rows(input_ids, gradient.float() * scale)
+            self._of_embedding.add_rows(input_ids, gradient, scale, self._embedding.padding_idx)
 
 
 class _Whole:
@@ -117,7 +124,7 @@ class _Whole:
     """
 
     def __init__(self, parameter: nn.Parameter, dtype: torch.dtype) -> None:
-        self._parameter = parameter
+        self.parameter = parameter
         self.copy = parameter.detach().to(dtype, copy=True)
         layer = nn.Linear(1, 1, bias=False, device="meta")
         layer.weight = nn.Parameter(self.copy, requires_grad=False)
@@ -125,25 +132,21 @@ class _Whole:
         self.member = Member(layer, self.copy, None, None, num_outputs, num_inputs)
 
     def refresh(self) -> None:
-        self.copy.copy_(self._parameter.data)
+        self.copy.copy_(self.parameter.data)
 
     def add_product(self, gradient: torch.Tensor, x: torch.Tensor) -> None:
-        num_outputs, width = self._parameter.shape
-        total = _gradient(self._parameter)
-        portion = max(1, PORTION_NUMBERS // width)
-        for start in range(0, num_outputs, portion):
-            rows = slice(start, min(start + portion, num_outputs))
-            total[rows].add_(torch.mm(gradient[:, rows].t(), x[:, :width]))
+        num_outputs, width = self.parameter.shape
+        add_product(_gradient(self.parameter), gradient[:, :num_outputs], x[:, :width])
 
-    def add_rows(self, input_ids: torch.Tensor, gradient: torch.Tensor) -> None:
-        _gradient(self._parameter).index_add_(0, input_ids, gradient)
+    def add_rows(self, input_ids: torch.Tensor, gradient: torch.Tensor, scale: float, padding_id: int | None) -> None:
+        add_embedding_gradient(input_ids, gradient, scale, padding_id, _gradient(self.parameter))
 
 
 class _Rows:
     """Some rows of a table that are trained."""
 
     def __init__(self, parameter: nn.Parameter, frozen: Any, rows: list[int]) -> None:  # Any: an embedding or a layer
-        self._parameter, self._frozen = parameter, frozen
+        self.parameter, self._frozen = parameter, frozen
         weight = frozen.weight
         self._rows = torch.tensor(rows, device=weight.device)
         self._originals = weight.data[self._rows].clone()
@@ -154,7 +157,7 @@ class _Rows:
         self.refresh()
 
     def refresh(self) -> None:
-        self._present.copy_(self._parameter.data)
+        self._present.copy_(self.parameter.data)
 
     def put(self) -> None:
         self._frozen.weight.data.index_copy_(0, self._rows, self._present)
@@ -163,14 +166,18 @@ class _Rows:
         self._frozen.weight.data.index_copy_(0, self._rows, self._originals)
 
     def add_product(self, gradient: torch.Tensor, x: torch.Tensor) -> None:
-        width = self._parameter.shape[1]
-        _gradient(self._parameter).add_(torch.mm(gradient[:, self._rows].t(), x[:, :width]))
+        width = self.parameter.shape[1]
+        add_product(_gradient(self.parameter), gradient[:, self._rows], x[:, :width])
 
-    def add_rows(self, input_ids: torch.Tensor, gradient: torch.Tensor) -> None:
-        num_rows, width = self._parameter.shape
-        totals = gradient.new_zeros(num_rows + 1, width)
-        totals.index_add_(0, self._places[input_ids], gradient)
-        _gradient(self._parameter).add_(totals[:num_rows])
+    def add_rows(self, input_ids: torch.Tensor, gradient: torch.Tensor, scale: float, padding_id: int | None) -> None:
+        num_rows, width = self.parameter.shape
+        places = self._places[input_ids]
+        if padding_id is not None:
+            places.masked_fill_(input_ids == padding_id, num_rows)
+        totals = torch.zeros(num_rows + 1, width, device=gradient.device)
+        # What belongs to no trained row is what padding is to a table.
+        add_embedding_gradient(places, gradient, scale, num_rows, totals)
+        _gradient(self.parameter).add_(totals[:num_rows])
 
 
 def _gradient(parameter: nn.Parameter) -> torch.Tensor:

@@ -114,13 +114,13 @@ def adamw_8bit_step(
 
 
 @jit
-def _read(codes, scales, table, place, block):
+def read_codes(codes, scales, table, place, block):
     code = tl.load(codes + place).to(tl.int32)
     return tl.load(table + code).to(tl.float32) * tl.load(scales + block).to(tl.float32)
 
 
 @jit
-def _write(values, codes, scales, bounds, place, block, SMALLEST: tl.constexpr):
+def write_codes(values, codes, scales, bounds, place, block, SMALLEST: tl.constexpr):
     """Store values by the nearest of the table, found by halving its 255 bounds eight times."""
     scale = tl.max(tl.abs(values), axis=0)
     share = values * (1.0 / tl.maximum(scale, SMALLEST))
@@ -164,8 +164,8 @@ def _adamw_8bit_step(
     if tl.load(control) != 0.0:
         weight = tl.load(weights + place).to(tl.float32)
         gradient = tl.load(gradients + place).to(tl.float32)
-        mean = _read(mean_codes, mean_scales, mean_table, place, block)
-        square = _read(square_codes, square_scales, square_table, place, block)
+        mean = read_codes(mean_codes, mean_scales, mean_table, place, block)
+        square = read_codes(square_codes, square_scales, square_table, place, block)
         decayed = 1.0
         if SOME_DECAYED:
             decayed = tl.load(decayed_blocks + block).to(tl.float32)
@@ -176,8 +176,8 @@ def _adamw_8bit_step(
             weight, gradient, mean, square, decayed, rate, control, beta1, beta2, rest1, rest2, epsilon
         )
         tl.store(weights + place, weight)
-        _write(mean, mean_codes, mean_scales, mean_bounds, place, block, SMALLEST)
-        _write(square, square_codes, square_scales, square_bounds, place, block, SMALLEST)
+        write_codes(mean, mean_codes, mean_scales, mean_bounds, place, block, SMALLEST)
+        write_codes(square, square_codes, square_scales, square_bounds, place, block, SMALLEST)
     tl.store(gradients + place, tl.zeros((BLOCK_SIZE,), dtype=tl.float32))
 
 

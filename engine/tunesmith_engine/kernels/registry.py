@@ -11,14 +11,12 @@ import os
 
 import torch
 
+from tunesmith_core.hardware import DOT_CAPABILITY
 from tunesmith_core.messages import Message
 from tunesmith_engine.kernels.triton_import import triton_problem
 
 OLDEST_CAPABILITY = (7, 5)
 """Triton 3 compiles nothing of use for older GPUs."""
-
-DOT_CAPABILITY = (8, 0)
-"""Triton's matrix products need Ampere: on Turing they fall back to plain multiply-adds or abort the compiler."""
 
 _switched_off: dict[str, str] = {}
 ALL = "*"

@@ -15,12 +15,12 @@ from tunesmith_core.trained_parts import FULL
 
 if TYPE_CHECKING:
     import torch
-    from peft import PeftModel
 
     from tunesmith_core.operations.limits import Portions
     from tunesmith_engine.data import Prepared, PreparedData
     from tunesmith_engine.data.rows_file import RowsWriter
     from tunesmith_engine.device import Compute
+    from tunesmith_engine.model.full import TrainedModel
     from tunesmith_engine.train.assembly import Parts
     from tunesmith_engine.train.fused_path import RowLengths
     from tunesmith_engine.train.loss import Batch, Objective
@@ -34,11 +34,13 @@ class Method:
     Attributes:
         fused: whether the fused path computes this objective; else it runs as plain PyTorch.
         from_rewards: whether the model writes what it is trained on, see `reinforcement`.
+        has_teacher: whether a bigger model is learned from, see `distillation`.
         writes: whether the model writes texts; else it has a head and rates them.
     """
 
     fused = False
     from_rewards = False
+    has_teacher = False
     writes = True
 
     def prepare(
@@ -53,7 +55,7 @@ class Method:
         """Return the base model with what is trained of it."""
         from tunesmith_engine.model.heads import head_of
         from tunesmith_engine.model.load import load_model
-        from tunesmith_engine.model.lora import attach_adapter
+        from tunesmith_engine.model.lora import attach_adapter, compare_with_others
         from tunesmith_engine.model.vocabulary import grown, growth_of
 
         if spec.adapter.kind == FULL:
@@ -65,7 +67,9 @@ class Method:
         four_bit, eight_bit = spec.quantization.kind == "nf4", spec.quantization.kind == "int8"
         growth = growth_of(folder, spec)
         model = grown(load_model(folder, compute, four_bit, head_of(spec), eight_bit=eight_bit), growth)
-        return attach_adapter(model, spec, growth.new_rows if growth else ())
+        adapted = attach_adapter(model, spec, growth.new_rows if growth else ())
+        compare_with_others(adapted, spec)
+        return adapted
 
     def described(self, model: Any, spec: RunSpec) -> list[str]:  # Any: PEFT's model or FullModel
         """Return sentences about what is trained."""
@@ -87,6 +91,15 @@ class Method:
         """
         del spec
         return None
+
+    def temperature(self, spec: RunSpec) -> float:
+        """Return what logits are divided by before they are probabilities.
+
+        Args:
+            spec: the run.
+        """
+        del spec
+        return 1.0
 
     def row_lengths(self, spec: RunSpec, data: PreparedData) -> RowLengths:
         """Return how long the sequences of a run are, which are the same after a resume."""
@@ -124,7 +137,7 @@ class Method:
         objective = self.objective(spec)
         return objective.metrics if objective else ()
 
-    def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+    def summed_loss(self, model: TrainedModel, batch: Batch, some_positions: bool) -> torch.Tensor:
         """Return what is minimised of a batch summed over its trained tokens, a float32 scalar on the device.
 
         That is their cross-entropy in nats, and what the model adds for an even use of its experts.

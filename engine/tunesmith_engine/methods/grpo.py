@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tunesmith_engine.reinforcement.method import Reinforcement
@@ -30,9 +31,9 @@ class GroupRelativePolicyOptimization(Reinforcement):
         high = settings.clip_high or (CISPO_HIGH if kind == "cispo" else settings.clip)
         return PolicyObjective(
             POLICY_LOSSES[kind],
-            settings.ratio_of,
-            average={"cispo": "dapo", "sapo": "grpo"}.get(kind, kind),
-            clip=Clip(settings.clip, high),
+            "whole" if kind == "vespo" else settings.ratio_of,
+            average={"cispo": "dapo", "sapo": "grpo", "vespo": "dapo"}.get(kind, kind),
+            clip=Clip(settings.clip, high, settings.clip_most or math.inf),
             beta=settings.beta or 0.0,
             max_tokens=spec.rollouts.max_tokens,
         )

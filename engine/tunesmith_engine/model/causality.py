@@ -8,14 +8,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
-from peft import PeftModel
 from torch.nn import functional
 
 from tunesmith_core.errors import UserError
 from tunesmith_engine.data import Example
 from tunesmith_engine.device import Compute
+
+if TYPE_CHECKING:
+    from tunesmith_engine.model.full import TrainedModel
 
 NUM_ROWS = 4
 NUM_PADDING = 4
@@ -25,7 +28,7 @@ LARGEST_SHARE = {torch.float32: 1e-3, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 tokens in other groups. Encoders moved it by 0.04 to 0.6."""
 
 
-def check_looks_back_only(model: PeftModel, compute: Compute, examples: Sequence[Example]) -> None:
+def check_looks_back_only(model: TrainedModel, compute: Compute, examples: Sequence[Example]) -> None:
     """Change the second half of some rows and see whether a prediction in the first half moves.
 
     Raises:
@@ -43,7 +46,7 @@ def check_looks_back_only(model: PeftModel, compute: Compute, examples: Sequence
         )
 
 
-def feels_padding(model: PeftModel, compute: Compute, examples: Sequence[Example], pad_token_id: int) -> bool:
+def feels_padding(model: TrainedModel, compute: Compute, examples: Sequence[Example], pad_token_id: int) -> bool:
     """Return whether what stands behind a row changes its predictions, although the model looks back only."""
     rows = _rows(examples)
     with _in_evaluation(model, compute):
@@ -51,7 +54,7 @@ def feels_padding(model: PeftModel, compute: Compute, examples: Sequence[Example
 
 
 @contextlib.contextmanager
-def _in_evaluation(model: PeftModel, compute: Compute) -> Iterator[None]:
+def _in_evaluation(model: TrainedModel, compute: Compute) -> Iterator[None]:
     """Switch dropout off and put modes and random states back afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     try:
@@ -76,13 +79,13 @@ def _changed(row: torch.Tensor) -> torch.Tensor:
     return torch.cat((row[:middle], row[: len(row) - middle].flip(0)))
 
 
-def _first_half_moves(model: PeftModel, compute: Compute, row: torch.Tensor) -> bool:
+def _first_half_moves(model: TrainedModel, compute: Compute, row: torch.Tensor) -> bool:
     middle = (len(row) + 1) // 2
     moves = _logits(model, compute, _changed(row)) - _logits(model, compute, row)
     return _spread(moves[:middle]) > LARGEST_SHARE[compute.dtype] * _spread(moves[middle:])
 
 
-def _padding_moves(model: PeftModel, compute: Compute, row: torch.Tensor, pad_token_id: int) -> bool:
+def _padding_moves(model: TrainedModel, compute: Compute, row: torch.Tensor, pad_token_id: int) -> bool:
     # With its padding no longer than it was: a learned table of positions may end there.
     row = row[: max(1, len(row) - NUM_PADDING)]
     alone = _logits(model, compute, row)
@@ -90,7 +93,7 @@ def _padding_moves(model: PeftModel, compute: Compute, row: torch.Tensor, pad_to
     return _spread(padded[: len(row)] - alone) > LARGEST_SHARE[compute.dtype] * _spread(alone - alone.mean())
 
 
-def _logits(model: PeftModel, compute: Compute, row: torch.Tensor) -> torch.Tensor:
+def _logits(model: TrainedModel, compute: Compute, row: torch.Tensor) -> torch.Tensor:
     with compute.autocast():
         return model(input_ids=row[None].to(compute.device), use_cache=False).logits[0].float()
 

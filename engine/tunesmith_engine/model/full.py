@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
@@ -20,8 +20,15 @@ from tunesmith_engine.device import BF16_CAPABILITY, DTYPES, Compute
 from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.vocabulary import grown, growth_of
 
+if TYPE_CHECKING:
+    from peft import PeftModel
+
 BaseWeights = Callable[[], dict[str, torch.Tensor]]
 """Returns the weights that the model had before its training, by their names in it, on the CPU."""
+
+
+TrainedModel: TypeAlias = "PeftModel | FullModel"
+"""A model whose adapter is trained, or one that is trained itself: both answer to the same words."""
 
 
 class FullModel(nn.Module):

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers.models.auto.auto_factory import _get_model_class
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.logging import disable_progress_bar
@@ -17,15 +18,17 @@ from transformers.utils.logging import disable_progress_bar
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
 from tunesmith_core.model_config import check_size
-from tunesmith_core.model_folder import read_weights
+from tunesmith_core.model_folder import read_layout
 from tunesmith_core.model_json import read_object
+from tunesmith_core.packed_weights import QUANTIZED_KEYS, Layout, format_of, is_kept, settings_of
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.folder import num_rows
 from tunesmith_engine.model.foreign import reading, refused
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import Head, kind_of_model
+from tunesmith_engine.model.packed import StoredWeights
 from tunesmith_engine.model.patches import never_look_for_packed_rows, never_reserve_weights_in_one_piece
-from tunesmith_engine.model.quant import int8_config, never_pack_for_the_cpu, nf4_config
+from tunesmith_engine.model.quant import calculate_in, int8_config, never_pack_for_the_cpu, nf4_config
 
 REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
 """Keys by which a model folder could name code or kernels to load."""
@@ -53,6 +56,10 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
     model_type = values.get("model_type")
     for key in [key for key in values if key in REMOVED_CONFIG_KEYS or key.startswith(REMOVED_CONFIG_STARTS)]:
         del values[key]
+    for part in [values, *(value for value in values.values() if isinstance(value, dict))]:
+        # Packed weights are unpacked here, see `load_model`.
+        for key in QUANTIZED_KEYS:
+            part.pop(key, None)
     if not isinstance(model_type, str):
         raise TunesmithError("model-files-missing-or-corrupt", "{folder}: model_type is missing.", folder=path)
     if model_type not in CONFIG_MAPPING:
@@ -101,7 +108,8 @@ def load_model(
     """Return the frozen base model on its device, with a new head in place of its output layer where one is given.
 
     Args:
-        folder: of the model, whose weights are not quantized.
+        folder: of the model. Quantized weights are unpacked one by one as they are taken, or kept where they already
+            are what is asked for.
         compute: its device and number format.
         four_bit, eight_bit: how its linear layers are stored; as the rest of it where neither is said.
 
@@ -112,15 +120,13 @@ def load_model(
     never_look_for_packed_rows()
     never_reserve_weights_in_one_piece()
     disable_progress_bar()
-    config = load_config(folder)
-    shapes = {name: weight.shape for name, weight in read_weights(folder).items()}
+    layout = read_layout(folder)
+    shapes = {name: weight.shape for name, weight in layout.weights.items()}
+    kept = _kept(folder, "nf4" if four_bit else "int8" if eight_bit else "none")
+    config = _config_of(folder, compute, head, kept)
     # Again, with what the config leaves to its class.
     check_size(folder / "config.json", vars(config.get_text_config()), sum(map(math.prod, shapes.values())))
-    if head:
-        head.configure(config, folder)
-    kind = kind_of_model(head)
     arguments: dict[str, Any] = {
-        "config": config,
         "dtype": compute.dtype,
         "use_safetensors": True,
         "trust_remote_code": False,
@@ -129,31 +135,88 @@ def load_model(
         # Refused below, by name.
         "ignore_mismatched_sizes": True,
     }
-    if four_bit:
-        arguments["quantization_config"] = nf4_config(compute.dtype, config.model_type)
-    if eight_bit:
-        arguments["quantization_config"] = int8_config(config.model_type)
+    if (four_bit or eight_bit) and not kept:
+        pack = nf4_config(compute.dtype, config.model_type) if four_bit else int8_config(config.model_type)
+        arguments["quantization_config"] = pack
     if four_bit or eight_bit or compute.device.type == "cuda":
         arguments["device_map"] = {"": compute.device}
     _check_generation_config(folder)
+
+    unpacking = (layout, compute) if layout.packed and not kept else None
     with reading(folder, "no model can be made of config.json and the weights"):
         try:
-            model, info = kind.from_pretrained(folder, attn_implementation="sdpa", **arguments)
+            model, info = _read(kind_of_model(head), folder, config, "sdpa", arguments, unpacking)
         except ValueError as error:
             # A few architectures have no scaled-dot-product attention in transformers; they say so by this error.
             if "scaled_dot_product_attention" not in str(error):
                 raise
-            arguments["config"] = load_config(folder)
-            if head:
-                head.configure(arguments["config"], folder)
-            model, info = kind.from_pretrained(folder, attn_implementation="eager", **arguments)
+            config = _config_of(folder, compute, head, kept)
+            model, info = _read(kind_of_model(head), folder, config, "eager", arguments, unpacking)
     if head:
         head.begin(model, folder)
-        info["missing_keys"].discard(f"{HEAD_NAME}.weight")
+        info["missing_keys"] -= {f"{HEAD_NAME}.weight", f"{HEAD_NAME}.bias"}
     _check_complete(folder, model, info, shapes)
     model.requires_grad_(False)
+    if kept:
+        calculate_in(model, compute.dtype)
     never_pack_for_the_cpu(model)
     return model
+
+
+def _kept(folder: Path, kind: str) -> dict[str, Any] | None:  # Any: JSON values
+    """Return the settings of quantized weights that are taken as they are; None for all others."""
+    settings = settings_of(read_object(folder / "config.json"))
+    format_ = format_of(settings) if settings else None
+    return dict(settings) if settings and format_ and is_kept(format_, kind) else None
+
+
+def _config_of(
+    folder: Path, compute: Compute, head: Head | None, kept: dict[str, Any] | None
+) -> Any:  # Any: JSON values; transformers' config of this model
+    """Return the config of a model that is made: with its head, and with the settings of packed weights in it."""
+    config = load_config(folder)
+    if head:
+        head.configure(config, folder)
+    if kept:
+        # transformers takes the settings of such weights from the config alone.
+        whole = {"llm_int8_skip_modules": [*(kept.get("llm_int8_skip_modules") or ["lm_head"]), HEAD_NAME]}
+        number = {"bnb_4bit_compute_dtype": str(compute.dtype).removeprefix("torch.")}
+        config.quantization_config = kept | number | (whole if head else {})
+    return config
+
+
+def _read(
+    kind: Any,
+    folder: Path,
+    config: Any,
+    attention: str,
+    arguments: Mapping[str, Any],
+    unpacking: tuple[Layout, Compute] | None,
+) -> tuple[Any, dict[str, Any]]:  # Any: a class of transformers, its config, arguments and model, sets of names
+    """Return a model and what transformers says of its weights.
+
+    Args:
+        kind: of the model.
+        folder: of the model.
+        config: of the model.
+        attention: how it computes attention, as transformers calls it.
+        arguments: of `from_pretrained`.
+        unpacking: which weights are unpacked, and where; None where transformers reads them itself.
+    """
+    if unpacking is None:
+        model, info = kind.from_pretrained(folder, config=config, attn_implementation=attention, **arguments)
+        return model, info
+    # transformers takes either files or weights, and for weights the class of the model itself.
+    own = _get_model_class(config, kind._model_mapping)
+    layout, compute = unpacking
+    with StoredWeights(folder, layout, compute.dtype, compute.device) as weights:
+        model, info = own.from_pretrained(
+            None, config=config, attn_implementation=attention, state_dict=weights.lazy(), **arguments
+        )
+    model.name_or_path = model.config._name_or_path = str(folder)
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    return model, info
 
 
 def _check_generation_config(folder: Path) -> None:

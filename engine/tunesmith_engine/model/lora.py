@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import (
+    LoraConfig,
+    PeftConfig,
+    PeftModel,
+    get_peft_model,
+    load_peft_weights,
+    set_peft_model_state_dict,
+)
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.spec import RunSpec
+from tunesmith_core.messages import Message
+from tunesmith_core.planner import reference_bytes
+from tunesmith_core.spec import RunSpec, compares, continues
 from tunesmith_core.spec_sections import ALL_LINEAR
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
-from tunesmith_engine.model.heads import has_head
+from tunesmith_engine.model.heads import has_head, rates_tokens
+from tunesmith_engine.model.other_weights import refer_to, remember
 from tunesmith_engine.model.saved_modules import Saved, finish, saved_modules
 from tunesmith_engine.model.targets import choose_targets
+
+if TYPE_CHECKING:
+    from tunesmith_engine.model.full import TrainedModel
+
+MOST_TOLD = 300
+"""Letters of what PEFT says of an adapter that it can't put into a model."""
 
 
 def attach_adapter(model: Any, spec: RunSpec, new_rows: Sequence[int] = ()) -> PeftModel:  # Any: a transformers model
@@ -30,6 +47,8 @@ def attach_adapter(model: Any, spec: RunSpec, new_rows: Sequence[int] = ()) -> P
             named and the method can't adapt them, or a module can't be trained whole.
         RunFailure: `nan-loss` for an alpha with which no number would be finite.
     """
+    if continues(spec):
+        return _continued(model, spec)
     adapter = spec.adapter
     if adapter.alpha > torch.finfo(torch.float32).max:
         raise TunesmithError(
@@ -43,7 +62,7 @@ def attach_adapter(model: Any, spec: RunSpec, new_rows: Sequence[int] = ()) -> P
     heads = [HEAD_NAME] if has_head(model) else []
     excluded = sorted({*targets.excluded, *saved.linear}) if targets.modules == ALL_LINEAR else targets.excluded
     config = LoraConfig(
-        task_type="SEQ_CLS" if has_head(model) else "CAUSAL_LM",
+        task_type="TOKEN_CLS" if rates_tokens(model) else "SEQ_CLS" if has_head(model) else "CAUSAL_LM",
         modules_to_save=[*heads, *saved.modules] or None,
         trainable_token_indices=dict(saved.tokens) or None,
         ensure_weight_tying=saved.tied and not saved.tokens,
@@ -58,15 +77,69 @@ def attach_adapter(model: Any, spec: RunSpec, new_rows: Sequence[int] = ()) -> P
         init_lora_weights=True if adapter.initial_values == "default" else adapter.initial_values,
         bias=adapter.bias,
     )
+    return _adapted(model, config, spec)
+
+
+def _adapted(model: Any, config: PeftConfig, spec: RunSpec) -> PeftModel:  # Any: a transformers model
     torch.manual_seed(spec.schedule.seed)
-    adapted = get_peft_model(model, config)
+    adapted: PeftModel = get_peft_model(model, config)
     for parameter in trainable(adapted).values():
         # Also biases of a 16-bit base: updates of a rounded weight would get lost.
         parameter.data = parameter.data.float()
-    finish(adapted, saved)
+    finish(adapted)
     adapted.peft_config["default"].base_model_name_or_path = spec.model.path
     adapted.peft_config["default"].revision = spec.model.revision or None
     return adapted
+
+
+def _continued(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transformers model
+    """Put an adapter that there is already into a base model; it keeps what it begins with for comparisons.
+
+    Raises:
+        UserError: `adapter-unfit` when the base model has no place for one of its weights, or a weight is NaN.
+    """
+    folder = Path(spec.adapter.start_from)
+    config = PeftConfig.from_pretrained(str(folder))
+    # Training goes on, from its weights and not from those that it once began with.
+    config.inference_mode, config.init_lora_weights, config.lora_dropout = False, True, spec.adapter.dropout
+    try:
+        adapted = _adapted(model, config, spec)
+        if model.device.type == "meta":
+            # Who loads what the run has made needs its shape alone.
+            return adapted
+        _put(adapted, folder)
+    except (ValueError, RuntimeError, KeyError) as error:
+        said = error.args[0] if error.args and isinstance(error.args[0], Message) else str(error)[:MOST_TOLD]
+        raise TunesmithError("adapter-unfit", "{path}: {problem}", path=folder, problem=said) from error
+    return adapted
+
+
+def _put(adapted: PeftModel, folder: Path) -> None:
+    """Give an adapter the weights of a file, every one of them."""
+    parameters = trainable(adapted)
+    with torch.no_grad():
+        for parameter in parameters.values():
+            parameter.fill_(torch.nan)
+    found = set_peft_model_state_dict(adapted, load_peft_weights(str(folder), device="cpu"))
+    if found.unexpected_keys:
+        raise ValueError(Message("the base model has no place for {name}.", name=found.unexpected_keys[0]))
+    missing = [name for name, value in parameters.items() if not bool(value.isfinite().all())]
+    if missing:
+        raise ValueError(Message("the weight {name} is missing, NaN or infinite.", name=missing[0]))
+
+
+def compare_with_others(adapted: PeftModel, spec: RunSpec) -> None:
+    """Let a model that is trained be compared with the adapter that it continues, and with the reference of its run.
+
+    Raises:
+        UserError: `adapter-unfit` when the trained adapter has no place for a weight of the reference.
+    """
+    parameters, on_device = trainable(adapted), bool(reference_bytes(spec))
+    reference = Path(spec.objective.reference_adapter) if spec.objective.reference_adapter else None
+    if continues(spec):
+        remember(adapted, parameters, on_device=on_device and reference is None)
+    if reference and compares(spec):
+        refer_to(adapted, parameters, reference, on_device=on_device)
 
 
 def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -74,7 +147,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def use_activation_checkpointing(model: PeftModel) -> bool:
+def use_activation_checkpointing(model: TrainedModel) -> bool:
     """Make the backward pass compute activations again instead of keeping them; return whether the model can."""
     if not getattr(model.get_base_model(), "supports_gradient_checkpointing", True):
         return False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,6 +34,20 @@ def int8_config(model_type: str) -> BitsAndBytesConfig:
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=KEPT_WHOLE.get(model_type))
+
+
+def calculate_in(model: Any, dtype: torch.dtype) -> None:  # Any: a transformers model
+    """Let a model whose packed weights were read as they are calculate in a number format.
+
+    transformers leaves such a model in the format of its files.
+    """
+    as_stored = [re.compile(pattern.replace("*", ".*")) for pattern in model._get_dtype_plan(dtype)]
+    for name, weight in model.named_parameters():
+        state = getattr(weight, "quant_state", None)
+        if state is not None:
+            state.dtype = dtype
+        elif weight.is_floating_point() and not any(pattern.search(name) for pattern in as_stored):
+            weight.data = weight.data.to(dtype)
 
 
 def never_pack_for_the_cpu(model: torch.nn.Module) -> None:

@@ -124,7 +124,7 @@ def _is_targeted(name: str, spec: RunSpec) -> bool:
     return targets != ALL_LINEAR and any(name == end or name.endswith(f".{end}") for end in targets)
 
 
-def finish(adapted: PeftModel, saved: Saved) -> None:
+def finish(adapted: PeftModel) -> None:
     """Let trained tables be as wide as the model outside of them, and check that tied ones stayed tied.
 
     Raises:
@@ -136,7 +136,8 @@ def finish(adapted: PeftModel, saved: Saved) -> None:
         # The trained weights have 32 bits; what passes through the model keeps its number format.
         width = embedding.original_module.weight.dtype
         embedding.register_forward_hook(lambda _module, _given, out: out.to(width))
-    if saved.tied and trained_weight(embedding) is not trained_weight(head):
+    is_tied = head is not None and plain(embedding).weight is plain(head).weight
+    if is_tied and trained_weight(embedding) is not trained_weight(head):
         raise TunesmithError(
             "spec-invalid",
             "adapter.embeddings: PEFT can't train the embeddings of this model, which are its output layer as well. "

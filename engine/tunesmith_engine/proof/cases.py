@@ -299,6 +299,33 @@ def _adamw_8bit(_sizes: Sizes, inputs: Inputs) -> Results:
     return {"weights": weights, "mean": mean.read(), "square": square.read(), "emptied": gradients}
 
 
+def _norm_gradient(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.norm_gradient import norm_weight_gradient
+
+    gradient, total = inputs.rows(sizes.hidden), inputs.rows(sizes.hidden)
+    statistics = torch.stack([total.float().mean(1), total.float().std(1).reciprocal()], dim=1).to(inputs.dtype)
+    found = {"weight": norm_weight_gradient(gradient, total, inputs.norm(sizes.hidden), statistics)}
+    if sizes.head_norms:
+        slope, heads = (inputs.rows(sizes.num_heads * sizes.head_dim) for _ in range(2))
+        found["heads"] = norm_weight_gradient(slope, heads, inputs.norm(sizes.head_dim))
+    return found
+
+
+def _embedding_gradient(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.embedding_gradient import add_embedding_gradient
+
+    table = inputs.random(8, sizes.hidden)
+    ids, gradient = inputs.integers(0, 8, NUM_ROWS), inputs.rows(sizes.hidden)
+    add_embedding_gradient(ids, gradient, sizes.embedding_scale, 3, table)
+    return {"table": table}
+
+
+def _full_adamw(_sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.proof.full_adamw_case import updated_weights
+
+    return updated_weights(inputs)
+
+
 def _rates(inputs: Inputs) -> torch.Tensor:
     """Return factors of the learning rate as LoRA+ has them."""
     return torch.tensor([1.0, 16.0], device=inputs.device).repeat(NUM_WEIGHTS // 512 + 1)[: NUM_WEIGHTS // 256]
@@ -341,6 +368,16 @@ KERNEL_CASES = (
     KernelCase("cross_entropy", _cross_entropy),
     KernelCase("adamw", _adamw, in_float32=True),
     KernelCase("adamw_8bit", _adamw_8bit, in_float32=True),
+    KernelCase("norm_gradient", _norm_gradient, wanted=lambda sizes: sizes.whole),
+    KernelCase("embedding_gradient", _embedding_gradient, wanted=lambda sizes: sizes.whole),
+    # Its twin computes in float32, too.
+    KernelCase(
+        "full_adamw",
+        _full_adamw,
+        in_float32=True,
+        wanted=lambda sizes: sizes.whole,
+        exact_dtype=torch.float32,
+    ),
 )
 
 CASES: dict[str, KernelCase | BackendCase] = {

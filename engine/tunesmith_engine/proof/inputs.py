@@ -31,6 +31,7 @@ class Sizes:
         eight_bit: products with frozen weights are in 8 bits.
         magnitudes: DoRA scales the rows of weights.
         dropout: share of the adapters' inputs that is dropped.
+        whole: the weights themselves are trained.
         others: as in `shapes`.
     """
 
@@ -58,6 +59,7 @@ class Sizes:
     eight_bit: bool = False
     magnitudes: bool = False
     dropout: float = 0.0
+    whole: bool = False
 
 
 class Inputs:
@@ -101,6 +103,7 @@ def sizes_of(
     eight_bit: bool = False,
     magnitudes: bool = False,
     dropout: float = 0.0,
+    whole: bool = False,
 ) -> Sizes:
     """Return the sizes of a model's layers; those of its first layer stand for all.
 
@@ -111,6 +114,7 @@ def sizes_of(
         eight_bit: whether products with them are wanted in 8 bits.
         magnitudes: whether the adapter is DoRA.
         dropout: of the adapter.
+        whole: whether the weights themselves are trained.
     """
     layer = shape.layers[0]
     attention, norm = layer.attention, shape.final_norm
@@ -140,6 +144,7 @@ def sizes_of(
         eight_bit=eight_bit,
         magnitudes=magnitudes,
         dropout=dropout,
+        whole=whole,
     )
 
 

@@ -62,12 +62,12 @@ def write_questions(host: Host, spec: QuestionsSpec) -> Answer:
     """
     _check(Path(spec.target), spec)
     folder = model_folder(spec.run.model)
-    with _alone(Path(spec.target)):
+    with alone(Path(spec.target)):
         return _written(host, spec, folder)
 
 
 @contextlib.contextmanager
-def _alone(target: Path) -> Iterator[None]:
+def alone(target: Path) -> Iterator[None]:
     """Write a file while nobody else does; one that was stopped may need a moment to end."""
     digest = hashlib.sha256(os.path.realpath(target).encode("utf-8", "surrogateescape")).hexdigest()
     lock = FileLock(paths.locks_dir() / f"questions-{digest[:16]}.lock")
@@ -96,7 +96,7 @@ def _written(host: Host, spec: QuestionsSpec, folder: Path) -> Answer:
     with Written(target, key, read["num_passages"], overwrite=spec.overwrite) as written:
         if written.next < read["num_passages"]:
             host.phase("model")
-            with _Writer(spec, folder) as writer:
+            with Writer(spec, folder) as writer:
                 _write(host, written, writer, read["num_passages"], path)
         written.finish()
     if not written.counts["rows"]:
@@ -153,7 +153,7 @@ def _read(host: Host, spec: PassagesSpec) -> dict[str, int]:
     return read
 
 
-def _write(host: Host, written: Written, writer: _Writer, total: int, path: Path) -> None:
+def _write(host: Host, written: Written, writer: Writer, total: int, path: Path) -> None:
     """Write what is missing, and tell how far it is."""
     host.phase("writing")
     first, began_s = written.next, time.monotonic()
@@ -192,14 +192,14 @@ class _Grown:
         return len(self._enough) == len(self._begun)
 
 
-class _Writer:
-    """A loaded model that is asked about passages; a context manager."""
+class Writing:
+    """A loaded model that writes; a context manager."""
 
-    def __init__(self, spec: QuestionsSpec, folder: Path) -> None:
-        self._spec, self._folder = spec, folder
-        self._prompts = Prompts(folder, spec.run.model.chat_template)
+    def __init__(self, run: RunSpec, folder: Path) -> None:
+        self._folder = folder
+        self._prompts = Prompts(folder, run.model.chat_template)
         try:
-            self._load(spec.run)
+            self._load(run)
         except BaseException:
             self._prompts.close()
             raise
@@ -227,6 +227,14 @@ class _Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._prompts.close()
+
+
+class Writer(Writing):
+    """A loaded model that is asked about passages."""
+
+    def __init__(self, spec: QuestionsSpec, folder: Path) -> None:
+        self._spec = spec
+        super().__init__(spec.run, folder)
 
     def rows(self, passages: Sequence[Passage], written: Written) -> list[Answer]:
         """Return the rows of some passages that come next, and count what is left out."""

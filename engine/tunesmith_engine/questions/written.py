@@ -55,7 +55,7 @@ class Written:
         self._keep_note(num_bytes)
         self._file: BinaryIO = target.open("r+b" if num_bytes else "w+b")
         self._file.truncate(num_bytes)
-        self._questions.update(Pair(str(json.loads(line)["question"]), "").key for line in self._file)
+        self._questions.update(Pair(str(json.loads(line).get("question", "")), "").key for line in self._file)
 
     def __enter__(self) -> Self:
         return self

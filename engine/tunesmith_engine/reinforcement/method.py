@@ -24,6 +24,10 @@ class Reinforcement(Method):
     fused = True
     from_rewards = True
 
+    def temperature(self, spec: RunSpec) -> float:
+        """Return what logits are divided by before they are probabilities: that at which answers are drawn."""
+        return spec.rollouts.temperature
+
     @abstractmethod
     def objective(self, spec: RunSpec) -> Objective:
         """Return the loss of the answers of a round."""
@@ -41,7 +45,7 @@ class Reinforcement(Method):
         self, spec: RunSpec, tokenizer: Any, rows: RowsWriter, portions: Portions
     ) -> Prepared:  # Any: a transformers tokenizer
         """Write the rows as for SFT, but none that is cut: its answer would not be the right one any more."""
-        whole = replace(spec, data=replace(spec.data, overlong="skip"))
+        whole = replace(spec, data=replace(spec.data, overlong="skip", train_on="assistant"))
         return super().prepare(whole, tokenizer, rows, portions)
 
     def row_lengths(self, spec: RunSpec, data: PreparedData) -> RowLengths:

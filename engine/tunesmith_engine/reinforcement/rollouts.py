@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tunesmith_core.rewards import OF_ROUNDS
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data.asked import question_in
 from tunesmith_engine.data.example import IGNORED_LABEL, Example, Sampled
+from tunesmith_engine.data.rows_file import Kept
 from tunesmith_engine.decode import end_tokens
 from tunesmith_engine.reinforcement.advantages import Floats, spread_of_groups
 from tunesmith_engine.reinforcement.scoring import Answered, Scorer
@@ -22,14 +24,21 @@ from tunesmith_engine.train.oom import is_out_of_memory
 
 if TYPE_CHECKING:
     from tunesmith_engine.reinforcement.method import Reinforcement
+    from tunesmith_engine.reinforcement.reward_model import RewardScores
     from tunesmith_engine.train.assembly import Parts
     from tunesmith_engine.train.loss_paths import LossPath
 
 MOST_HELD_OUT = 128
 """Held-out prompts that are answered at an evaluation, spread evenly over all."""
 
+MOST_COMPARED = 4
+"""Answers of a step that are compared with the base model only to tell how far the model has moved."""
+
 MOST_TEXT_CHARACTERS = 2000
 SEEDS = 2**63 - 1
+
+LogProbabilities = Callable[["list[Example]"], torch.Tensor]
+"""Those of a micro-batch by one of the models that a loss path asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +48,16 @@ class Prompt:
     Attributes:
         tokens: all that comes before the answer.
         question: what is asked in it, for a person and for rewards.
-        right: the answer in the data.
+        right: the answer in the data, "" where there is none.
+        columns: other columns of its row.
+        tail: tokens that the chat template writes behind an answer, beginning with its end.
     """
 
     tokens: tuple[int, ...]
     question: str
     right: str
+    columns: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
+    tail: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +84,29 @@ class Rollouts:
         parts: rows, tokenizer and settings.
         path: answers by its decoder.
         warn: takes a code and a sentence.
+        models: reward models of the run by the place of their reward.
     """
 
-    def __init__(self, parts: Parts, path: LossPath, warn: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        path: LossPath,
+        warn: Callable[[str, str], None],
+        models: Mapping[int, RewardScores] = MappingProxyType({}),
+    ) -> None:
         self._parts, self._path, self._warn = parts, path, warn
         self._method: Reinforcement = parts.method  # type: ignore[assignment]
         self._settings = parts.spec.rollouts
         self._ends = end_tokens(parts.model.get_base_model(), parts.tokenizer)
-        in_training, held_out = parts.data.asked
-        self._train = list(map(self._prompt_in, parts.data.train, in_training))
+        (in_training, held_out), (kept, kept_apart) = parts.data.asked, parts.data.kept
+        self._train = list(map(self._prompt_in, parts.data.train, in_training, kept))
         num = min(len(parts.data.eval), MOST_HELD_OUT)
         places = [place * len(parts.data.eval) // num for place in range(num)]
-        self._eval = [self._prompt_in(parts.data.eval[place], held_out[place]) for place in places]
+        self._eval = [
+            self._prompt_in(parts.data.eval[place], held_out[place], kept_apart[place]) for place in places
+        ]
         self._rows_at_once = path.rows_at_once
-        self._scorer = Scorer(self._settings.rewards, [each.right for each in self._train])
+        self._scorer = Scorer(self._settings.rewards, [each.right for each in self._train], models)
         self._try_out()
 
     @property
@@ -92,7 +114,7 @@ class Rollouts:
         """Number of held-out prompts."""
         return len(self._eval)
 
-    def _prompt_in(self, example: Example, question: str) -> Prompt:
+    def _prompt_in(self, example: Example, question: str, kept: Kept) -> Prompt:
         asked = question_in(example, "asked")
         if asked is None or not asked.question:
             raise TunesmithError(
@@ -100,7 +122,10 @@ class Rollouts:
                 "The data holds a row without a prompt of its own, such as plain text. Learning from rewards needs "
                 "prompts with answers.",
             )
-        return Prompt(asked.prompt, question, self._text(asked.expected))
+        right = self._text(asked.expected) if kept.has_answer else ""
+        end = asked.expected[-1:] if asked.expected[-1] in self._ends else ()
+        tail = (*end, *example.input_ids[len(asked.prompt) + len(asked.expected) :].tolist())
+        return Prompt(asked.prompt, question, right, kept.columns, tail)
 
     def _text(self, tokens: Sequence[int]) -> str:
         return str(self._parts.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
@@ -108,7 +133,12 @@ class Rollouts:
     def _try_out(self) -> None:
         """Score answers of the data: a reward that can't be computed shows before the first step, not in it."""
         some = self._train[:2]
-        self._scorer.scores([Answered(each.question, each.right, each.right, 1) for each in some])
+        self._scorer.scores(
+            [
+                Answered(each.question, each.right, each.right, 1, each.columns, (*each.tokens, *each.tail))
+                for each in some
+            ]
+        )
 
     def round(self, rows: Sequence[int], step: int, should_stop: Callable[[], bool]) -> Round | None:
         """Answer the prompts of a step and score the answers; None after a stop.
@@ -120,7 +150,7 @@ class Rollouts:
         """
         size, asked = self._settings.group_size, [self._train[row] for row in rows]
         prompts = [each.tokens for each in asked for _ in range(size)]
-        sampling = Sampling(self._settings.max_tokens, temperature=1.0)
+        sampling = Sampling(self._settings.max_tokens, temperature=self._settings.temperature)
         written = self._write(prompts, sampling, _seed(self._parts.spec.schedule.seed, step), True, should_stop)
         if written is None:
             return None
@@ -137,6 +167,7 @@ class Rollouts:
             for example, advantage in zip(examples, advantages, strict=True)
         ]
         numbers = self._numbers(rewards, np.array([len(tokens) for tokens in written]), is_cut)
+        numbers |= self._distance(examples)
         shown = self._shown(step + 1, answers[:size], rewards[0], is_cut[:size])
         return Round(self._remembered(self._trained(sampled, is_cut)), len(sampled), numbers, shown)
 
@@ -214,35 +245,51 @@ class Rollouts:
         return not tokens or tokens[-1] not in self._ends
 
     def _answered(self, prompt: Prompt, tokens: Sequence[int]) -> Answered:
-        return Answered(prompt.question, self._text(tokens), prompt.right, len(tokens))
+        # A chat template writes its own end of an answer, also where the model has not come to one.
+        said = tokens if self._is_cut(tokens) else tokens[:-1]
+        whole = (*prompt.tokens, *said, *prompt.tail)
+        return Answered(prompt.question, self._text(tokens), prompt.right, len(tokens), prompt.columns, whole)
 
     def _lessened(self, rewards: Floats, examples: list[Example]) -> Floats:
         """Return rewards less what the divergence from the base model costs, summed over the tokens of an answer."""
         beta = self._method.beta_of_reward(self._parts.spec)
         if not beta:
             return rewards
-        now, base = (self._sums(examples, with_adapter) for with_adapter in (True, False))
-        return rewards - beta * (now - base).reshape(rewards.shape)
+        now, reference = (self._sums(examples, of) for of in (self._path.log_probabilities, self._path.reference))
+        return rewards - beta * (now - reference).reshape(rewards.shape)
 
-    def _sums(self, examples: list[Example], with_adapter: bool) -> Floats:
-        return np.array([each.sum(dtype=np.float64) for each in self._log_probabilities(examples, with_adapter)])
+    def _distance(self, examples: list[Example]) -> dict[str, float]:
+        """Return how far the model is from its reference on a few answers; {} where the loss tells it of all."""
+        objective = self._path.objective
+        if objective is None or objective.has_reference:
+            return {}
+        places = sorted({place * len(examples) // MOST_COMPARED for place in range(MOST_COMPARED)})
+        some = [examples[place] for place in places]
+        ways = (self._path.log_probabilities, self._path.reference)
+        now, reference = (np.concatenate(self._log_probabilities(some, of)) for of in ways)
+        difference = reference.astype(np.float64) - now.astype(np.float64)
+        return {"kl": float((np.exp(difference) - difference - 1).mean())}
+
+    def _sums(self, examples: list[Example], of: LogProbabilities) -> Floats:
+        return np.array([each.sum(dtype=np.float64) for each in self._log_probabilities(examples, of)])
 
     def _remembered(self, examples: list[Example]) -> list[Example]:
         """Note how likely the answers are now, where the model moves on before it is through with them."""
         if self._settings.updates == 1:
             return examples
+        known = self._log_probabilities(examples, self._path.log_probabilities)
         return [
             replace(example, sampled=replace(example.sampled, log_probabilities=values))
-            for example, values in zip(examples, self._log_probabilities(examples, True), strict=True)
+            for example, values in zip(examples, known, strict=True)
             if example.sampled
         ]
 
-    def _log_probabilities(self, examples: list[Example], with_adapter: bool) -> list[Any]:  # Any: NumPy's arrays
+    def _log_probabilities(self, examples: list[Example], of: LogProbabilities) -> list[Any]:  # Any: NumPy's arrays
         """Return those of the tokens of each answer."""
         found: dict[int, Any] = {}
         with torch.no_grad():
             for portion in self._path.portions(examples):
-                values = self._path.log_probabilities(portion, with_adapter).cpu()
+                values = of(portion).cpu()
                 counts = [example.num_trained_tokens for example in portion]
                 parts = values.float().split(counts)
                 found |= {id(example): part.numpy() for example, part in zip(portion, parts, strict=True)}
@@ -250,7 +297,10 @@ class Rollouts:
 
     def _numbers(self, rewards: Floats, num_tokens: Any, is_cut: Any) -> dict[str, float]:  # Any: NumPy's arrays
         are_equal = spread_of_groups(rewards) == 0.0
-        values = (rewards.mean(), rewards.std(ddof=1), are_equal.mean(), num_tokens.mean(), is_cut.mean())
+        values = (
+            *(rewards.mean(), rewards.std(ddof=1), rewards.min(), rewards.max(), are_equal.mean()),
+            *(num_tokens.mean(), is_cut.mean()),
+        )
         return dict(zip(OF_ROUNDS, map(float, values), strict=True))
 
     def _shown(

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from tunesmith_core import environments
 from tunesmith_core import spec_rollouts as kinds
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.operations.kinds.score import SCORE, ScoreSpec
-from tunesmith_core.operations.runner import conduct
-from tunesmith_core.spec_rollouts import NEED_ANSWERS, RewardSpec
+from tunesmith_core.operations.kinds.score import ScoreSpec
+from tunesmith_core.scoring_process import ScoringProcess
+from tunesmith_core.spec_rollouts import NEED_ANSWERS, NEED_PACKAGES, RewardSpec
 from tunesmith_engine.evaluation.metrics import exact_match, json_valid, right_or_wrong
 from tunesmith_engine.evaluation.numbers import number_match
-from tunesmith_engine.evaluation.pattern import matches
 from tunesmith_engine.reinforcement.advantages import Floats
 
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
@@ -36,12 +37,16 @@ class Answered:
         text: what the model wrote.
         expected: the answer in the data, "" where there is none.
         num_tokens: of the answer.
+        columns: other columns of its row in the data.
+        tokens: of prompt and answer as a whole chat, as a reward model reads it.
     """
 
     prompt: str
     text: str
     expected: str
     num_tokens: int
+    columns: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
+    tokens: Sequence[int] = ()
 
 
 Reward = Callable[[Sequence[Answered]], list[float]]
@@ -50,24 +55,33 @@ Reward = Callable[[Sequence[Answered]], list[float]]
 class Scorer:
     """Scores answers by the rewards of a run."""
 
-    def __init__(self, rewards: Sequence[RewardSpec], expected: Sequence[str]) -> None:
+    def __init__(
+        self,
+        rewards: Sequence[RewardSpec],
+        expected: Sequence[str],
+        models: Mapping[int, Reward] = MappingProxyType({}),
+    ) -> None:
         """Choose how each reward is computed.
 
         Args:
             rewards: of the run.
             expected: answers in the data, which decide what is right.
+            models: scores of reward models by the place of their reward.
 
         Raises:
             UserError: `reward-failed` where a reward can't be computed for this data.
         """
         self._weights = np.array([reward.weight for reward in rewards])
-        self._rewards = [_reward_of(reward, number, expected) for number, reward in enumerate(rewards)]
+        self._rewards = [
+            models.get(number) or _reward_of(reward, number, expected)
+            for number, reward in enumerate(rewards)
+        ]
 
     def scores(self, answers: Sequence[Answered]) -> Floats:
         """Return the sum of the weighted rewards of each answer, [answers].
 
         Raises:
-            UserError: `reward-failed`, or `foreign-limit` for a file that takes too long.
+            UserError: `reward-failed`, or `foreign-limit` for a file or pattern that takes too long.
         """
         found = np.array([reward(answers) for reward in self._rewards], dtype=np.float64)
         return np.asarray(self._weights @ found, dtype=np.float64)
@@ -92,10 +106,8 @@ def _reward_of(reward: RewardSpec, number: int, expected: Sequence[str]) -> Rewa
             within(each.num_tokens, reward.shortest, reward.longest) for each in answers
         ],
         kinds.LANGUAGE: lambda answers: [speaks(each.text, reward.language) for each in answers],
-        kinds.PATTERN: lambda answers: _matches(place, reward.pattern, [each.text for each in answers]),
-        kinds.PYTHON: lambda answers: _own(reward.path, answers),
     }
-    return simple[reward.kind]
+    return simple[reward.kind] if reward.kind in simple else _judged(reward, place)
 
 
 def _right(place: str, expected: Sequence[str]) -> Callable[[str, str], float]:
@@ -144,27 +156,46 @@ def _is_call(text: str) -> bool:
     return isinstance(call.get("arguments", call.get("parameters")), dict)
 
 
-def _matches(place: str, pattern: str, texts: Sequence[str]) -> list[float]:
-    try:
-        return matches(pattern, texts)
-    except UserError as error:
-        words = Message("{place}: {problem}", place=f"{place}.pattern", problem=error.message)
-        raise TunesmithError("reward-failed", words, hint=error.hint) from error
-
-
-def _own(path: str, answers: Sequence[Answered]) -> list[float]:
-    lists = (
-        [each.prompt for each in answers],
-        [each.text for each in answers],
-        [each.expected for each in answers],
+def _judged(reward: RewardSpec, place: str) -> Reward:
+    """Return what scores in a limited process, see `judges`."""
+    source = {kinds.PATTERN: reward.pattern, kinds.PYTHON: reward.path, kinds.SCHEMA: reward.schema}.get(
+        reward.kind, ""
     )
-    values: list[float | None] = conduct(SCORE, ScoreSpec(path, *lists)).get()
+    packages = str(environments.rewards_packages()) if reward.kind in NEED_PACKAGES else ""
+    process = ScoringProcess(ScoreSpec(reward.kind, source, packages))
+
+    def scores(answers: Sequence[Answered]) -> list[float]:
+        rows = [
+            {"prompt": each.prompt, "answer": each.text, "expected": each.expected, "columns": dict(each.columns)}
+            for each in answers
+        ]
+        try:
+            return _finite(process.scores(rows), answers, source)
+        except UserError as error:
+            if reward.kind != kinds.PATTERN:
+                raise
+            raise _of_pattern(error, f"{place}.pattern", source) from error
+
+    return scores
+
+
+def _of_pattern(error: UserError, place: str, pattern: str) -> TunesmithError:
+    """Return what is wrong with a pattern, with its setting."""
+    message, hint = error.message, error.hint
+    if error.code == "foreign-limit":
+        message = Message("The pattern {pattern} takes too much time or memory for one answer.", pattern=pattern)
+        hint = Message("Write it without a repetition inside a repetition, such as (a+)+.")
+    words = Message("{place}: {problem}", place=place, problem=message)
+    return TunesmithError("reward-failed", words, hint=hint)
+
+
+def _finite(values: Sequence[float | None], answers: Sequence[Answered], source: str) -> list[float]:
     for value, answer in zip(values, answers, strict=True):
         if value is None or not math.isfinite(value):
             raise TunesmithError(
                 "reward-failed",
                 "{path}: the reward of an answer is not a finite number. The answer begins: {text}",
-                path=path,
+                path=source,
                 text=repr(answer.text[:MOST_SHOWN]),
             )
     return [float(value) for value in values if value is not None]

@@ -51,7 +51,7 @@ class Watch:
         if self._mean("kl") < FAR:
             return None
         return Message(
-            "The model moves far away from its base model: {kl} nats per token. It may be exploiting the reward. A "
+            "The model moves far away from where it began: {kl} nats per token. It may be exploiting the reward. A "
             "lower learning rate or a higher beta holds it back.",
             kl=f"{self._mean('kl'):.2f}",
         )

@@ -22,6 +22,7 @@ from tunesmith_engine.model.load import check_predicts, check_row_lengths, check
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.vocabulary import growth_of, words_of
 from tunesmith_engine.preparation import Preparation
+from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, open_path, totals_of
 from tunesmith_engine.train.optim import Updater
 
@@ -135,7 +136,8 @@ class Assembly:
         self.parameters = trainable(parts.model)
         device, dtype = parts.compute.device, parts.compute.dtype
         full = _full_optimizer(self.parameters, parts.spec)
-        self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena, full)
+        by_layer = full is not None and path.can_go_by_layer
+        self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena, full, by_layer)
 
     def update(
         self,
@@ -152,15 +154,25 @@ class Assembly:
             at_rest: makes the context of the gradients, in which nothing that is saved changes.
             num_rows: of which some may have been left out; 0 for as many as examples.
         """
+        portions = self.path.portions(examples)
+        if self.updater.goes_by_layer and len(portions) == 1:
+            # Weights change on the way, so nothing is at rest.
+            with self.updater.by_layer(learning_rate):
+                share = self.path.add_gradients(portions[0], self._totals(examples, num_rows), self.updater)
+            self.path.weights_changed()
+            return share, self.updater.norm
         with at_rest():
-            totals = totals_of(self.path, examples)
-            totals = replace(totals, num_rows=num_rows or totals.num_rows)
+            totals = self._totals(examples, num_rows)
             shares = [
-                self.path.add_gradients(portion, totals, self.updater) for portion in self.path.portions(examples)
+                self.path.add_gradients(portion, totals, self.updater) for portion in portions
             ]
         grad_norm = self.updater.update(learning_rate)
         self.path.weights_changed()
         return reduce(torch.add, shares), grad_norm
+
+    def _totals(self, examples: list[Example], num_rows: int) -> Totals:
+        totals = totals_of(self.path, examples)
+        return replace(totals, num_rows=num_rows or totals.num_rows)
 
 
 def _full_optimizer(parameters: dict[str, torch.nn.Parameter], spec: RunSpec) -> FullOptimizer | None:

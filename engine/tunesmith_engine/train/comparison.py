@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.asked import Asked, question_in
+from tunesmith_engine.distillation.path import DistillationPath
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, totals_of
@@ -85,6 +86,8 @@ def compare(
     dependence: list[tuple[float, int]] = []
     rates = isinstance(path, RatingPath)
     of_rows = rates or path.objective is not None
+    # Under any question a model may be as near to its teacher.
+    has_teacher = isinstance(path, DistillationPath)
     num_known = len(rows) if before is None else len(before)
     with untouched_training(model, device):
         kl = totals_of(path, rows).kl
@@ -96,7 +99,7 @@ def compare(
             after = _loss(path, row, True, kl)
             base = _loss(path, row, with_adapter=False) if before is None else before[place]
             gains.append((base - after, 1 if of_rows else row.num_trained_tokens))
-            pair = None if of_rows else _swapped(asked, place, longest)
+            pair = None if of_rows or has_teacher else _swapped(asked, place, longest)
             if pair:
                 own, other = pair
                 has_one_answer = own.num_trained_tokens == row.num_trained_tokens

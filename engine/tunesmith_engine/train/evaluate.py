@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from peft import PeftModel
 
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import Example
 from tunesmith_engine.decode import Decoder, end_tokens
+from tunesmith_engine.distillation.path import DistillationPath
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath, totals_of
 from tunesmith_engine.train.metrics import named
 from tunesmith_engine.train.rating_path import RatingPath
+
+if TYPE_CHECKING:
+    from tunesmith_engine.model.full import TrainedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class HeldOut:
 
 
 def held_out(
-    model: PeftModel,
+    model: TrainedModel,
     path: LossPath,
     examples: list[Example],
     device: torch.device,
@@ -68,7 +71,8 @@ def held_out(
         num_of_sources: how many rows come from each data file, one file behind the other.
     """
     rates = isinstance(path, RatingPath)
-    groups = [examples] if rates or path.objective is not None else _of_sources(examples, num_of_sources)
+    of_tokens = not (rates or path.objective is not None or isinstance(path, DistillationPath))
+    groups = _of_sources(examples, num_of_sources) if of_tokens else [examples]
     sums = torch.zeros(len(groups), 1 + len(metrics), device=device, dtype=torch.float64)
     if isinstance(path, RatingPath):
         path.begin_set()
@@ -116,16 +120,23 @@ class Written:
 
 def generate(
     decoder: Decoder,
-    model: PeftModel,
+    model: TrainedModel,
     tokenizer: Any,  # Any: a transformers tokenizer
     prompt: list[int],
     max_tokens: int,
     should_stop: Callable[[], bool] = lambda: False,
+    *,
+    with_adapter: bool = True,
 ) -> Written:
-    """Return the model's most likely answer to the tokens of a prompt; no memory of it is kept."""
+    """Return the model's most likely answer to the tokens of a prompt; no memory of it is kept.
+
+    Without the adapter, the model answers as before the run.
+    """
     ends = end_tokens(model.get_base_model(), tokenizer)
     try:
-        (answer,) = decoder.generate([prompt], Sampling(max_tokens), ends, should_stop=should_stop)
+        (answer,) = decoder.generate(
+            [prompt], Sampling(max_tokens), ends, with_adapter=with_adapter, should_stop=should_stop
+        )
     finally:
         decoder.release()
     text = str(tokenizer.decode(answer, skip_special_tokens=True)).strip()

@@ -8,7 +8,8 @@ small; Adafactor and Muon need a matrix as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,11 +17,12 @@ import torch
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_training import OptimizerSpec
 from tunesmith_core.trained_parts import TRANSIENT_WEIGHTS, by_muon
+from tunesmith_engine.kernels import full_adamw
 from tunesmith_engine.kernels.adamw import BLOCK_SIZE
 from tunesmith_engine.kernels.adamw_8bit import State
+from tunesmith_engine.kernels.rounding import key_of, signed, store_rounded
 from tunesmith_engine.train.arena_adamw import CLIP_EPSILON, table_of_8_bits
 from tunesmith_engine.train.oom import is_out_of_memory
-from tunesmith_engine.train.rounding import key_of, store_rounded
 
 LEAST_IN_8_BITS = 4096
 """Weights of the smallest parameter with 8-bit states, as in bitsandbytes; smaller ones, such as norms, are the most
@@ -55,7 +57,9 @@ class FullOptimizer(torch.optim.Optimizer):
     def __init__(self, parameters: dict[str, torch.nn.Parameter], settings: OptimizerSpec, seed: int) -> None:
         super().__init__([{"params": list(parameters.values())}], {"lr": settings.learning_rate})
         self._parameters, self._settings, self._seed = parameters, settings, seed
-        self._factor: torch.Tensor | float = 1.0
+        self._factor = torch.ones((), device=next(iter(parameters.values())).device)
+        self._places = {id(weight): (number, name) for number, (name, weight) in enumerate(parameters.items())}
+        self._norms: list[torch.Tensor] = []
         if settings.name == "adamw_8bit":
             device = next(iter(parameters.values())).device
             self._tables = [table_of_8_bits(signed).to(device) for signed in (True, False)]
@@ -88,9 +92,7 @@ class FullOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def measure(self, longest: float) -> torch.Tensor:
         """Return the norm of all gradients, float32 on the device; the next step clips them to the longest."""
-        gradients = [weight.grad for weight in self._parameters.values() if weight.grad is not None]
-        norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
-        norm = torch.linalg.vector_norm(torch.stack(norms))
+        norm = _norm(self._parameters.values())
         self._factor = (longest / (norm + CLIP_EPSILON)).clamp(max=1.0)
         return norm
 
@@ -103,25 +105,60 @@ class FullOptimizer(torch.optim.Optimizer):
                 tried again.
         """
         del closure
-        try:
-            for number, (name, weight) in enumerate(self._parameters.items()):
+        control = torch.stack([torch.ones_like(self._factor), self._factor])
+        with no_half_updates():
+            for weight in self._parameters.values():
                 if weight.grad is not None:
-                    self._update(number, name, weight)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise TunesmithError(
-                "cuda-oom",
-                "There was not enough memory to apply an update.",
-                hint="Resume the run with 8-bit states or smaller micro-batches.",
-            ) from error
+                    self._update(weight, control)
 
-    def _update(self, number: int, name: str, weight: torch.Tensor) -> None:
+    # Layer by layer
+
+    @contextlib.contextmanager
+    def by_layer(self) -> Iterator[None]:
+        """Make the context of a step in which `consume` is called for weights as their gradients come.
+
+        Raises:
+            RunFailure: `cuda-oom` when memory ends behind the first update, as in `step`.
+        """
+        self._norms = []
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if self._norms and is_out_of_memory(error):
+                raise half_updated() from error
+            raise
+
+    @torch.no_grad()
+    def consume(self, weights: Sequence[torch.nn.Parameter]) -> None:
+        """Update weights by their whole gradients, unless those aren't all finite, and drop these.
+
+        A step that is left out counts for the correction of the moments; that is known to the host.
+        """
+        norm = _norm(weights)
+        self._norms.append(norm)
+        control = torch.stack([torch.isfinite(norm).float(), torch.ones_like(norm)])
+        with no_half_updates():
+            for weight in weights:
+                self._update(weight, control, may_be_left_out=True)
+                weight.grad = None
+
+    @property
+    def norm(self) -> torch.Tensor:
+        """The norm of all gradients that were consumed in the last step, float32 on the device."""
+        return torch.linalg.vector_norm(torch.stack(self._norms))
+
+    def _update(self, weight: torch.nn.Parameter, control: torch.Tensor, may_be_left_out: bool = False) -> None:
+        """Update a weight, or only its number of steps where `control` says so."""
+        number, name = self._places[id(weight)]
         states = self.state[weight]
         states["step"] += 1
         key = key_of(self._seed, states["step"], number)
         rate = self.param_groups[0]["lr"]
-        self._rule(name, weight)(_Turn(weight, states, key, self._factor, rate, self._settings))
+        rule = self._rule(name, weight)
+        # AdamW reads it on the device; the others wait for it.
+        if may_be_left_out and rule in (_adafactor, _muon) and not bool(control[0]):
+            return
+        rule(_Turn(weight, states, key, control, rate, self._settings))
 
     def _rule(self, name: str, weight: torch.Tensor) -> Callable[[_Turn], None]:
         kind = self._settings.name
@@ -137,18 +174,37 @@ class FullOptimizer(torch.optim.Optimizer):
         if turn.weight.numel() < LEAST_IN_8_BITS:
             _adamw(turn, MOMENTS_IN_8_BITS)
             return
-        whole = [
+        mean, square = (
             State(states[f"state{place}"], states[f"absmax{place}"], table, (table[:-1] + table[1:]) / 2)
             for place, table in enumerate(self._tables, 1)
-        ]
-        for places in turn.parts():
-            parts = [state.part(places) for state in whole]
-            count = places.stop - places.start
-            moments = [part.read()[:count] for part in parts]
-            turn.store(places, turn.adamw(places, *moments))
-            for part, moment in zip(parts, moments, strict=True):
-                rest = part.codes.numel() - count
-                part.write(torch.nn.functional.pad(moment, (0, rest)) if rest else moment)
+        )
+        full_adamw.full_adamw_8bit(turn.flat, turn.flat_gradient, mean, square, turn.control, turn.numbers())
+
+
+def _norm(weights: Iterable[torch.nn.Parameter]) -> torch.Tensor:
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
+@contextlib.contextmanager
+def no_half_updates() -> Iterator[None]:
+    """Make the context of updates that can't be tried again."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise half_updated() from error
+
+
+def half_updated() -> Exception:
+    """Return the failure of a step of which a part is applied already."""
+    return TunesmithError(
+        "cuda-oom",
+        "There was not enough memory to apply an update.",
+        hint="Resume the run with 8-bit states or smaller micro-batches.",
+    )
 
 
 class _Turn:
@@ -157,6 +213,7 @@ class _Turn:
     Attributes:
         weight: any shape.
         states: of it.
+        control: as `full_adamw` wants it; the second number is the factor of the gradient.
     """
 
     def __init__(
@@ -164,15 +221,15 @@ class _Turn:
         weight: torch.Tensor,
         states: States,
         key: int,
-        factor: torch.Tensor | float,
+        control: torch.Tensor,
         rate: float,
         settings: OptimizerSpec,
     ) -> None:
         self.weight, self.states, self.rate, self.settings = weight, states, rate, settings
-        self._key, self._factor = key, factor
+        self._key, self.control = signed(key), control
         self.flat = weight.view(-1)
         assert weight.grad is not None
-        self._gradient = weight.grad.reshape(-1)
+        self.flat_gradient = weight.grad.reshape(-1)
         # Gains of norms and biases are not pulled toward zero.
         self.decay = settings.weight_decay if weight.dim() > 1 else 0.0
 
@@ -183,7 +240,14 @@ class _Turn:
 
     def gradient(self, places: slice) -> torch.Tensor:
         """Return the clipped gradient in float32, flat."""
-        return self._gradient[places].float() * self._factor
+        return self.flat_gradient[places].float() * self.control[1]
+
+    def numbers(self) -> full_adamw.Numbers:
+        """Return the numbers of AdamW's step."""
+        settings, step = self.settings, self.states["step"]
+        step_size, root = self.rate / (1.0 - settings.beta1**step), (1.0 - settings.beta2**step) ** 0.5
+        kept, key = 1.0 - self.rate * self.decay, self._key
+        return full_adamw.Numbers(settings.beta1, settings.beta2, settings.epsilon, kept, step_size, root, key)
 
     def whole_gradient(self) -> torch.Tensor:
         """Return the clipped gradient in float32, in the weight's shape."""
@@ -202,20 +266,10 @@ class _Turn:
         for places in self.parts():
             self.store(places, self.decayed(places) - self.rate * update.reshape(-1)[places])
 
-    def adamw(self, places: slice, mean: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
-        """Return new weights, and update the moments in place; all flat float32."""
-        settings, step = self.settings, self.states["step"]
-        gradient = self.gradient(places)
-        mean.lerp_(gradient, 1.0 - settings.beta1)
-        square.mul_(settings.beta2).addcmul_(gradient, gradient, value=1.0 - settings.beta2)
-        root = (square.sqrt() / (1.0 - settings.beta2**step) ** 0.5).add_(settings.epsilon)
-        return self.decayed(places).addcdiv_(mean, root, value=-self.rate / (1.0 - settings.beta1**step))
-
 
 def _adamw(turn: _Turn, names: tuple[str, str] = MOMENTS) -> None:
     mean, square = (turn.states[name].view(-1) for name in names)
-    for places in turn.parts():
-        turn.store(places, turn.adamw(places, mean[places], square[places]))
+    full_adamw.full_adamw(turn.flat, turn.flat_gradient, mean, square, turn.control, turn.numbers())
 
 
 def _adafactor(turn: _Turn) -> None:

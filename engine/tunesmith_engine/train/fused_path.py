@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from peft import PeftModel
@@ -14,15 +16,19 @@ from tunesmith_core.fused_memory import USABLE_SHARE
 from tunesmith_core.messages import joined
 from tunesmith_core.planner import optimizer_bytes
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import FULL, OPTIMIZERS_OF_FULL, TRANSIENT_NUMBERS, state_bytes
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.decode import MOST_ROWS, Decoder
 from tunesmith_engine.decode.fused import FusedDecoder
 from tunesmith_engine.decode.plain import PlainDecoder
-from tunesmith_engine.device import Compute
+from tunesmith_engine.device import DTYPES, Compute
 from tunesmith_engine.fused.arena import AdapterArena
+from tunesmith_engine.fused.memory import WholeWeights
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.methods import Method
+from tunesmith_engine.model.full import FullModel
+from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.packed.batch import PackedBatch
@@ -117,6 +123,8 @@ class FusedPath:
         optimizer_bytes_per_weight: float = 8.0,
         fp8: bool = False,
         objective: Objective | None = None,
+        whole: WholeWeights | None = None,
+        temperature: float = 1.0,
     ) -> None:
         """Attach the fused model, as `FusedModel.attach` says, with room for the micro-batches of a run.
 
@@ -138,10 +146,14 @@ class FusedPath:
             lengths.longest,
             lengths.steps_vary,
             lengths.spread,
+            whole,
         )
+        self._fused.temperature = temperature
         self.kernels: list[str] = []
         self.rows_at_once = MOST_ROWS
         self.arena: AdapterArena | None = self._fused.arena
+        self._gradients = self._fused.assembly.gradients
+        self.can_go_by_layer = self._gradients is not None and self._gradients.can_go_by_layer
 
     @property
     def report(self) -> list[str]:
@@ -163,7 +175,11 @@ class FusedPath:
         return pack(examples, self._fused.plan.capacity_tokens)
 
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
-        """Add a micro-batch's gradients to the arena."""
+        """Add a micro-batch's gradients to the arena, or to those of the weights, which may be consumed at once."""
+        with self._gradients.by_layer(updater.consume) if self._gradients else contextlib.nullcontext():
+            return self._added_gradients(portion, totals, updater)
+
+    def _added_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         if self.objective is None:
             batch = make_packed_batch(portion, self._device, **self._fused.fixed_sizes(portion))
             loss = self._fused.loss_and_gradients(batch, totals.num_trained_tokens, updater.loss_scale())
@@ -194,7 +210,7 @@ class FusedPath:
         # The base model beside itself is rated 0 to the bit, as what is kept of other micro-batches is not.
         reference = kept_reference(portion, self._device) if objective.has_reference and with_adapter else None
         if objective.has_reference and reference is None:
-            reference = -self._fused.losses(batch, False)
+            reference = -self._fused.reference_losses(batch)
         answers = Answers.of(portion, self._device)
 
         def shares(log_probabilities: torch.Tensor) -> torch.Tensor:
@@ -205,6 +221,10 @@ class FusedPath:
     def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
         """See LossPath."""
         return -self._fused.losses(make_packed_batch(portion, self._device), with_adapter)
+
+    def reference(self, portion: list[Example]) -> torch.Tensor:
+        """See LossPath."""
+        return -self._fused.reference_losses(make_packed_batch(portion, self._device))
 
     def weights_changed(self) -> None:
         """Let the fused model copy the new weights to where its products read them."""
@@ -256,6 +276,8 @@ def open_fused(
         NotFusableError: the objective, the model or the device can't run on it.
     """
     _check_possible(compute, method)
+    if spec.adapter.kind == FULL:
+        compute = compute_of_weights(spec, compute)
     lengths = timing.lengths if timing else method.row_lengths(spec, data)
     _check_tables(model, data, [lengths.longest] if method.from_rewards else [])
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
@@ -277,8 +299,10 @@ def open_fused(
         policy,
         memory_bytes,
         optimizer_bytes(spec),
-        spec.hardware.fp8_weights,
+        spec.hardware.fp8_weights and spec.adapter.kind != FULL,
         method.objective(spec),
+        whole_weights(model, spec, lengths.most_per_step) if spec.adapter.kind == FULL else None,
+        method.temperature(spec),
     )
     path.rows_at_once = rows_at_once
     path.kernels = [*checked.running, *checked.twins]
@@ -286,6 +310,29 @@ def open_fused(
     if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
         warn("not-fused", joined(notes))
     return path
+
+
+def compute_of_weights(spec: RunSpec, compute: Compute) -> Compute:
+    """Return how whole weights are computed with: in 16 bits where they have these themselves.
+
+    Raises:
+        NotFusableError: the device would take float16.
+    """
+    if compute.dtype == torch.float16:
+        raise NotFusableError("Full fine-tuning in float16 runs in plain PyTorch.")
+    weights = DTYPES[spec.adapter.weights]
+    return replace(compute, dtype=weights) if weights == torch.bfloat16 else compute
+
+
+def whole_weights(model: FullModel, spec: RunSpec, step_tokens: int) -> WholeWeights:
+    """Return what the training of whole weights takes, where the longest step has so many tokens."""
+    shapes = {name: tuple(weight.shape) for name, weight in trainable(model).items()}
+    optimizer = spec.optimizer.name
+    whole_matrices = optimizer in OPTIMIZERS_OF_FULL
+    largest = max(map(math.prod, shapes.values()))
+    transient = 4 * TRANSIENT_NUMBERS * largest if whole_matrices else 0
+    by_layer = not spec.optimizer.max_grad_norm
+    return WholeWeights(state_bytes(optimizer, shapes), transient, by_layer, step_tokens)
 
 
 def _usable(device: torch.device) -> tuple[int, int]:

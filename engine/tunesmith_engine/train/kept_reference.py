@@ -1,6 +1,7 @@
-"""Log-probabilities of the base model, computed once before the first step and kept in the run's folder.
+"""Log-probabilities of the reference, computed once before the first step and kept in the run's folder.
 
-With them a step needs no pass with the adapter switched off. A resumed run reads them, so it continues to the bit.
+With them a step needs no pass of the reference. A resumed run reads them, so it continues to the bit. Another run of
+the same rows finds them by their key in `reference_cache`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from tunesmith_core import files
 from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.train import reference_cache
 from tunesmith_engine.train.loss_paths import LossPath
 
 NAME = "reference.f32"
@@ -27,33 +29,38 @@ KEY = "reference.json"
 Floats = NDArray[np.float32]
 
 
-def keep_reference(folder: Path, data: PreparedData, path: LossPath, tell: Callable[[int, int], bool]) -> bool:
-    """Give every row its log-probabilities by the base model: those that the folder holds, else computed ones.
+def keep_reference(
+    folder: Path, data: PreparedData, path: LossPath, tell: Callable[[int, int], bool], model_key: str = ""
+) -> bool:
+    """Give every row its log-probabilities by the reference: those that the folder or the cache holds, else new ones.
 
     Args:
         folder: of the run.
         data: its rows, which are replaced by such with a reference.
         path: computes them.
         tell: told how many of how many rows are done; returns True to end here.
+        model_key: names the reference and what rounds its numbers, "" where nothing is shared with other runs.
 
     Returns:
         False when it was ended.
     """
     rows = [*data.train, *data.eval]
+    key = reference_cache.key_of(model_key, data.hashes()) if model_key else ""
     found = _kept(folder, data)
+    if found is None and (shared := reference_cache.fetch(key, sum(map(_num_kept, rows)))) is not None:
+        found = shared
+        _write(folder, data, found)
     if found is None:
         computed: dict[int, Floats] = {}
         with torch.no_grad():
             for portion in path.portions(rows):
                 if tell(len(computed), len(rows)):
                     return False
-                values = path.log_probabilities(portion, False).float().cpu().numpy()
+                values = path.reference(portion).float().cpu().numpy()
                 parts = np.split(values, np.cumsum([_num_kept(row) for row in portion])[:-1])
                 computed |= {id(row): part for row, part in zip(portion, parts, strict=True)}
         found = np.concatenate([computed[id(row)] for row in rows])
-        content = np.asarray(found, "<f4").tobytes()
-        files.atomic_write_bytes(folder / NAME, content)
-        files.atomic_write_json(folder / KEY, _key(data, content))
+        reference_cache.keep(key, _write(folder, data, found))
     ends = np.cumsum([_num_kept(row) for row in rows]).tolist()
     with_reference = [
         _with_reference(row, found[end - _num_kept(row) : end]) for row, end in zip(rows, ends, strict=True)
@@ -61,6 +68,13 @@ def keep_reference(folder: Path, data: PreparedData, path: LossPath, tell: Calla
     num = len(data.train)
     data.train[:], data.eval[:] = with_reference[:num], with_reference[num:]
     return True
+
+
+def _write(folder: Path, data: PreparedData, found: Floats) -> bytes:
+    content = np.asarray(found, "<f4").tobytes()
+    files.atomic_write_bytes(folder / NAME, content)
+    files.atomic_write_json(folder / KEY, _key(data, content))
+    return content
 
 
 def _num_kept(row: Example) -> int:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from tunesmith_core.kernel_words import RUNNING, TWINS
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.attention import backends_report
 from tunesmith_engine.device import Compute
-from tunesmith_engine.kernels import registry
+from tunesmith_engine.kernels import full_adamw, registry
 from tunesmith_engine.proof.cases import CASES, KernelCase
 from tunesmith_engine.proof.inputs import sizes_of
 from tunesmith_engine.proof.prove import apply, prove
@@ -38,15 +39,19 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
     in_4_bits = spec.quantization.kind == "nf4"
     adapter = spec.adapter
     # DoRA with dropout runs in plain PyTorch.
-    dropout = 0.0 if adapter.dora else adapter.dropout
-    sizes = sizes_of(shape, compute.dtype, in_4_bits, spec.hardware.fp8_weights, adapter.dora, dropout)
+    is_full = adapter.kind == FULL
+    dropout = 0.0 if adapter.dora or is_full else adapter.dropout
+    fp8, dora = spec.hardware.fp8_weights and not is_full, adapter.dora and not is_full
+    sizes = sizes_of(shape, compute.dtype, in_4_bits, fp8, dora, dropout, is_full)
     if device.type == "cuda":
         apply(prove(sizes, device))
-    other_optimizer = {"adamw": "adamw_8bit", "adamw_8bit": "adamw"}[spec.optimizer.name]
+    others = {"adamw", "adamw_8bit", full_adamw.NAME} - {full_adamw.NAME if is_full else spec.optimizer.name}
+    if is_full and spec.optimizer.name == "adafactor":
+        others.add(full_adamw.NAME)
     on: list[str] = []
     off: dict[str, list[str]] = {}
     for name, case in CASES.items():
-        if isinstance(case, KernelCase) and case.wanted(sizes) and name != other_optimizer:
+        if isinstance(case, KernelCase) and case.wanted(sizes) and name not in others:
             reason = registry.reason_off(name, device)
             (on if reason is None else off.setdefault(reason, [])).append(name)
     attention = {

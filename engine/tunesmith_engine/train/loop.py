@@ -34,11 +34,14 @@ from tunesmith_engine.train.memory_trial import try_longest
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
 from tunesmith_engine.train.optim import optimizer_of
+from tunesmith_engine.train.reference_cache import model_key
 from tunesmith_engine.train.schedule import StepPlan
 
 if TYPE_CHECKING:
     from tunesmith_engine.data import Example
+    from tunesmith_engine.distillation.own_answers import OwnAnswers
     from tunesmith_engine.reinforcement.advantages import Floats
+    from tunesmith_engine.reinforcement.reward_model import RewardScores
     from tunesmith_engine.reinforcement.rollouts import Rollouts, Round
 
 
@@ -65,6 +68,12 @@ class Loop:
         self.parts = parts
         self.plan = StepPlan.of(parts.spec.schedule, parts.data)
         self.ladder = MemoryLadder(parts.spec.schedule.micro_batch_size, warn)
+        models: dict[int, RewardScores] = {}
+        if parts.method.from_rewards:
+            from tunesmith_engine.reinforcement.reward_model import load_reward_models
+
+            # Before the training is given what memory is free.
+            models = load_reward_models(parts)
         path = self.ladder.fit(
             lambda: parts.open_path(self.ladder.micro_batch_size, warn), Message("Before the first step")
         )
@@ -79,8 +88,14 @@ class Loop:
         if parts.method.from_rewards:
             from tunesmith_engine.reinforcement.rollouts import Rollouts
 
-            self._rollouts = Rollouts(parts, path, warn)
+            self._rollouts = Rollouts(parts, path, warn, models)
+        self._own_answers: OwnAnswers | None = None
+        if parts.method.has_teacher:
+            from tunesmith_engine.distillation.own_answers import OwnAnswers
+
+            self._own_answers = OwnAnswers(parts, path, warn)
         self._rewards: dict[bool, tuple[int, Floats]] = {}
+        self._answers_as_before = False
 
     @contextlib.contextmanager
     def _at_rest(self) -> Iterator[None]:
@@ -101,15 +116,20 @@ class Loop:
             if self._rollouts:
                 rows = self._rollouts.trial_rows(num_rows)
                 num_rows = len(rows)
+            if self._own_answers:
+                rows = [*rows, *self._own_answers.trial_rows(num_rows)]
             self.tried_bytes = try_longest(self.path, self.assembly.updater, self.ladder, rows, num_rows, device)
 
-    def keep_reference(self, folder: Path, tell: Callable[[int, int], bool]) -> bool:
-        """Compute what the base model says of all rows, or read it; see `kept_reference.keep_reference`."""
-        data, device = self.parts.data, self.parts.compute.device
+    def keep_reference(
+        self, folder: Path, tell: Callable[[int, int], bool], base_notes: Mapping[str, str]
+    ) -> bool:
+        """Compute what the reference says of all rows, or read it; see `kept_reference` and `reference_cache`."""
+        data, compute = self.parts.data, self.parts.compute
+        key = model_key(self.parts.spec, compute, self.path.name, base_notes)
 
         def keep() -> bool:
-            with untouched_training(self.parts.model, device):
-                return keep_reference(folder, data, self.path, tell)
+            with untouched_training(self.parts.model, compute.device):
+                return keep_reference(folder, data, self.path, tell, key)
 
         return self.ladder.fit(keep, Message("Before the first step"))
 
@@ -137,10 +157,24 @@ class Loop:
         rows = self.plan.rows(progress.step)
         if self._rollouts:
             return self._round(self._rollouts, rows, progress)
-        examples = [self.parts.data.train[row] for row in rows]
+        examples = self._examples(rows, progress.step)
+        if examples is None:
+            return []
         lr = self._learning_rate(progress.step)
         losses, grad_norm = self._fit(lambda: self.assembly.update(examples, lr, self._at_rest), progress.step)
         return self._taken(progress, examples, lr, losses, grad_norm)
+
+    def _examples(self, rows: list[int], step: int) -> list[Example] | None:
+        """Return the rows of a step, or what the model answers to their prompts; None after a stop."""
+        own = self._own_answers
+        if own is None or not own.are_learned(step):
+            return [self.parts.data.train[row] for row in rows]
+
+        def write() -> list[Example] | None:
+            with self._at_rest():
+                return own.rows(rows, step, self._should_stop)
+
+        return self._fit(write, step)
 
     def _round(self, rollouts: Rollouts, rows: list[int], progress: Progress) -> list[StepReport]:
         """Let the model answer the prompts of a step and train it on its answers; no step after a stop."""
@@ -256,10 +290,14 @@ class Loop:
             self._rewards[with_adapter] = step, rewards
         return rewards
 
-    def without_adapter(self) -> AbstractContextManager[None]:
-        """Return the context in which the model is the base model."""
-        context: AbstractContextManager[None] = self.parts.model.disable_adapter()
-        return context
+    @contextlib.contextmanager
+    def without_adapter(self) -> Iterator[None]:
+        """Make the context in which the model answers as before the run."""
+        self._answers_as_before = True
+        try:
+            yield
+        finally:
+            self._answers_as_before = False
 
     def prompt_tokens(self, prompt: str, should_stop: Callable[[], bool]) -> list[int] | None:
         """Return the tokens of a prompt, or None when stopped on the way."""
@@ -281,7 +319,11 @@ class Loop:
         parts = self.parts
         try:
             with self._at_rest():
-                return generate(self.path.decoder(), parts.model, parts.tokenizer, prompt, max_tokens, should_stop)
+                with_adapter = not self._answers_as_before
+                decoder = self.path.decoder()
+                return generate(
+                    decoder, parts.model, parts.tokenizer, prompt, max_tokens, should_stop, with_adapter=with_adapter
+                )
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

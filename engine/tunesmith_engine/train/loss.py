@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from peft import PeftModel
 
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.collate import collate
@@ -18,6 +17,7 @@ from tunesmith_engine.preference.objective import PreferenceObjective
 from tunesmith_engine.reinforcement.objective import PolicyObjective
 
 if TYPE_CHECKING:
+    from tunesmith_engine.model.full import TrainedModel
     from tunesmith_engine.packed.answers import Answers
 
 
@@ -126,13 +126,19 @@ def num_trained_tokens(examples: Sequence[Example]) -> int:
     return sum(example.num_trained_tokens for example in examples)
 
 
-def takes_positions(model: PeftModel) -> bool:
+def takes_positions(model: Any) -> bool:  # Any: a transformers model, or one with an adapter
     """Return whether the model can compute logits at chosen places only."""
-    return "logits_to_keep" in inspect.signature(model.get_base_model().forward).parameters
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return "logits_to_keep" in inspect.signature(base.forward).parameters
 
 
-def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
-    """Return the float32 logits at a batch's places, [rows, P, vocabulary].
+def logits_of(model: TrainedModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+    """Return the float32 logits at a batch's places, [rows, P, vocabulary]."""
+    return predictions(model, batch, some_positions).float()
+
+
+def predictions(model: Any, batch: Batch, some_positions: bool) -> torch.Tensor:  # Any: a model with or without adapter
+    """Return the logits at a batch's places in the format in which the model computes them, [rows, P, vocabulary].
 
     Rows are padded on the right and attention looks back only, so padding needs no mask; without one, attention takes
     its fast path and the host need not look into a mask on the GPU.
@@ -142,31 +148,69 @@ def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Ten
         logits: torch.Tensor = model(input_ids=batch.input_ids, use_cache=False, **arguments).logits
     else:
         logits = model(input_ids=batch.input_ids, use_cache=False).logits[:, batch.positions]
-    return logits.float()
+    return logits
 
 
-def token_log_probabilities(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
-    """Return the log-probabilities of the trained tokens, one row behind the other, in nats, float32 [R]."""
-    logits = logits_of(model, batch, some_positions)
+def token_log_probabilities(
+    model: TrainedModel, batch: Batch, some_positions: bool, temperature: float = 1.0
+) -> torch.Tensor:
+    """Return the log-probabilities of the trained tokens, one row behind the other, in nats, float32 [R].
+
+    Args:
+        model, batch, some_positions: as in `logits_of`.
+        temperature: what logits are divided by.
+    """
+    return _of_targets(logits_of(model, batch, some_positions), batch, temperature)
+
+
+def _of_targets(logits: torch.Tensor, batch: Batch, temperature: float) -> torch.Tensor:
+    if temperature != 1.0:
+        logits = logits / temperature
     losses = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="none"
     )
     return -losses[batch.targets.flatten() != IGNORED_LABEL]
 
 
-def balances_experts(model: PeftModel) -> bool:
+def balanced_log_probabilities(
+    model: TrainedModel, batch: Batch, some_positions: bool, temperature: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `token_log_probabilities`, and what the model adds for an even use of its experts, a float32 scalar.
+
+    What it adds leaves padding out, so the model must be told what is padding.
+    """
+    arguments: dict[str, Any] = {"logits_to_keep": batch.positions} if some_positions else {}
+    found = model(input_ids=batch.input_ids, attention_mask=_mask(batch), use_cache=False, **arguments)
+    logits = found.logits if some_positions else found.logits[:, batch.positions]
+    return _of_targets(logits.float(), batch, temperature), balance_weight(model) * found.aux_loss.float()
+
+
+def balance_weight(model: TrainedModel) -> float:
+    """Return the weight of what a model adds for an even use of its experts; 0 where it adds nothing."""
+    config = model.get_base_model().config.get_text_config()
+    return float(getattr(config, "router_aux_loss_coef", 0.0)) if balances_experts(model) else 0.0
+
+
+def balances_experts(model: TrainedModel) -> bool:
     """Return whether the model's own loss holds a share for an even use of its experts (output_router_logits)."""
     return bool(getattr(model.get_base_model().config.get_text_config(), "output_router_logits", False))
 
 
-def own_summed_loss(model: PeftModel, batch: Batch) -> torch.Tensor:
+def own_summed_loss(model: TrainedModel, batch: Batch) -> torch.Tensor:
     """Return the model's own mean loss of a batch times its trained tokens.
 
     The share for the balance of experts leaves padding out, so the model must be told what is padding.
     """
     labels = torch.full_like(batch.input_ids, IGNORED_LABEL)
     labels[:, batch.positions + 1] = batch.targets
-    lengths = torch.tensor(batch.lengths, device=labels.device)
-    mask = (torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]).long()
-    loss: torch.Tensor = model(input_ids=batch.input_ids, attention_mask=mask, labels=labels, use_cache=False).loss
+    loss: torch.Tensor = model(
+        input_ids=batch.input_ids, attention_mask=_mask(batch), labels=labels, use_cache=False
+    ).loss
     return loss.float() * (batch.targets != IGNORED_LABEL).sum()
+
+
+def _mask(batch: Batch) -> torch.Tensor:
+    """Return 1 for tokens and 0 for padding, [rows, length]."""
+    ids = batch.input_ids
+    lengths = torch.tensor(batch.lengths, device=ids.device)
+    return (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()

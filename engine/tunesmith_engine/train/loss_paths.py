@@ -13,12 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
-from peft import PeftModel
 
 from tunesmith_core.kernel_words import PLAIN
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.trained_parts import LORA
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.decode import MOST_ROWS, Decoder
 from tunesmith_engine.decode.plain import PlainDecoder
@@ -26,13 +24,15 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
 from tunesmith_engine.model.lora import use_activation_checkpointing
+from tunesmith_engine.model.other_weights import asked_with, before_run, reference_of
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.preference.labeled import LabeledObjective, mismatched
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.loss import (
     Objective,
     Totals,
-    balances_experts,
+    balance_weight,
+    balanced_log_probabilities,
     kept_reference,
     make_batch,
     objective_of,
@@ -43,6 +43,7 @@ from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
     from tunesmith_engine.fused.arena import AdapterArena
+    from tunesmith_engine.model.full import TrainedModel
     from tunesmith_engine.train.fused_path import Timing
 
 
@@ -60,8 +61,10 @@ class LossPath(Protocol):
         longest: tokens of the longest row that passes in one piece.
         objective: what is minimised; None for the mean cross-entropy.
         rows_at_once: answers for whose writing there is room.
+        can_go_by_layer: whether gradients of whole weights can be consumed layer by layer.
     """
 
+    can_go_by_layer: bool
     rows_at_once: int
     name: str
     longest: int
@@ -97,6 +100,9 @@ class LossPath(Protocol):
     def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
         """Return those of the trained tokens of a micro-batch, one sequence behind the other, in nats, float32 [R]."""
 
+    def reference(self, portion: list[Example]) -> torch.Tensor:
+        """Return the same by the model with which the objective compares, without gradients."""
+
     def weights_changed(self) -> None:
         """Take note of an update of the trained weights."""
 
@@ -131,11 +137,12 @@ class PlainPath:
     arena: AdapterArena | None = None
     keeps_less_first = False
     plan_bytes: int | None = None
+    can_go_by_layer = False
     rows_at_once = MOST_ROWS
 
     def __init__(
         self,
-        model: PeftModel,
+        model: TrainedModel,
         compute: Compute,
         pad_token_id: int,
         micro_batch_size: int,
@@ -145,16 +152,15 @@ class PlainPath:
         objective: Objective | None = None,
         equal_lengths: bool = False,
         longest: int = sys.maxsize,
+        temperature: float = 1.0,
     ) -> None:
+        self._temperature = temperature
         self.report: list[str] = [Message(PLAIN.template, reason=reason)]
         if equal_lengths:
             self.report.append(
                 Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")
             )
-        if objective and balances_experts(model):
-            self.report.append(
-                Message("This objective leaves out the model's share of the loss for even use of experts.")
-            )
+        self._balances = objective is not None and balance_weight(model) > 0
         self._equal_lengths = equal_lengths
         self._rotary = RotarySwitches(model)
         self._method, self.objective, self.longest = method, objective, longest
@@ -195,13 +201,14 @@ class PlainPath:
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """See LossPath."""
-        with torch.no_grad(), self._adapter(with_adapter):
+        with torch.no_grad():
             if self.objective is not None:
                 return self._objective_shares(self.objective, portion, totals, with_adapter).double()
-            return (self._summed_loss(portion).double() / totals.num_trained_tokens).reshape(1)
+            with self._adapter(with_adapter):
+                return (self._summed_loss(portion).double() / totals.num_trained_tokens).reshape(1)
 
     def _adapter(self, is_on: bool) -> AbstractContextManager[None]:
-        return contextlib.nullcontext() if is_on else self._model.disable_adapter()
+        return contextlib.nullcontext() if is_on else before_run(self._model)
 
     def _summed_loss(self, portion: list[Example]) -> torch.Tensor:
         batch = make_batch(portion, self._pad_token_id, self._compute.device)
@@ -216,16 +223,37 @@ class PlainPath:
         # The base model beside itself is rated 0 to the bit, as what is kept of other micro-batches is not.
         reference = kept_reference(portion, device) if objective.has_reference and with_adapter else None
         if objective.has_reference and reference is None:
-            with torch.no_grad():
-                reference = self.log_probabilities(portion, False)
+            reference = self.reference(portion)
         # Only runs with an objective need it.
         from tunesmith_engine.packed.answers import Answers
 
         answers = Answers.of(portion, device)
-        return objective_of(objective, self.log_probabilities(portion), reference, portion, answers, totals)
+        balance: list[torch.Tensor] | None = [] if self._balances else None
+        now = self._log_probabilities(portion, with_adapter, balance)
+        shares = objective_of(objective, now, reference, portion, answers, totals)
+        if balance:
+            # The mean of the sequences, and of the rows of a step.
+            share = torch.stack(balance).sum() / sum(len(each.sequences) for each in portion)
+            shares = torch.cat([shares[:1] + share * len(portion) / totals.num_rows, shares[1:]])
+        return shares
+
+    def reference(self, portion: list[Example]) -> torch.Tensor:
+        """See LossPath."""
+        weights = reference_of(self._model)
+        with torch.no_grad():
+            if weights is None:
+                return self.log_probabilities(portion, False)
+            with asked_with(self._model, weights):
+                return self.log_probabilities(portion)
 
     def log_probabilities(self, portion: list[Example], with_adapter: bool = True) -> torch.Tensor:
         """See LossPath; sequences that can't be padded to one length go apart."""
+        return self._log_probabilities(portion, with_adapter)
+
+    def _log_probabilities(
+        self, portion: list[Example], with_adapter: bool, balance: list[torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        """Return them, and append to a list what the model adds for its experts, times the sequences that it is of."""
         sequences = [sequence for example in portion for sequence in example.sequences]
         apart = self._alike(list(enumerate(sequences)), lambda placed: len(placed[1].input_ids))
         found: dict[int, torch.Tensor] = {}
@@ -234,7 +262,12 @@ class PlainPath:
             batch = make_batch(rows, self._pad_token_id, self._compute.device)
             self._rotary.forget_lengths()
             with self._compute.autocast(), self._adapter(with_adapter):
-                together = token_log_probabilities(self._model, batch, self._some_positions)
+                ways = self._some_positions, self._temperature
+                if balance is None:
+                    together = token_log_probabilities(self._model, batch, *ways)
+                else:
+                    together, added = balanced_log_probabilities(self._model, batch, *ways)
+                    balance.append(added * len(rows))
             counts = [row.num_trained_tokens for row in rows]
             found |= {place: each for (place, _), each in zip(placed, together.split(counts), strict=True)}
         return torch.cat([found[place] for place in range(len(sequences))])
@@ -270,7 +303,7 @@ class PlainPath:
 
 
 def open_path(
-    model: PeftModel,
+    model: TrainedModel,
     spec: RunSpec,
     compute: Compute,
     data: PreparedData,
@@ -297,8 +330,7 @@ def open_path(
             return open_fused(model, spec, compute, data, micro_batch_size, warn, method, timing)
         except NotFusableError as error:
             reason = error.message
-            if spec.adapter.kind == LORA:
-                warn("not-fused", reason)
+            warn("not-fused", reason)
     check_looks_back_only(model, compute, data.train)
     equal_lengths = feels_padding(model, compute, data.train, pad_token_id)
     return PlainPath(
@@ -312,6 +344,7 @@ def open_path(
         method.objective(spec),
         equal_lengths,
         max(len(sequence.input_ids) for row in (*data.train, *data.eval) for sequence in row.sequences),
+        method.temperature(spec),
     )
 
 
@@ -334,6 +367,6 @@ def totals_of(
         for portion in path.portions(mismatched(rows, path.longest)):
             if should_stop():
                 break
-            moved.append((path.log_probabilities(portion) - path.log_probabilities(portion, False)).sum())
+            moved.append((path.log_probabilities(portion) - path.reference(portion)).sum())
     return replace(totals, kl=(torch.stack(moved).sum() / len(rows)).clamp(min=0) if moved else None)
 

@@ -41,7 +41,8 @@ def try_longest(
     def go_through() -> None:
         portions = path.portions(longest_rows(rows, num_rows))
         largest = max(portions, key=lambda portion: sum(example.num_tokens for example in portion))
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        by_layer = updater.goes_by_layer and len(portions) == 1
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), updater.trial(by_layer):
             path.add_gradients(largest, totals_of(path, largest), updater)
         updater.drop_gradients()
 

@@ -108,7 +108,7 @@ class StepMeter:
                 loss,
                 grad_norm,
                 step_s,
-                {**pending.numbers, **named(self._metrics, metrics)},
+                {**named(self._metrics, metrics), **pending.numbers},
             )
         ]
 

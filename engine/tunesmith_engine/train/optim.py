@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +14,7 @@ from tunesmith_engine.train.lora_plus import rate_factor
 
 if TYPE_CHECKING:
     from tunesmith_engine.fused.arena import AdapterArena
+    from tunesmith_engine.fused.weight_gradients import Consume
     from tunesmith_engine.train.arena_adamw import ArenaAdamW
     from tunesmith_engine.train.full_optim import FullOptimizer
 
@@ -22,6 +25,10 @@ class Updater:
     A gradient with NaN or infinity is skipped on the device itself: the fused AdamW takes a flag for that, so that the
     host need not wait for the GPU. bitsandbytes' 8-bit optimizer and those of full fine-tuning have no such flag and
     wait. Parameters that lie in an arena are updated all at once by our own kernels, which never wait.
+
+    Attributes:
+        goes_by_layer: whether a step of one micro-batch applies gradients as they come.
+        consume: takes the gradients of weights as they come, in a step that goes layer by layer; else None.
     """
 
     def __init__(
@@ -32,6 +39,7 @@ class Updater:
         dtype: torch.dtype,
         arena: AdapterArena | None = None,
         full: FullOptimizer | None = None,
+        by_layer: bool = False,
     ) -> None:
         """Make the optimizer and, for float16 on a GPU, the scale of the loss.
 
@@ -42,6 +50,7 @@ class Updater:
             dtype: number format of the run.
             arena: where all of the parameters lie, or None when each is a tensor of its own.
             full: the optimizer of full fine-tuning, None for that of an adapter.
+            by_layer: whether gradients may come layer by layer.
         """
         self.parameters = parameters
         self._settings = settings
@@ -51,6 +60,9 @@ class Updater:
         # Any: an arena needs none, and only our code that has no arena asks for it.
         self.optimizer: Any = full or (self._build() if self._arena is None else None)
         self._full = full
+        # A norm of all gradients is known too late for that.
+        self.goes_by_layer = by_layer and not settings.max_grad_norm
+        self.consume: Consume | None = None
 
     def _build(self) -> torch.optim.Optimizer:
         settings = self._settings
@@ -115,6 +127,36 @@ class Updater:
         self.drop_gradients()
         return norm
 
+    # Layer by layer
+
+    @contextlib.contextmanager
+    def by_layer(self, learning_rate: float) -> Iterator[None]:
+        """Make the context of a step that applies gradients as they come."""
+        full = self._full
+        assert full is not None
+        full.param_groups[0]["lr"] = learning_rate
+        self.consume = full.consume
+        try:
+            with full.by_layer():
+                yield
+        finally:
+            self.consume = None
+
+    @contextlib.contextmanager
+    def trial(self, by_layer: bool) -> Iterator[None]:
+        """Make the context of a trial: gradients that come layer by layer are dropped."""
+        self.consume = _drop if by_layer else None
+        try:
+            yield
+        finally:
+            self.consume = None
+
+    @property
+    def norm(self) -> torch.Tensor:
+        """The norm of all gradients of the last step that went layer by layer, a scalar on the device."""
+        assert self._full is not None
+        return self._full.norm
+
     def drop_gradients(self) -> None:
         """Forget gathered gradients."""
         if self._arena is not None:
@@ -157,6 +199,11 @@ class Updater:
             self.optimizer.state[parameter][key] = value
         if self.scaler and scaler_state:
             self.scaler.load_state_dict(scaler_state)
+
+
+def _drop(weights: Sequence[torch.nn.Parameter]) -> None:
+    for weight in weights:
+        weight.grad = None
 
 
 def optimizer_of(tensors: dict[str, torch.Tensor]) -> str | None:

@@ -18,14 +18,18 @@ class RatingPath(PlainPath, ABC):
 
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """See LossPath."""
-        shares = self._means(portion) * (len(portion) / totals.num_rows)
+        shares = self._means(portion) * self._share(portion, totals)
         updater.backward(shares[0])
         return shares.detach()
 
     def losses(self, portion: list[Example], totals: Totals, with_adapter: bool) -> torch.Tensor:
         """See LossPath."""
         with torch.no_grad(), self._adapter(with_adapter):
-            return self._means(portion).double() * (len(portion) / totals.num_rows)
+            return self._means(portion).double() * self._share(portion, totals)
+
+    def _share(self, portion: list[Example], totals: Totals) -> float:
+        """Return the share of a micro-batch in what the whole is a mean over."""
+        return len(portion) / totals.num_rows
 
     def begin_set(self) -> None:
         """Begin to look at a set of rows as a whole."""

@@ -150,7 +150,7 @@ class ChatPage(ModelPage):
         self.chip = StatusChip(parent=self)
         self.weights = WeightsBox(self.tr("Checkpoint that answers"), self)
         self.weights.activated.connect(self._on_weights)
-        self.compare = QCheckBox(self.tr("Compare with the base model"), self)
+        self.compare = QCheckBox(self.tr("Compare with the model before this run"), self)
         self.compare.toggled.connect(self._on_compare)
         vote = button(self.tr("Blind vote"), lambda: self._go("vote"), icon_name="compare", parent=self)
         self.more = button(self.tr("Settings"), self._toggle_drawer, icon_name="settings", parent=self)

@@ -34,7 +34,7 @@ class AnswerView(QWidget):
 
     def __init__(self, side: str, number: int, named: bool, parent: QWidget) -> None:
         super().__init__(parent)
-        name = self.tr("Trained model") if side == TUNED else self.tr("Base model")
+        name = self.tr("Trained model") if side == TUNED else self.tr("Before this run")
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE // 2)

@@ -188,7 +188,7 @@ class VotePage(ModelPage):
             return
         self._name, self._system, self._questions = found.name, found.system, found.questions
         self.weights.show_weights(found.weights, self.context.chat.checkpoint)
-        self.against.show_weights(found.weights, first=self.tr("Base model"))
+        self.against.show_weights(found.weights, first=self.tr("Before this run"))
         self._show_votes(found.kept)
         self._propose()
         self.title_changed.emit()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 
+from tunesmith_core import votes
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.memory_steps import MEMORY_STEPS
@@ -22,8 +23,8 @@ from tunesmith_gui.dashboard.model import SampleRequest
 from tunesmith_gui.dashboard.report import command_line, diagnostics, written_report
 from tunesmith_gui.export.sheet import open_sheet
 from tunesmith_gui.models.run_row import RunContents, contents_of
-from tunesmith_gui.models.run_spec import Proposal, duplicate_spec, fixed_spec
-from tunesmith_gui.tr import core_text
+from tunesmith_gui.models.run_spec import Proposal, continued_spec, duplicate_spec, fixed_spec
+from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.save_file import ask_where_to_save
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class DashboardActions(QObject):
                 open_sheet(page, run, page.title)
             case "vote":
                 page.navigate.emit("vote", run.id)
+            case "train_on_votes":
+                page.run_in_background(
+                    lambda: votes.spec_to_train(run, votes.load(run)), lambda spec: page.navigate.emit("train", spec)
+                )
             case "stop":
                 self._ask_stop(run)
             case "checkpoint" | "evaluate":
@@ -61,6 +66,9 @@ class DashboardActions(QObject):
             case "duplicate":
                 if (spec := self._spec_to_copy()) is not None:
                     page.navigate.emit("train", duplicate_spec(spec))
+            case "continue":
+                if (spec := self._spec_to_copy()) is not None:
+                    page.navigate.emit("train", continued_spec(spec, run.adapter_path))
             case "restore_base":
                 page.run_in_background(lambda: restore_base(run), lambda _nothing: page.examine())
             case "delete":
@@ -205,7 +213,14 @@ class DashboardActions(QObject):
         def ask(contents: RunContents) -> None:
             dialog = DeleteRunDialog([row], contents, page.window())
             if dialog.exec():
-                page.context.runs.delete([row.id], dialog.remove)
+                words = translate("RunsPage", "Moved to the trash, from where runs can be restored.")
+                is_kept = dialog.trash.isChecked()
+
+                def tell() -> None:
+                    if is_kept:
+                        page.offer_undo(words, [row.path], page.context.library.refresh)
+
+                page.context.runs.delete([row.id], dialog.remove, tell)
                 page.navigate.emit("runs", None)
 
         page.run_in_background(lambda: contents_of([row]), ask)

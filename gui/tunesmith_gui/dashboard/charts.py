@@ -24,12 +24,14 @@ from tunesmith_gui.dashboard.reward_charts import (
     RewardCard,
     accuracy_card,
     accuracy_words,
-    class_card,
+    agreement_card,
+    class_cards,
     kl_card,
     margin_card,
     margin_words,
     reward_card,
     round_cards,
+    step_card,
 )
 from tunesmith_gui.dashboard.samples_list import SamplesList
 from tunesmith_gui.models.metric_series import Floats, nearest, smooth
@@ -198,8 +200,8 @@ class DashboardCharts(QWidget):
         self.norm = ChartCard(self.tr("Gradient norm"), "", height_px=140, parent=self)
         self.memory = ChartCard(self.tr("Memory"), self.tr("GiB"), height_px=140, parent=self)
         self.rewards: tuple[RewardCard, ...] = (margin_card(self), accuracy_card(self))
-        self.kl, self.classes = kl_card(self), class_card(self)
-        self.reward, self.rounds = reward_card(self), round_cards(self)
+        self.kl, self.classes, self.agreement = kl_card(self), class_cards(self), agreement_card(self)
+        self.reward, self.rounds, self.right_steps = reward_card(self), round_cards(self), step_card(self)
         for card in self._cards:
             card.plot.pointed.connect(partial(self._point_others, card))
         self.samples_card = Card(self.tr("Samples"), parent=self)
@@ -226,7 +228,7 @@ class DashboardCharts(QWidget):
 
     @property
     def _cards(self) -> tuple[ChartCard, ...]:
-        of_method = (self.kl, self.classes, *self.rounds)
+        of_method = (self.kl, self.agreement, self.right_steps, *self.classes, *self.rounds)
         return self.loss, self.reward, *self.rewards, *of_method, self.rate, self.norm, self.memory
 
     def show_model(self, model: DashboardModel) -> None:
@@ -268,7 +270,11 @@ class DashboardCharts(QWidget):
         if model.has_labels:
             more = (*self.rewards, self.kl)
         elif model.has_classes:
-            more = (self.classes,)
+            more = self.classes
+        elif model.has_steps:
+            more = (self.right_steps, *self.classes[1:])
+        elif model.has_teacher:
+            more = (self.agreement,)
         elif model.has_rewards:
             more = tuple(card for card in self.rounds if card.is_told_by(model))
         if more != self._more:
@@ -357,5 +363,5 @@ class DashboardCharts(QWidget):
         # Behind the layout, which hides what it takes in for the first time.
         for card in (self.loss, self.reward):
             card.setVisible(card is self._main)
-        for card in (*self.rewards, self.kl, self.classes, *self.rounds):
+        for card in (*self.rewards, self.kl, self.agreement, self.right_steps, *self.classes, *self.rounds):
             card.setVisible(card in self._more)

@@ -29,7 +29,7 @@ class EvaluationCard(Card):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent=parent)
-        self.heading.setText(self.tr("Compared with the base model"))
+        self.heading.setText(self.tr("Before and after the run"))
         self.evaluate = button(self.tr("Evaluate"), self._start, parent=self)
         self.cancel = button(self.tr("Cancel"), self._cancel, parent=self)
         self.add_action(self.evaluate)

@@ -46,6 +46,7 @@ class EvaluationPane(QWidget):
         self.measured = EvaluationCard(self)
         self.votes = VotesCard(self)
         self.votes.wanted.connect(lambda: self.asked.emit("vote"))
+        self.votes.train_asked.connect(lambda: self.asked.emit("train_on_votes"))
         for widget in (self._verdict, self.measured, self.votes, self._content):
             self._column.addWidget(widget)
         self._column.addStretch(1)

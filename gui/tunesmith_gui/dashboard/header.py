@@ -58,7 +58,7 @@ class DashboardHeader(QWidget):
         self.progress = RunProgress(card)
         card.body.addWidget(self.progress)
         column.addWidget(card)
-        self._live, self._writes = False, True
+        self._live, self._writes, self._made_adapter = False, True, False
 
     def _build_name(self) -> QWidget:
         holder = QWidget(self)
@@ -94,6 +94,7 @@ class DashboardHeader(QWidget):
         status = model.status
         state = status.state
         self._live, self._writes = state.live, model.writes
+        self._made_adapter = not state.live and status.artifacts.get("adapter") == "adapter"
         if name != self.name.text():
             self.name.setText(name)
         look, word = state_look(state), state_word(state, status.obstacle)
@@ -174,19 +175,23 @@ class DashboardHeader(QWidget):
             ("", "", ""),
             ("copy_command", self.tr("Copy as command"), ""),
             ("duplicate", self.tr("Duplicate"), ""),
+            ("continue", self.tr("Continue from this"), "adapter"),
             ("open_folder", self.tr("Open folder"), ""),
             ("copy_diagnostics", self.tr("Copy diagnostics"), ""),
             ("", "", ""),
             ("delete", self.tr("Delete…"), "ended"),
         ):
-            if action == "sample" and not self._writes:
+            if action in ("sample", "continue") and not self._writes:
                 continue
             if not action:
                 menu.addSeparator()
                 continue
             entry = QAction(without_shortcut(words), menu)
             entry.triggered.connect(lambda _checked=False, chosen=action: self.asked.emit(chosen))
-            entry.setEnabled(not needs or (needs == "live") == self._live)
+            if needs == "adapter":
+                entry.setEnabled(self._made_adapter)
+            else:
+                entry.setEnabled(not needs or (needs == "live") == self._live)
             menu.addAction(entry)
         return menu
 

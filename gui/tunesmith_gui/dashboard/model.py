@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tunesmith_core import preferences, rewards, sorting, source_losses
+from tunesmith_core import agreement, preferences, rewards, sorting, source_losses
 from tunesmith_core.answered import Answered, forget_answers, take_answers
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.errors import TunesmithError
@@ -35,10 +35,12 @@ of preferences.LABEL_METRICS are kept, by which the verdict judges."""
 STEP_COLUMNS = (
     *("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes"),
     *REWARD_COLUMNS,
-    *("accuracy", *(name for name in rewards.METRICS if name not in REWARD_COLUMNS)),
+    *("accuracy", "step_accuracy", *agreement.METRICS),
+    *(name for name in rewards.METRICS if name not in REWARD_COLUMNS),
 )
 EVAL_COLUMNS = (
-    *("step", "t", "tokens", "loss", *preferences.LABEL_METRICS, *sorting.OF_CLASSES, *sorting.OF_NUMBERS, "reward"),
+    *("step", "t", "tokens", "loss", *preferences.LABEL_METRICS, *sorting.ALL, "reward"),
+    *agreement.METRICS,
 )
 MEMORY_COLUMNS = (
     "t",
@@ -437,10 +439,11 @@ class DashboardModel:
             for series, names in ((self.evals, ("step", "loss")), (self.steps, ("step", "loss")))
         )
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
-        labels = self._told((*sorting.OF_CLASSES, *sorting.OF_NUMBERS)) if not self.writes else {}
+        labels = self._told(sorting.ALL) if not self.writes else {}
         pairs = self._told(preferences.METRICS) if self.has_pairs else {}
         told = (finite, training, self.setup, self.comparison, self.answers, pairs)
-        return judge(Measured(*told, labels=labels, rewards=self._rewards()))
+        teacher = self._told(agreement.METRICS) if self.has_teacher else {}
+        return judge(Measured(*told, labels=labels, rewards=self._rewards(), teacher=teacher))
 
     def _rewards(self) -> dict[int, dict[str, float]]:
         """What the answers of each step were worth; nothing for other runs."""
@@ -485,6 +488,18 @@ class DashboardModel:
         """Whether the run learns from answers labeled good or bad, as far as its journal tells."""
         known = [series.column("kl") for series in (self.steps, self.evals)]
         return self.has_pairs and any(len(values) and np.isfinite(values[0]) for values in known)
+
+    @property
+    def has_teacher(self) -> bool:
+        """Whether the run learns from a bigger model, as far as its journal tells."""
+        known = [series.column("agreement") for series in (self.steps, self.evals)]
+        return any(len(values) and np.isfinite(values[0]) for values in known)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the run judges steps of solutions, as far as its journal tells."""
+        known = [series.column("step_accuracy") for series in (self.steps, self.evals)]
+        return any(len(values) and np.isfinite(values[0]) for values in known)
 
     @property
     def has_classes(self) -> bool:

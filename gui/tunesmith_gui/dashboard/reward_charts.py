@@ -1,4 +1,4 @@
-"""The charts of runs that learn from preference pairs or from rewards, in place of a loss that says less.
+"""The charts of runs that learn from pairs, rewards, labels or a bigger model, in place of a loss that says less.
 
 Importing this module imports pyqtgraph.
 """
@@ -9,7 +9,7 @@ import numpy as np
 from PySide6.QtWidgets import QWidget
 
 from tunesmith_gui.dashboard.chart_card import ChartCard
-from tunesmith_gui.dashboard.model import EVAL_COLUMNS, DashboardModel
+from tunesmith_gui.dashboard.model import EVAL_COLUMNS, STEP_COLUMNS, DashboardModel
 from tunesmith_gui.models.metric_series import smooth
 from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.tr import translate
@@ -28,6 +28,7 @@ class RewardCard(ChartCard):
         unit: what the number is multiplied by.
         help_words: what it means.
         height_px: of the chart.
+        bounds: columns of the lowest and the highest number of a step, drawn beside the mean.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class RewardCard(ChartCard):
         help_words: str,
         parent: QWidget | None = None,
         height_px: int = 140,
+        bounds: tuple[str, ...] = (),
     ) -> None:
         super().__init__(title, y_title, height_px=height_px, parent=parent)
+        self._bounds = bounds
         self._column, self._unit = column, unit
         self.describe(help_words)
 
@@ -57,14 +60,20 @@ class RewardCard(ChartCard):
     def show_model(self, model: DashboardModel) -> None:
         """Draw the curves of a run."""
         self.set_scale(self.scale, model.status.total_steps if model.status.state.live else 0)
-        steps, values = (model.steps.column(name) for name in ("step", self._column))
-        lines = [
-            Line(self.tr("training"), steps, values * self._unit, "raw"),
-            Line(self.tr("smoothed"), steps, smooth(values, _SMOOTHING) * self._unit, "smooth", filled=True),
-        ]
+        lines = []
+        if self._column in STEP_COLUMNS:
+            steps, values = (model.steps.column(name) for name in ("step", self._column))
+            lines = [
+                Line(self.tr("training"), steps, values * self._unit, "raw"),
+                Line(self.tr("smoothed"), steps, smooth(values, _SMOOTHING) * self._unit, "smooth", filled=True),
+            ]
         if len(model.evals) and self._column in EVAL_COLUMNS:
             at, held_out = (model.evals.column(name) for name in ("step", self._column))
             lines.append(Line(self.tr("held out"), at, held_out * self._unit, "dots", 1))
+        for name, words in zip(self._bounds, (self.tr("lowest"), self.tr("highest")), strict=False):
+            found = model.steps.column(name)
+            if np.isfinite(found).any():
+                lines.append(Line(words, steps, smooth(found, _SMOOTHING) * self._unit, "line", 2, dashed=True))
         self.plot.set_lines(lines)
 
 
@@ -106,6 +115,38 @@ def class_card(parent: QWidget) -> RewardCard:
     return RewardCard(translate("RewardCharts", "Right class"), "%", "accuracy", _PERCENT, words, parent)
 
 
+def class_cards(parent: QWidget) -> tuple[RewardCard, ...]:
+    """How texts are sorted, and what the share of right ones leaves out, which only evaluations measure."""
+    f1 = translate(
+        "RewardCharts",
+        "How well each class is found and kept apart, where every class counts the same. It falls behind the share of "
+        "right ones when rare classes are missed.",
+    )
+    gap = translate(
+        "RewardCharts", "By how much the model's confidence is off, on average. At 0 it is right as often as it says."
+    )
+    return (
+        class_card(parent),
+        RewardCard(translate("RewardCharts", "Macro F1"), "", "macro_f1", 1.0, f1, parent),
+        RewardCard(translate("RewardCharts", "Calibration error"), "%", "calibration_error", _PERCENT, gap, parent),
+    )
+
+
+def step_card(parent: QWidget) -> RewardCard:
+    """How many steps are judged rightly."""
+    words = translate("RewardCharts", "Share of steps that the model judges rightly.")
+    return RewardCard(translate("RewardCharts", "Right steps"), "%", "step_accuracy", _PERCENT, words, parent)
+
+
+def agreement_card(parent: QWidget) -> RewardCard:
+    """How often the model would write the same as its teacher."""
+    words = translate(
+        "RewardCharts", "Share of tokens at which the model and the bigger one find the same token most likely."
+    )
+    title = translate("RewardCharts", "Agrees with the bigger model")
+    return RewardCard(title, "%", "agreement", _PERCENT, words, parent)
+
+
 def accuracy_card(parent: QWidget) -> RewardCard:
     """How often the better answer is rated higher."""
     title = translate("RewardCharts", "Preference accuracy")
@@ -118,19 +159,21 @@ def kl_card(parent: QWidget) -> RewardCard:
     """How far the model has moved from the base model."""
     words = translate(
         "RewardCharts",
-        "How much likelier the model finds answers in general than the base model does, in nats. A rating counts from "
-        "there. A steep rise means that it moves far from the base model.",
+        "How much likelier the model finds answers in general than the model before the run did, in nats. A rating "
+        "counts from there. A steep rise means that it moves far away.",
     )
-    return RewardCard(translate("RewardCharts", "Distance from the base model"), "", "kl", 1.0, words, parent)
+    return RewardCard(translate("RewardCharts", "Distance from the model before the run"), "", "kl", 1.0, words, parent)
 
 
 def reward_card(parent: QWidget) -> RewardCard:
     """What the answers are worth, the chart that tells whether the run learns."""
     words = translate(
         "RewardCharts",
-        "Mean reward of the answers. In training the model chooses words at random, held out it takes the likeliest.",
+        "Mean, lowest and highest reward of the answers. In training the model chooses words at random, held out it "
+        "takes the likeliest.",
     )
-    return RewardCard(translate("RewardCharts", "Reward"), "", "reward", 1.0, words, parent, height_px=260)
+    title, bounds = translate("RewardCharts", "Reward"), ("reward_lowest", "reward_highest")
+    return RewardCard(title, "", "reward", 1.0, words, parent, height_px=260, bounds=bounds)
 
 
 def round_cards(parent: QWidget) -> tuple[RewardCard, ...]:
@@ -174,7 +217,7 @@ def round_cards(parent: QWidget) -> tuple[RewardCard, ...]:
             parent,
         ),
         RewardCard(
-            translate("RewardCharts", "Distance from the base model"),
+            translate("RewardCharts", "Distance from the model before the run"),
             "",
             "kl",
             1.0,

@@ -21,6 +21,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.background import Latest
 from tunesmith_gui.context import Context
+from tunesmith_gui.data.answer_dialog import AnswerDialog
 from tunesmith_gui.data.grid import Grid
 from tunesmith_gui.data.home import DataHome
 from tunesmith_gui.data.library_card import KeepDialog, Kept, ask_to_replace, kept_sets
@@ -97,7 +98,8 @@ class DataPage(Page):
         summary.other_asked.connect(self.home.ask)
         summary.keep_asked.connect(self.keep)
         summary.mapping_asked.connect(self._open_mapping)
-        summary.questions_asked.connect(self._ask_for_questions)
+        summary.questions_asked.connect(lambda: self._let_write(QuestionDialog))
+        summary.answers_asked.connect(lambda: self._let_write(AnswerDialog))
         summary.chat_asked.connect(lambda: self._set_source(replace(self.source, format="prompt-completion")))
         summary.columns_chosen.connect(self.map_columns)
         summary.sheets.chosen.connect(self._choose_sheet)
@@ -339,8 +341,8 @@ class DataPage(Page):
         spec.model.path = self._model
         self.saving.save_repaired(path, spec, self._model_folder(), actions)
 
-    def _ask_for_questions(self) -> None:
-        dialog = QuestionDialog(copy.deepcopy(self.source), self._cards, self._model, self.window())
+    def _let_write(self, kind: type[QuestionDialog]) -> None:
+        dialog = kind(copy.deepcopy(self.source), self._cards, self._model, self.window())
         dialog.written.connect(lambda path: self.open(str(path)))
         dialog.told.connect(lambda words: self.notify.emit("ok", words))
         dialog.open()

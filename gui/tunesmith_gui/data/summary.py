@@ -18,7 +18,7 @@ from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.column_question import ColumnQuestion, asks_for_columns
-from tunesmith_gui.widgets.data_words import facts_words, notes_words, reason_words, unusable_words
+from tunesmith_gui.widgets.data_words import facts_words, named_by_labels, notes_words, reason_words, unusable_words
 from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.page_header import PageHeader
@@ -26,12 +26,16 @@ from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.sheet_choice import SheetChoice
 from tunesmith_gui.widgets.side_by_side import SideBySide
 
+WITH_PROMPTS = ("messages", "sharegpt", "alpaca", "prompt-completion", "preference")
+"""Formats of rows whose prompts a model can answer."""
+
 
 class FileSummary(QWidget):
     """Name, facts, reason, and one message at most.
 
     Signals:
-        back_asked, train_asked, other_asked, keep_asked, mapping_asked, chat_asked, questions_asked: the person pressed
+        back_asked, train_asked, other_asked, keep_asked, mapping_asked, chat_asked, questions_asked,
+        answers_asked: the person pressed
             that button.
         problems_asked: the rows with problems are to be seen.
         check_asked: the rows are to be checked as they are now.
@@ -46,6 +50,7 @@ class FileSummary(QWidget):
     mapping_asked = Signal()
     chat_asked = Signal()
     questions_asked = Signal()
+    answers_asked = Signal()
     problems_asked = Signal()
     check_asked = Signal()
     fix_asked = Signal()
@@ -79,7 +84,9 @@ class FileSummary(QWidget):
             self.tr("Write questions…"), self.questions_asked.emit, icon_name="chat", parent=self
         )
         self.questions.setAccessibleName(self.tr("Write questions from documents"))
-        self._actions = FlowRow((self.other, self.questions, self.keep, self.train), self)
+        self.answers = button(self.tr("Write answers…"), self.answers_asked.emit, icon_name="chat", parent=self)
+        self.answers.setAccessibleName(self.tr("Let a bigger model answer the prompts"))
+        self._actions = FlowRow((self.other, self.questions, self.answers, self.keep, self.train), self)
         self._column.addWidget(SideBySide(top, self._actions, first_letters=36, parent=self))
         self.sheets = SheetChoice(self)
         self._column.addWidget(self.sheets)
@@ -101,14 +108,15 @@ class FileSummary(QWidget):
         self.facts.setText(self.tr("Reading the first rows…"))
         self.reason.hide()
         self.map.hide()
-        self._offer_questions(False)
+        self._offer_writing("")
         self.train.setEnabled(False)
         self.keep.setEnabled(False)
         self._put(None)
 
     def show_data(self, data: DataFacts, source: SourceSpec, *, has_chat_template: bool) -> None:
         """Shows what is known of a file that is read as `source` says; a question that is asked stays as it is."""
-        self.facts.setText(facts_words(data, source, 0, has_chat_template) if data.sniffed else "")
+        named = named_by_labels(data, source)
+        self.facts.setText(facts_words(named, source, 0, has_chat_template) if data.sniffed else "")
         self.facts.setVisible(data.sniffed is not None)
         shown = (replace(data, num_rows=None), source, has_chat_template)
         if shown == self._shown:
@@ -117,20 +125,24 @@ class FileSummary(QWidget):
         is_question = asks_for_columns(data)
         self.sheets.show_data(data)
         unread = data.error is not None and not data.head
-        why = "" if is_question or unread else reason_words(data, source)
+        why = "" if is_question or unread else reason_words(named, source)
         why = "\n".join(filter(None, (why, notes_words(data))))
         self.reason.setText(why)
         self.reason.setVisible(bool(why))
         self.map.setVisible(bool(data.sniffed and data.sniffed.columns) and not is_question)
+        words = self.tr("Change columns…") if source.columns else self.tr("Map columns…")
+        self.map.setText(words)
+        self.map.setAccessibleName(words)
         self.train.setEnabled(data.error is None or data.skipping_helps)
         self.keep.setEnabled(self.train.isEnabled())
-        self._offer_questions(data.error is None and data.sniffed is not None and data.sniffed.format == "text")
+        self._offer_writing(data.sniffed.format if data.error is None and data.sniffed is not None else "")
         self._put(self._message(data, source, has_chat_template))
 
-    def _offer_questions(self, offers: bool) -> None:
-        """Only documents are asked about."""
-        actions = (self.other, self.questions, self.keep, self.train)
-        self._actions.show_only([each for each in actions if offers or each is not self.questions])
+    def _offer_writing(self, format_name: str) -> None:
+        """Only documents are asked about, and only prompts answered."""
+        shown = {self.questions: format_name == "text", self.answers: format_name in WITH_PROMPTS}
+        actions = (self.other, self.questions, self.answers, self.keep, self.train)
+        self._actions.show_only([each for each in actions if shown.get(each, True)])
 
     def _message(self, data: DataFacts, source: SourceSpec, has_chat_template: bool) -> QWidget | None:
         if asks_for_columns(data):

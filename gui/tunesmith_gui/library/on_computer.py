@@ -202,7 +202,8 @@ class OnComputer(QWidget):
 
     def _delete(self, placed: Placed) -> None:
         def done(_deleted: object) -> None:
-            self._page.notify.emit("ok", self.tr("Moved to the trash. To restore it: Runs, Trash…"))
+            words = self.tr("Moved to the trash. To restore it: Runs, Trash…")
+            self._page.offer_undo(words, [placed.model.path], self.look)
             self.look()
 
         self._page.run_in_background(lambda: model_library.remove(placed.model), done, self._tell_error)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from pathlib import Path
 
+from tunesmith_core.adapter_folders import take_settings
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
 from tunesmith_gui.tr import core_text, translate
@@ -55,6 +57,14 @@ def duplicate_spec(spec: RunSpec) -> RunSpec:
     """A copy to start another run from, under a name that is made anew."""
     other = copy.deepcopy(spec)
     other.name = ""
+    return other
+
+
+def continued_spec(spec: RunSpec, adapter: Path) -> RunSpec:
+    """A copy that starts another run from the adapter that a run has made."""
+    other = duplicate_spec(spec)
+    other.adapter.start_from = str(adapter)
+    take_settings(other)
     return other
 
 

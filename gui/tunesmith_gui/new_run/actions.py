@@ -11,11 +11,12 @@ from PySide6.QtGui import QGuiApplication
 
 from tunesmith_assets import samples
 from tunesmith_core import files
-from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
+from tunesmith_core.datafmt.formats import LABELED, PREFERENCE, STEPS
 from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_rollouts import TASK
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_gui.models.run_spec import ChosenData
 from tunesmith_gui.new_run.doubts_first import DoubtsFirst
@@ -29,13 +30,17 @@ from tunesmith_gui.new_run.form import (
     BY_READING,
     BY_REWARD,
     BY_SCORE,
+    BY_STEPS,
+    BY_TEACHER,
     MAPPING,
     READING,
     SAMPLE_FILES,
     SETTINGS,
-    Missing,
+    TEACHER,
     NewRunForm,
+    reward_path,
 )
+from tunesmith_gui.new_run.surroundings import Missing
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
@@ -254,8 +259,17 @@ class NewRunActions(QObject):
         said = self._columns.recall(data.sniffed.columns)
         if said and self._form.way == BY_PREFERENCE and said[0] != PREFERENCE:
             return
-        if said and said[0] != LABELED and self._form.value("data.sources[0].format") == "auto":
+        if said and said[0] not in (LABELED, STEPS) and self._form.value("data.sources[0].format") == "auto":
             self.map_columns(*said)
+
+    def use_problems(self, answer: dict[str, Any]) -> None:  # Any: JSON values
+        """Takes problems of a task that were made, and lets the task score the answers."""
+        self.choose_data(answer["train"])
+        self._form.set_value("evaluation.path", answer["held_out"])
+        while len(self._form.spec.rollouts.rewards) > 1:
+            self._form.remove_reward(1)
+        self._form.set_value(reward_path(0, "kind"), TASK)
+        self._form.set_value(reward_path(0, "weight"), 1.0)
 
     def train_as_chat(self) -> None:
         """Lets the model's chat template frame prompt and response."""
@@ -279,7 +293,9 @@ class NewRunActions(QObject):
             BY_PREFERENCE: samples.preference_spec,
             BY_LABEL: samples.label_spec,
             BY_REWARD: samples.reward_spec,
+            BY_TEACHER: samples.teacher_spec,
             BY_SCORE: samples.score_spec,
+            BY_STEPS: samples.step_spec,
             BY_CLASS: samples.class_spec,
         }
         make = makers.get(way, samples.example_spec)
@@ -290,6 +306,7 @@ class NewRunActions(QObject):
 
         def done(spec: RunSpec) -> None:
             spec.model.path = self._form.value("model.path") or self._only_model()
+            spec.teacher.path = self._form.value(TEACHER)
             self._form.load_spec(spec)
             if way == BY_FULL:
                 self._form.choose_way(way)
@@ -334,6 +351,8 @@ class NewRunActions(QObject):
             self._page.reveal_setting(next(iter(self._form.problems())))
         elif missing is Missing.MODEL:
             self._page.model_picker.combo.setFocus()
+        elif missing is Missing.TEACHER:
+            self._page.reveal_setting(TEACHER)
         elif missing in (Missing.DATA, Missing.PAIRS, Missing.LABELS):
             self._page.data_picker.combo.setFocus()
         if missing is not Missing.NOTHING:

@@ -148,6 +148,9 @@ class DataPicker(Card):
         self._drop_problem()
         sniffed = data.sniffed if data else None
         self.map.setEnabled(sniffed is not None and bool(sniffed.columns))
+        words = self.tr("Change columns…") if spec.columns else self.tr("Map columns…")
+        self.map.setText(words)
+        self.map.setAccessibleName(words)
         self._looking.show_only([self.map, self.preview])
         self.preview.setEnabled(sniffed is not None)
         self.add.setEnabled(sniffed is not None)

@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QTextCharFormat
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS, REINFORCEMENT
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, FROM_STEPS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.plain_text import ColoredText, line
@@ -71,6 +71,8 @@ class DataPreviewDialog(QDialog):
             )
         if spec.objective.kind in FROM_LABELS:
             legend = self.tr("The model reads the underlined text and learns its label.")
+        if spec.objective.kind in FROM_STEPS:
+            legend = self.tr("The model reads the solution and learns at each underlined end of a step if it is right.")
         if spec.objective.kind in REINFORCEMENT:
             legend = self.tr("The model answers each prompt itself. The underlined text is what its answers should be.")
         self._column.addWidget(SafeLabel(legend, tone="muted", wrap=True, parent=self))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from tunesmith_core import environments, held_out, measured, model_library, paths, presets
+from tunesmith_core import environments, held_out, measured, model_library, paths, presets, unquantized
 from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.datafmt.labels import with_labels
@@ -48,7 +48,9 @@ DATA, ENCODING, SHEET = "data.sources[0].path", "data.sources[0].encoding", "dat
 """Settings of the one data file that the window shows."""
 
 PLAN_PATHS = ("data.context_length", DATA, SHEET, SOURCES, "model.dtype")
-PLAN_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule", "evaluation", "saving", "hardware")
+PLAN_SECTIONS = (
+    *("objective", "teacher", "adapter", "quantization", "optimizer", "schedule", "evaluation", "saving", "hardware"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,7 +519,11 @@ def make_plan(
             other_s=time.other_s,
             learns_nothing=known.learns_nothing,
         )
-        notes = (warmup_note(spec, estimate.total_steps), held_out.note(spec, known.num_rows))
+        notes = (
+            warmup_note(spec, estimate.total_steps),
+            held_out.note(spec, known.num_rows),
+            unquantized.note(card.path, spec),
+        )
         told = tuple(note for note in notes if note)
         advised = held_out.advised_percent(spec, known.num_rows)
         facts = PlanFacts(estimate, device, found.peak_bytes, told, time=time, hold_out_percent=advised)

@@ -11,22 +11,21 @@ import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
 from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
-from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.spec import RunSpec, Setting, has_effect, iter_settings
+from tunesmith_core.spec import AUTO, RunSpec, Setting, has_effect, iter_settings, usual_format
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_rollouts import RewardSpec
 from tunesmith_core.spec_sections import SMOOTHED, SourceSpec
 from tunesmith_core.trained_parts import FULL, LORA, OPTIMIZERS_OF_FULL
 from tunesmith_gui.new_run.draft import DRAFT_VERSION, from_1, lenient_spec
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
+from tunesmith_gui.new_run.surroundings import Missing, Surroundings
 from tunesmith_gui.tr import core_text
 
 SETTINGS: dict[str, Setting] = {setting.path: setting for setting in iter_settings()}
@@ -40,7 +39,10 @@ OF_REWARDS = tuple(path for path in SETTINGS if path.startswith("rollouts.reward
 """What is set for each of several rewards, on a card of its own."""
 
 OF_FILES = tuple(f"data.sources[0].{name}" for name in (WEIGHT, MOST_ROWS, REPLAY))
-LISTED = tuple(path for path in SETTINGS if path not in (*CHOSEN_ABOVE, *OF_FILES, *OF_REWARDS))
+TEACHER = "teacher.path"
+"""The bigger model that is learned from, chosen on a card of its own."""
+
+LISTED = tuple(path for path in SETTINGS if path not in (*CHOSEN_ABOVE, *OF_FILES, *OF_REWARDS, TEACHER))
 PRESET_PATHS = frozenset(path for changes in presets.PRESETS.values() for path in changes)
 MAPPING = ("data.sources[0].format", "data.sources[0].columns", "data.sources[0].sheet")
 """Set beside the data file, so not counted as changed settings."""
@@ -51,11 +53,10 @@ READING = tuple(path for path in SETTINGS if path.startswith("data.sources[0].")
 FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 
 SAMPLE_FILES = frozenset(
-    str(samples.sample_folder(language) / name)
+    str(samples.sample_folder(language) / f"{name}.jsonl")
     for language in samples.LANGUAGES
-    for name in ("train.jsonl", "pairs.jsonl", "labels.jsonl", "classes.jsonl", "sums.jsonl", "documents.jsonl")
+    for name in ("train", "pairs", "labels", "classes", "sums", "documents", "questions", "steps")
 )
-AUTO = "auto"
 REWARDS = "rollouts.rewards"
 """The path of the rewards as a whole."""
 
@@ -68,8 +69,9 @@ GROUPS = "evaluation.group_column"
 OBJECTIVE = "objective.kind"
 ADAPTER = "adapter.kind"
 BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS = "sft", "dpo", "kto", "grpo", "reward", "classify"
+BY_TEACHER, BY_STEPS = "gkd", "prm"
 BY_READING, BY_FULL = "documents", "full"
-WAYS = (BY_EXAMPLE, BY_READING, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS, BY_FULL)
+WAYS = (BY_EXAMPLE, BY_READING, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_TEACHER, BY_SCORE, BY_STEPS, BY_CLASS, BY_FULL)
 """The ways to teach, each by the objective that it begins with; reading documents is SFT on whole texts, and full
 fine-tuning trains the whole model by example."""
 
@@ -102,60 +104,6 @@ def setting_of(path: str) -> Setting:
 
 def _of_first(path: str) -> str:
     return re.sub(r"\[\d+\]", "[0]", path)
-
-
-class Missing(StrEnum):
-    """What Start still lacks, the first thing first."""
-
-    NOTHING = "nothing"
-    ENVIRONMENT = "environment"
-    MODEL = "model"
-    MODEL_BROKEN = "model_broken"
-    DATA = "data"
-    COLUMNS = "columns"
-    PAIRS = "pairs"
-    LABELS = "labels"
-    PROMPTS = "prompts"
-    DATA_BROKEN = "data_broken"
-    SETTING = "setting"
-    MEMORY = "memory"
-    ROOM = "room"
-    DOWNLOADING = "downloading"
-    STARTING = "starting"
-
-
-@dataclass(slots=True)
-class Surroundings:
-    """What was found out beside the form, by worker threads.
-
-    Attributes:
-        environment_missing: no training environment is installed.
-        model_broken, data_broken: the chosen one can't be used.
-        encoding: of the first data file, as it was recognized; "" while there is none, or a person has said it.
-        columns: that all data files have, None where they are not known.
-        columns_unknown: of the data, which column holds what.
-        is_pairs, is_text: whether every data file holds preference pairs, or plain text; None where that is not known.
-        labels_problem: why the first data file can't be learned from as answers labeled good or bad; None where it can,
-            or that is not known.
-        does_not_fit: the plan says that memory will not suffice.
-        no_room: the chosen model of a hub doesn't fit on the drive.
-        downloading: a run waits for its model.
-        starting: a start is under way.
-    """
-
-    environment_missing: bool = False
-    model_broken: bool = False
-    data_broken: bool = False
-    encoding: str = ""
-    columns: tuple[str, ...] | None = None
-    columns_unknown: bool = False
-    is_pairs: bool | None = None
-    labels_problem: TunesmithError | None = None
-    is_text: bool | None = None
-    does_not_fit: bool = False
-    no_room: bool = False
-    downloading: bool = False
-    starting: bool = False
 
 
 @dataclass(slots=True)
@@ -257,12 +205,14 @@ class NewRunForm(QObject):
         """Lets go of a data file, not the first; weights that say nothing without it, too."""
         sources = self._state.spec.data.sources
         del sources[number]
-        # Refused texts belong to numbers that are others now.
-        for path in [path for path in self._state.wrong if path.startswith("data.sources[")]:
-            del self._state.wrong[path]
+        self._forget_texts("data.sources[")
         if len(sources) == 1:
             sources[0].weight, sources[0].most_rows, sources[0].replay = 0.0, None, 0.0
         self.changed.emit(SOURCES)
+
+    def _forget_texts(self, start: str) -> None:
+        # Refused ones belong to numbers that are others now.
+        self._state.wrong = {path: each for path, each in self._state.wrong.items() if not path.startswith(start)}
 
     def add_reward(self) -> None:
         """Takes one more reward."""
@@ -272,9 +222,7 @@ class NewRunForm(QObject):
     def remove_reward(self, number: int) -> None:
         """Lets go of a reward."""
         del self._state.spec.rollouts.rewards[number]
-        # Refused texts belong to numbers that are others now.
-        for path in [path for path in self._state.wrong if path.startswith(f"{REWARDS}[")]:
-            del self._state.wrong[path]
+        self._forget_texts(f"{REWARDS}[")
         self.changed.emit(REWARDS)
 
     @property
@@ -309,7 +257,7 @@ class NewRunForm(QObject):
         if column and columns is not None and column not in columns:
             found[GROUPS] = self.tr("The data has no such column. Choose another one, or none.")
         found |= {path: wrong.problem for path, wrong in self._state.wrong.items() if self.uses(path)}
-        missing = [path for path in CHOSEN_ABOVE if not self.value(path).strip()]
+        missing = [path for path in (*CHOSEN_ABOVE, TEACHER) if not self.value(path).strip()]
         return {path: words for path, words in found.items() if path not in missing}
 
     def missing(self) -> Missing:
@@ -321,6 +269,7 @@ class NewRunForm(QObject):
             (around.environment_missing, Missing.ENVIRONMENT),
             (not self.value("model.path").strip(), Missing.MODEL),
             (around.model_broken, Missing.MODEL_BROKEN),
+            (self.lacks_teacher, Missing.TEACHER),
             (not self.value("data.sources[0].path").strip(), Missing.DATA),
             (around.columns_unknown, Missing.COLUMNS),
             (self.lacks_pairs, Missing.PAIRS),
@@ -365,6 +314,18 @@ class NewRunForm(QObject):
         return self.way == BY_REWARD and self.surroundings.is_text is True
 
     @property
+    def lacks_teacher(self) -> bool:
+        """Whether a bigger model is to be learned from, and none is chosen that suits the base model."""
+        if self.way != BY_TEACHER:
+            return False
+        return not self.value(TEACHER).strip() or self.surroundings.teacher_problem is not None
+
+    def know_teacher(self, problem: TunesmithError | None) -> None:
+        """Takes what was found out about the bigger model: why it can't be learned from, None where it can."""
+        self.surroundings.teacher_problem = problem
+        self.changed.emit(TEACHER)
+
+    @property
     def could_prefer(self) -> bool:
         """Whether the data has preference pairs of which only the better answers are learned."""
         return self.way != BY_PREFERENCE and self.surroundings.is_pairs is True
@@ -381,7 +342,7 @@ class NewRunForm(QObject):
     @property
     def _usual_format(self) -> str:
         """How rows are read where nobody has said it."""
-        return LABELED if self.value(OBJECTIVE) in objectives.FROM_LABELS else AUTO
+        return usual_format(self.value(OBJECTIVE))
 
     def uses(self, path: str) -> bool:
         """Whether a setting has an effect with what else is chosen."""
@@ -464,8 +425,10 @@ class NewRunForm(QObject):
         return path in self._state.wrong or self.value(path) != self.baseline(path)
 
     def changed_paths(self) -> list[str]:
-        """The settings that differ from the preset, in the order of the list."""
-        return [path for path in LISTED if path not in MAPPING and self.uses(path) and self.is_changed(path)]
+        """The settings that a person changed from the preset, and from the sample, in the order of the list."""
+        sample, wrong = self._sample.spec if self._sample else self._baseline, self._state.wrong
+        listed = (path for path in LISTED if path not in MAPPING and self.uses(path) and self.is_changed(path))
+        return [path for path in listed if path in wrong or self.value(path) != setting_of(path).get(sample)]
 
     def reset(self, path: str) -> None:
         """Brings one setting back."""

@@ -60,6 +60,10 @@ class ModelPicker(Card):
         self.body.addStretch(1)
         self.show_model(None)
 
+    def hold(self, row: QWidget) -> None:
+        """Takes a row in, below what is known of the model."""
+        self.body.insertWidget(self.body.count() - 1, row)
+
     def set_choices(self, models: Sequence[ModelCard], recent: Sequence[str]) -> None:
         """Fills the list: models of the models folder, then those used lately or by earlier runs."""
         known = [PathChoice(card.name, str(card.path)) for card in models]

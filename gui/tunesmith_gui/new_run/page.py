@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QScrollArea, QSiz
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.chat_templates import OWN
-from tunesmith_core.datafmt.formats import LABELED
+from tunesmith_core.datafmt.formats import LABELED, STEPS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
@@ -21,7 +21,7 @@ from tunesmith_gui.new_run.actions import NewRunActions
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DATA, ENCODING, SHEET, NewRunFacts, Survey
-from tunesmith_gui.new_run.form import BY_EXAMPLE, LISTED, Missing, NewRunForm
+from tunesmith_gui.new_run.form import BY_EXAMPLE, LISTED, NewRunForm
 from tunesmith_gui.new_run.goal_card import GoalCard
 from tunesmith_gui.new_run.model_picker import ModelPicker
 from tunesmith_gui.new_run.plan_card import PlanCard
@@ -30,6 +30,10 @@ from tunesmith_gui.new_run.rewards_card import RewardsCard
 from tunesmith_gui.new_run.settings_list import SettingsList
 from tunesmith_gui.new_run.sources_card import SourcesCard
 from tunesmith_gui.new_run.start_bar import StartBar
+from tunesmith_gui.new_run.start_picker import StartPicker
+from tunesmith_gui.new_run.surroundings import Missing
+from tunesmith_gui.new_run.tasks_card import TasksCard
+from tunesmith_gui.new_run.teacher_card import TeacherCard
 from tunesmith_gui.new_run.way_bar import WayBar, way_word
 from tunesmith_gui.new_run.words_card import WordsCard
 from tunesmith_gui.page import Page, page_column
@@ -131,6 +135,7 @@ class NewRunPage(Page):
         elif isinstance(argument, list):
             self.actions_.take_files([Path(each) for each in argument])
         self.facts.refresh()
+        self.start_picker.refresh()
 
     def on_hidden(self) -> None:
         """Saves the draft without waiting for the timer."""
@@ -172,9 +177,13 @@ class NewRunPage(Page):
         self.header = PageHeader(self.tr("New run"), words, parent=self)
         self.way_bar = WayBar(parent=self)
         self.model_picker = ModelPicker(parent=self)
+        self.start_picker = StartPicker(self.form, parent=self)
+        self.model_picker.hold(self.start_picker)
         self.data_picker = DataPicker(parent=self)
         self.sources_card = SourcesCard(self.form, parent=self)
         self.rewards_card = RewardsCard(self.form, parent=self)
+        self.tasks_card = TasksCard(self.form, parent=self)
+        self.teacher_card = TeacherCard(self.form, parent=self)
         self.words_card = WordsCard(self.form, parent=self)
         self.preset_bar = PresetBar(parent=self)
         self.settings_list = SettingsList(self.form, parent=self)
@@ -188,8 +197,8 @@ class NewRunPage(Page):
         self._tiles.addWidget(self.model_picker, 1)
         self._tiles.addWidget(self.data_picker, 1)
         self.form_column.addLayout(self._tiles)
-        cards = (self.sources_card, self.rewards_card, self.words_card)
-        for card in (*cards, self.preset_bar, self.settings_list, self.goal_card):
+        of_method = (self.teacher_card, self.sources_card, self.tasks_card, self.rewards_card, self.words_card)
+        for card in (*of_method, self.preset_bar, self.settings_list, self.goal_card):
             self.form_column.addWidget(card)
         self.form_column.addStretch(1)
         self.plan_card = PlanCard()
@@ -252,6 +261,7 @@ class NewRunPage(Page):
         self.data_picker.chat_asked.connect(actions.train_as_chat)
         self.data_picker.mapping_asked.connect(self._open_mapping)
         self.data_picker.columns_chosen.connect(self.actions_.map_columns)
+        self.tasks_card.made.connect(self.actions_.use_problems)
         self.data_picker.preview_asked.connect(self._open_preview)
         self.data_picker.sheets.chosen.connect(actions.choose_sheet)
         self.preset_bar.chosen.connect(form.choose_preset)
@@ -333,6 +343,8 @@ class NewRunPage(Page):
         self.goal_card.show_num_rows(self.facts.num_rows)
         self._show_sources()
         self.rewards_card.refresh()
+        self.tasks_card.refresh()
+        self.teacher_card.refresh()
         self.words_card.refresh()
         self._show_start()
 
@@ -446,10 +458,12 @@ class NewRunPage(Page):
         models, earlier = (survey.models, survey.earlier) if survey else ((), ())
         self.model_picker.set_choices(models, list(dict.fromkeys([*self.actions_.recent_models, *earlier])))
         self.data_picker.set_choices(self.actions_.recent_data)
+        self.teacher_card.set_models(models)
 
     def _show_model(self) -> None:
         self.model_picker.show_model(self.facts.model)
         self.model_picker.show_fit(self.facts.plan)
+        self.start_picker.know_model(self.facts.model)
         self._show_data()  # the model's chat template decides how a prompt and its response are trained
 
     def _show_data(self) -> None:
@@ -523,7 +537,8 @@ class NewRunPage(Page):
 
     def reveal_setting(self, path: str) -> None:
         """Opens the list of settings at one of them."""
-        if (box := self.sources_card.reveal(path) or self.rewards_card.reveal(path)) is not None:
+        cards = (self.sources_card, self.rewards_card, self.teacher_card)
+        if (box := next((found for card in cards if (found := card.reveal(path))), None)) is not None:
             self._form_scroll.ensureWidgetVisible(box)
             return
         if path not in LISTED:
@@ -548,7 +563,7 @@ class NewRunPage(Page):
 
     def _show_problems(self) -> None:
         source = copy.deepcopy(self.form.spec.data.sources[0])
-        if source.format == LABELED:
+        if source.format in (LABELED, STEPS):
             # The Data page knows rows that are written, not labels.
             source.format, source.columns = "auto", {}
         self.navigate.emit("data", ChosenData(source, self.form.value("model.path")))

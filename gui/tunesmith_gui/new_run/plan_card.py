@@ -34,7 +34,9 @@ def part_word(part: str) -> str:
         "training": translate("PlanCard", "Gradients and optimizer"),
         "activations": translate("PlanCard", "Intermediate results"),
         "logits": translate("PlanCard", "Predictions"),
+        "teacher": translate("PlanCard", "Bigger model"),
         "answers": translate("PlanCard", "Answers"),
+        "scoring": translate("PlanCard", "Reward models"),
         "runtime": translate("PlanCard", "Libraries"),
     }.get(part, part)
 

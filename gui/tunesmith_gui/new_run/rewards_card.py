@@ -6,6 +6,7 @@ import functools
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
+    QCheckBox,
     QComboBox,
     QFileDialog,
     QGridLayout,
@@ -33,6 +34,7 @@ from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
 KIND, WEIGHT = "kind", "weight"
+BROWSED = frozenset({"path", "schema", "model"})
 BOX_LETTERS = 10
 
 
@@ -85,15 +87,20 @@ class _RewardRow:
             self.inputs[name] = self._number(name)
             column.addWidget(self.inputs[name])
             return [holder]
+        if setting.type is bool:
+            box = QCheckBox(core_text(setting.declaration.label), self.details)
+            box.clicked.connect(lambda is_on: self._form.set_value(self._path(name), is_on))
+            self._named(box, name)
+            self.inputs[name] = box
+            return [box]
         if name == "language":
             choices = sorted((core_text(words), code) for code, words in LANGUAGES.items())
             self.inputs[name] = self._choice(name, choices)
         else:
             self.inputs[name] = self._text(name)
-        if name != "path":
+        if name not in BROWSED:
             return [self.inputs[name]]
-        title = translate("RewardsCard", "Choose a Python file")
-        browse = IconButton("folder", title, self._browse, parent=self.details)
+        browse = IconButton("folder", _title(name), functools.partial(self._browse, name), parent=self.details)
         return [self.inputs[name], browse]
 
     def _named(self, widget: QWidget, name: str) -> None:
@@ -135,11 +142,18 @@ class _RewardRow:
         self._form.set_text(self._path(name), text)
         self._typing = ""
 
-    def _browse(self) -> None:
-        title, kinds = translate("RewardsCard", "Choose a Python file"), translate("RewardsCard", "Python (*.py)")
-        path, _ = QFileDialog.getOpenFileName(self._card, title, self._form.value(self._path("path")), kinds)
+    def _browse(self, name: str) -> None:
+        title, before = _title(name), self._form.value(self._path(name))
+        if name == "model":
+            path = QFileDialog.getExistingDirectory(self._card, title, before)
+        else:
+            kinds = {
+                "path": translate("RewardsCard", "Python (*.py)"),
+                "schema": translate("RewardsCard", "JSON schema (*.json)"),
+            }
+            path, _ = QFileDialog.getOpenFileName(self._card, title, before, kinds[name])
         if path:
-            self._form.set_value(self._path("path"), path)
+            self._form.set_value(self._path(name), path)
 
     def refresh(self) -> list[str]:
         """Shows the form's values and marks wrong ones; returns what is wrong, for the person."""
@@ -147,7 +161,9 @@ class _RewardRow:
         for name, widget in self.inputs.items():
             path = self._path(name)
             problem = self._form.problem(path)
-            if isinstance(widget, QComboBox):
+            if isinstance(widget, QCheckBox):
+                widget.setChecked(bool(self._form.value(path)))
+            elif isinstance(widget, QComboBox):
                 widget.setCurrentIndex(widget.findData(self._form.value(path)))
             elif name != self._typing and isinstance(widget, NumberBox):
                 widget.set_text(self._form.text(path))
@@ -236,10 +252,20 @@ class RewardsCard(Card):
         return found
 
 
+def _title(name: str) -> str:
+    """What is chosen by the button beside a setting."""
+    return {
+        "path": translate("RewardsCard", "Choose a Python file"),
+        "schema": translate("RewardsCard", "Choose a JSON schema"),
+        "model": translate("RewardsCard", "Choose the folder of a reward model"),
+    }[name]
+
+
 def _needs(kind: str) -> str:
     """What a kind of reward without settings of its own does."""
     return {
         "right": translate("RewardsCard", "compared with the answer in the data, as suits it"),
+        "task": translate("RewardsCard", "what the task itself says of an answer to its problem"),
         "exact": translate("RewardsCard", "the same text as the answer in the data"),
         "number": translate("RewardsCard", "the same number as in the answer in the data"),
         "json": translate("RewardsCard", "the answer can be read as JSON"),

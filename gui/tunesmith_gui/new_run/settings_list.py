@@ -20,6 +20,7 @@ from tunesmith_gui.new_run.facts import ENCODING
 from tunesmith_gui.new_run.form import LISTED, SETTINGS, SMOOTHING, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
 from tunesmith_gui.new_run.setting_text import choice_text, help_text, value_text
+from tunesmith_gui.new_run.start_picker import HELD, START
 from tunesmith_gui.plain_text import add_choice, set_tip
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number, translate
@@ -41,6 +42,7 @@ def section_word(section: str) -> str:
         "data": translate("SettingsList", "Data"),
         "objective": translate("SettingsList", "Objective"),
         "rollouts": translate("SettingsList", "Rollouts"),
+        "teacher": translate("SettingsList", "Bigger model"),
         "adapter": translate("SettingsList", "Adapter"),
         "quantization": translate("SettingsList", "Quantization"),
         "optimizer": translate("SettingsList", "Optimizer"),
@@ -111,6 +113,9 @@ class SettingRow(QWidget):
         self.note.setText(f"{self._unit}  ·  {words}" if has_unit else words)
         self.note.set_tone("accent" if changed else "muted")
         self.reset.setVisible(changed)
+        if is_held := path in HELD and bool(self._form.value(START)):
+            self.note.setText(translate("SettingsList", "set by the adapter to start from"))
+        self.control.setEnabled(not is_held)
         set_tip(self.reset, fill(translate("SettingsList", "Back to %1"), default))
         self.message.setText(problem)
         self.message.setVisible(bool(problem))
@@ -340,11 +345,12 @@ class SettingsList(Card):
         num_changed = len(self._form.changed_paths())
         self.summary.setText(self.tr("%n changed", "", num_changed) if num_changed else "")
         self.reset_all.setVisible(num_changed > 0)
-        if path in ("", "objective.dpo_loss", "optimizer.name", SMOOTHING):
+        shown_by = ("objective.dpo_loss", "objective.beta", "optimizer.name", "teacher.own_answers", SMOOTHING, START)
+        if not path or path in shown_by:
             self._name_toggle()
             self._apply_filter(self.filter.text())
         problems = self._form.problems()
         for each, row in self.rows.items():
             # A change may make another setting right or wrong (early stopping needs evaluation data).
-            if path in ("", each) or each in problems or row.message.text():
+            if path in ("", each, START) or each in problems or row.message.text():
                 row.refresh()

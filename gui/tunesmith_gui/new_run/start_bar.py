@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
-from tunesmith_gui.new_run.form import Missing, setting_of
+from tunesmith_gui.new_run.form import setting_of
+from tunesmith_gui.new_run.surroundings import Missing
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.buttons import button
@@ -27,6 +28,7 @@ def missing_word(missing: Missing) -> str:
         Missing.ENVIRONMENT: translate("StartBar", "Training is not set up"),
         Missing.MODEL: translate("StartBar", "Choose a model"),
         Missing.MODEL_BROKEN: translate("StartBar", "The model can't be used"),
+        Missing.TEACHER: translate("StartBar", "Choose a bigger model"),
         Missing.DATA: translate("StartBar", "Choose data"),
         Missing.COLUMNS: translate("StartBar", "Choose the columns"),
         Missing.PAIRS: translate("StartBar", "The data has no pairs"),

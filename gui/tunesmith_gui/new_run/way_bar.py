@@ -14,6 +14,8 @@ from tunesmith_gui.new_run.form import (
     BY_READING,
     BY_REWARD,
     BY_SCORE,
+    BY_STEPS,
+    BY_TEACHER,
     WAYS,
 )
 from tunesmith_gui.tr import translate
@@ -29,10 +31,12 @@ def way_word(way: str) -> str:
         BY_PREFERENCE: translate("WayBar", "Prefer this over that"),
         BY_LABEL: translate("WayBar", "Good and bad answers"),
         BY_SCORE: translate("WayBar", "Score answers"),
+        BY_STEPS: translate("WayBar", "Check the steps of an answer"),
         BY_CLASS: translate("WayBar", "Sort texts into classes"),
         BY_FULL: translate("WayBar", "Full fine-tune"),
         BY_REWARD: translate("WayBar", "Reward what is right"),
         BY_READING: translate("WayBar", "Read documents"),
+        BY_TEACHER: translate("WayBar", "Learn from a bigger model"),
     }[way]
 
 
@@ -61,6 +65,11 @@ def way_words(way: str) -> str:
             "WayBar",
             "The model learns to give answers a score and writes none. Each prompt needs a better and a worse answer.",
         ),
+        BY_STEPS: translate(
+            "WayBar",
+            "The model learns which steps of a solution are right, and writes none. Each solution needs its steps, "
+            "and a label for each step.",
+        ),
         BY_CLASS: translate(
             "WayBar",
             "The model learns which label a text has, or which number, and writes none. Each text needs a label.",
@@ -69,6 +78,11 @@ def way_words(way: str) -> str:
             "WayBar",
             "The whole model learns to answer like the examples, not only a small adapter. This needs several times "
             "the memory and disk space.",
+        ),
+        BY_TEACHER: translate(
+            "WayBar",
+            "The model learns word by word what a bigger one would say. The data needs chats, or prompts with "
+            "responses.",
         ),
         BY_READING: translate(
             "WayBar",

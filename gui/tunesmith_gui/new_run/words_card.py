@@ -47,7 +47,8 @@ class WordsCard(Card):
     def refresh(self) -> None:
         """Shows what is found for the form's model and data, and which words it has."""
         spec = self._form.spec
-        self.setVisible(self._form.way == BY_READING)
+        # An adapter to start from has its own words.
+        self.setVisible(self._form.way == BY_READING and not spec.adapter.start_from)
         asked = (spec.model.path, *(source.path for source in spec.data.sources))
         if asked != self._asked:
             self._asked, self._found = asked, []

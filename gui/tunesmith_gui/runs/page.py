@@ -286,12 +286,16 @@ class RunsPage(Page):
     def _ask_delete(self, rows: list[RunRow]) -> None:
         from tunesmith_gui.widgets.delete_run import DeleteRunDialog
 
+        def tell(is_kept: bool) -> None:
+            if is_kept:
+                words = self.tr("Moved to the trash, from where runs can be restored.")
+                self.offer_undo(words, [row.path for row in rows], self.context.library.refresh)
+
         def ask(contents: RunContents) -> None:
             dialog = DeleteRunDialog(rows, contents, self.window())
             if dialog.exec():
-                self.context.runs.delete([row.id for row in rows], dialog.remove)
-                if dialog.trash.isChecked():
-                    self.notify.emit("ok", self.tr("Moved to the trash, from where runs can be restored."))
+                is_kept = dialog.trash.isChecked()
+                self.context.runs.delete([row.id for row in rows], dialog.remove, lambda: tell(is_kept))
 
         self.run_in_background(lambda: contents_of(rows), ask)
 

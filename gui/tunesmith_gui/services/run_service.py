@@ -154,15 +154,27 @@ class RunService(QObject):
         """Send checkpoint, evaluate or sample (prompt) to a live run. Returns at once."""
         self._ask(run_id, lambda: launch.send(self.run(run_id), command, **arguments), failed=failed)
 
-    def delete(self, run_ids: list[str], remove: Callable[[Run], object]) -> None:
-        """Remove ended runs by `remove`, which deletes the folder or moves it to the trash. Returns at once."""
+    def delete(
+        self, run_ids: list[str], remove: Callable[[Run], object], done: Callable[[], object] = lambda: None
+    ) -> None:
+        """Remove ended runs by `remove`, which deletes the folder or moves it to the trash. Returns at once.
+
+        Args:
+            run_ids: of the runs.
+            remove: called for each on a worker thread.
+            done: called on the UI thread once all are removed.
+        """
 
         def work() -> str:
             for run_id in run_ids:
                 remove(self.run(run_id))
             return ""
 
-        self._ask("", work, lambda _nothing: self.runs_changed.emit(), self._delete_failed)
+        def removed(_nothing: str) -> None:
+            self.runs_changed.emit()
+            done()
+
+        self._ask("", work, removed, self._delete_failed)
 
     def run(self, run_id: str) -> Run:
         """The folder of a run; nothing is read."""

@@ -155,7 +155,7 @@ class _RunEndRow(QWidget):
 
     def __init__(self, name: str, state: RunState, parent: QWidget) -> None:
         super().__init__(parent)
-        self.name = name
+        self.name, self.state = name, state
         self.words = tr.fill(self.tr("%1: %2"), state_word(state), name)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
@@ -228,6 +228,11 @@ class ActivityPanel(Popup):
         exports = [(row.words, row.export.name) for row in self.end_rows]
         runs = [(row.words, row.name) for row in reversed(self.run_ends.values())]
         return next(iter([*works, *exports, *runs, *rests]), ("", ""))
+
+    @property
+    def ended_runs(self) -> list[tuple[str, str, RunState]]:
+        """Id, name and state of the runs that are listed as ended, the oldest first."""
+        return [(run_id, row.name, row.state) for run_id, row in self.run_ends.items()]
 
     def show_run_end(self, run_id: str, name: str, state: RunState) -> None:
         """Lists a run that has ended, until the person has opened or dismissed it."""

@@ -122,6 +122,7 @@ class MainWindow(QMainWindow):
         self.pages.navigate.connect(self.show_page)
         self.banners.navigate.connect(self.show_page)
         self.pages.notify.connect(self.toast.show_message)
+        self.pages.offer.connect(self.toast.show_offer)
         self.pages.title_changed.connect(self._show_title)
         self.context.preferences.save_failed.connect(self._on_unsaved_setting)
 

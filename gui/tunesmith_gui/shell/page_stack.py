@@ -26,11 +26,13 @@ class PageStack(QStackedWidget):
     Signals:
         navigate: (page, argument) from any page.
         notify: (tone, text) from any page.
+        offer: (text, action, act) from any page.
         title_changed: the page in front has another title.
     """
 
     navigate = Signal(str, object)
     notify = Signal(str, str)
+    offer = Signal(str, str, object)
     title_changed = Signal()
 
     def __init__(
@@ -124,6 +126,7 @@ class PageStack(QStackedWidget):
             field.setAcceptDrops(False)  # a file that is dropped on a field is meant for the window
         page.navigate.connect(self.navigate)
         page.notify.connect(self.notify)
+        page.offer.connect(self.offer)
         page.title_changed.connect(self.title_changed)
         return page
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import QEvent, QObject, QRect, QTimer
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QHideEvent, QMouseEvent
 from PySide6.QtWidgets import (
@@ -19,6 +21,7 @@ from tunesmith_gui.icons import pixmap
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import ICON_PX, SPACE
 from tunesmith_gui.widgets.banner import TONE_ICONS
+from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 SHOWN_MS = 5000
@@ -44,8 +47,11 @@ class Toast(QFrame):
         row.setSpacing(SPACE)
         self._icon = SafeLabel(parent=self)
         self.label = SafeLabel(wrap=True, parent=self)
+        self.action = button("", self._act, kind="quiet", parent=self)
+        self._work: Callable[[], object] | None = None
         row.addWidget(self._icon)
         row.addWidget(self.label, 1)
+        row.addWidget(self.action)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self.hide)
@@ -57,13 +63,26 @@ class Toast(QFrame):
 
     def show_message(self, tone: str, text: str) -> None:
         """Shows a line for five seconds, an error twice as long: it has its next step with it."""
+        self._show(tone, text, SHOWN_MS * 2 if tone == "error" else SHOWN_MS)
+
+    def show_offer(self, text: str, action: str, work: Callable[[], object]) -> None:
+        """Shows a line with a button for ten seconds, in which it is reached by the keyboard, too."""
+        self._show("ok", text, SHOWN_MS * 2, action, work)
+
+    def _show(
+        self, tone: str, text: str, shown_ms: int, action: str = "", work: Callable[[], object] | None = None
+    ) -> None:
+        self._work = work
+        self.action.setText(action)
+        self.action.setAccessibleName(action)
+        self.action.setVisible(bool(action))
         self._icon.setPixmap(pixmap(TONE_ICONS[tone], "surface", round(ICON_PX * theme().font_scale)))
         self.label.setText(text)
         self._place()
         self.show()
         self.raise_()
         self._watch.start()
-        self._timer.start(SHOWN_MS * 2 if tone == "error" else SHOWN_MS)
+        self._timer.start(shown_ms)
         QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, text))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -81,6 +100,12 @@ class Toast(QFrame):
         """Nothing is to be avoided any more."""
         super().hideEvent(event)
         self._watch.stop()
+
+    def _act(self) -> None:
+        work, self._work = self._work, None
+        self.hide()
+        if work is not None:
+            work()
 
     def _avoid(self) -> None:
         """Looks for another place where a control lies below now, as of a page that was still being filled."""
@@ -106,7 +131,8 @@ class Toast(QFrame):
         """Where what can be clicked or written into is in sight, and how bad it is to cover it."""
         found = []
         for each in self._area.findChildren(QWidget):
-            if isinstance(each, _CONTROLS) and each.isVisible() and not getattr(each, "isReadOnly", bool)():
+            is_control = isinstance(each, _CONTROLS) and each is not self.action
+            if is_control and each.isVisible() and not getattr(each, "isReadOnly", bool)():
                 weight = _PRIMARY_WEIGHT if each.property("kind") == "primary" else 1
                 found.append((self._in_sight(each), weight))
         return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from tunesmith_core.datafmt import READ_BY_ENGINE, resolve_layout
 from tunesmith_core.datafmt.documents import MAX_PIECE
 from tunesmith_core.datafmt.encoding import UTF_8
-from tunesmith_core.datafmt.formats import MULTIPLE_CHOICE, RAW, ROLES
+from tunesmith_core.datafmt.formats import LABELED, MULTIPLE_CHOICE, PREFERENCE, RAW, ROLES
+from tunesmith_core.datafmt.labels import LABEL, meaning, with_labels
 from tunesmith_core.datafmt.layouts import unused
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
@@ -47,6 +49,7 @@ def facts_words(data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_te
         columns = mapping_words({**({} if own else sniffed.mapping), **spec.columns})
         if columns:
             parts.append(columns)
+        parts.append(_labels_words(data, spec))
         parts.append(unused_words(_unused(data, spec)))
     if spec.encoding != UTF_8:
         parts.append(core_text(CHOICE_WORDS[spec.encoding]))
@@ -68,12 +71,42 @@ def unusable_words(data: DataFacts) -> str:
     return translate("DataWords", "Some rows can't be used as they are")
 
 
+def named_by_labels(data: DataFacts, spec: SourceSpec) -> DataFacts:
+    """The facts of texts that have labels beside them as such; of all others as they are.
+
+    Which of the two they are is a question of what is learned, which is not known where a file is only looked at.
+    """
+    if data.sniffed is None or spec.format != "auto" or data.sniffed.format != "text":
+        return data
+    try:
+        layout = resolve_layout(data.head, LABELED, {})
+    except UserError:
+        return data
+    if not {*layout.columns.values()} <= {name for row in data.head for name in row}:
+        return data
+    return replace(data, sniffed=replace(data.sniffed, format=LABELED, mapping=layout.columns))
+
+
+def _labels_words(data: DataFacts, spec: SourceSpec) -> str:
+    """That answers are labeled good or bad, "" where they are not, or only one of both."""
+    if spec.format == PREFERENCE or (data.sniffed and data.sniffed.format == PREFERENCE):
+        return ""
+    try:
+        layout = with_labels(resolve_layout(data.head, spec.format, spec.columns), data.head, spec.columns, data.path)
+    except UserError:
+        return ""
+    said = {meaning(row.get(layout.columns[LABEL]), layout.bad_number or 0) for row in data.head}
+    words = translate("DataWords", "good and bad answers, told apart by “%1”")
+    return fill(words, layout.columns[LABEL]) if said == {True, False} else ""
+
+
 def _unused(data: DataFacts, spec: SourceSpec) -> list[str]:
     """Columns that are not trained; none where it is not known which are."""
     if data.error is not None and data.error.code == "dataset-column-missing":
         return []
+    is_labeled = data.sniffed is not None and data.sniffed.format == LABELED
     try:
-        layout = resolve_layout(data.head, spec.format, spec.columns)
+        layout = resolve_layout(data.head, LABELED if is_labeled else spec.format, spec.columns)
     except UserError:
         return []
     return unused(layout, (name for row in data.head for name in row))

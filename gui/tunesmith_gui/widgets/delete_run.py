@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QRadioButton, QVBoxLayout, QWidget
 
 from tunesmith_core import trash
@@ -24,6 +27,17 @@ def move_to_trash(run: Run) -> None:
         TunesmithError: see `trash.delete`.
     """
     trash.delete(run, force=True)
+
+
+def bring_back(folders: Iterable[Path]) -> None:
+    """Restore what was deleted last from some places; what is no longer in the trash stays away.
+
+    Raises:
+        TunesmithError: see `trash.restore`.
+    """
+    for folder in folders:
+        if deleted := trash.holding(folder.absolute()):
+            trash.restore(deleted)
 
 
 def erase(run: Run) -> None:

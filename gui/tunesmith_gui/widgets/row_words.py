@@ -40,6 +40,7 @@ def format_word(name: str) -> str:
         "preference": translate("DataPicker", "Preference pairs"),
         "tokens": translate("DataPicker", "Tokens"),
         "labeled": translate("DataPicker", "Text with label"),
+        "steps": translate("DataPicker", "Solution steps with labels"),
         "auto": translate("DataPicker", "Format not recognized"),
     }.get(name, name)
 
@@ -83,6 +84,8 @@ def role_word(role: str) -> str:
         "rejected": translate("DataPicker", "Rejected response"),
         "label": translate("DataPicker", "Good or bad"),
         "class": translate("DataPicker", "Label"),
+        "steps": translate("DataPicker", "Steps"),
+        "step_labels": translate("DataPicker", "Right or wrong"),
         "tools": translate("DataPicker", "Tools"),
         "history": translate("DataPicker", "Earlier turns"),
         "input_ids": translate("DataPicker", "Token IDs"),

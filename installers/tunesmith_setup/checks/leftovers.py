@@ -6,7 +6,13 @@ import shutil
 from pathlib import Path
 
 from tunesmith_core import files, paths
-from tunesmith_core.environments import HARNESS_POINTER, LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
+from tunesmith_core.environments import (
+    HARNESS_POINTER,
+    LAUNCHER_POINTER,
+    MANIFEST,
+    REWARDS_POINTER,
+    TRAINING_POINTER,
+)
 from tunesmith_core.locks import is_locked
 from tunesmith_core.machine import Machine
 from tunesmith_core.messages import Message, joined
@@ -16,8 +22,8 @@ from tunesmith_setup.environments import file_repair, kinds, repair
 from tunesmith_setup.packages import inventory
 from tunesmith_setup.progress import Progress, size_text
 
-KINDS = ("launcher", "train", "harness")
-POINTERS = (LAUNCHER_POINTER, TRAINING_POINTER, HARNESS_POINTER)
+KINDS = ("launcher", "train", "harness", "rewards")
+POINTERS = (LAUNCHER_POINTER, TRAINING_POINTER, HARNESS_POINTER, REWARDS_POINTER)
 REPAIR_FOLDERS = ("reinstall-*", "skeleton-*")
 
 

@@ -19,8 +19,10 @@ LAUNCHER_MODULES = ("numpy", "psutil", "keyring", "platformdirs", "shiboken6")
 TRAINING_MODULES = ("torch", "transformers", "peft", "datasets", "bitsandbytes")
 HARNESS_MODULES = ("absl", "joblib", "defusedxml")
 """Those of its packages that need none of the training environment."""
+REWARDS_MODULES = ("attr", "pyfiglet", "rpds")
 LAUNCHER_BYTES = 360_000_000
 HARNESS_BYTES = 260_000_000
+REWARDS_BYTES = 60_000_000
 LOCK_POLL_S = 1.0
 
 
@@ -57,6 +59,14 @@ def harness_environment(interpreter: Interpreter) -> envs.Environment:
     lock = envs.lock_path(LOCKS, "harness", interpreter)
     return envs.Environment(
         "harness", interpreter, (lock,), HARNESS_MODULES, HARNESS_BYTES, environments.HARNESS_POINTER
+    )
+
+
+def rewards_environment(interpreter: Interpreter) -> envs.Environment:
+    """Return the packages that tasks and some rewards add to the training environment of a Python version."""
+    lock = envs.lock_path(LOCKS, "rewards", interpreter)
+    return envs.Environment(
+        "rewards", interpreter, (lock,), REWARDS_MODULES, REWARDS_BYTES, environments.REWARDS_POINTER
     )
 
 

@@ -16,6 +16,7 @@ from tests.engine.conftest import after_step, events, result_of, step_losses, tr
 from tests.engine.preference.test_trl_runs import write_pairs
 from tests.engine.prepared import prepare
 from tests.engine.test_oracle import GivenOrder
+from tests.engine.trl_settings import settings_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.evaluations import PAIR_LOSS_HELP, SCORED_HELP, notes
 from tunesmith_core.operations.folder import Operation
@@ -81,28 +82,7 @@ def _oracle_log(spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]
     ]
     trainer = Oracle(
         model=method_of("reward").load(folder, spec, choose_compute(spec)),
-        args=RewardConfig(
-            output_dir=str(out),
-            max_steps=NUM_STEPS,
-            per_device_train_batch_size=BATCH_SIZE,
-            learning_rate=spec.optimizer.learning_rate,
-            lr_scheduler_type=spec.schedule.scheduler,
-            warmup_steps=spec.schedule.warmup_steps,
-            weight_decay=spec.optimizer.weight_decay,
-            max_grad_norm=spec.optimizer.max_grad_norm,
-            adam_beta2=spec.optimizer.beta2,
-            logging_steps=1,
-            report_to=[],
-            save_strategy="no",
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            disable_dropout=False,
-            seed=spec.schedule.seed,
-            max_length=None,
-            disable_tqdm=True,
-            optim="adamw_torch",
-        ),
+        args=RewardConfig(**settings_of(spec, out, NUM_STEPS), disable_dropout=False, max_length=None),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
     )

@@ -25,6 +25,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from tests.engine.kernels.model_sizes import sizes_of_model
+from tunesmith_core.hardware import DOT_CAPABILITY
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.proof.cases import CASES
 from tunesmith_engine.proof.inputs import Inputs
@@ -117,7 +118,7 @@ def believe_in_gpu(capability: int) -> None:
     pair = divmod(capability, 10)
     registry.capability = lambda _device: pair
     registry.reason_off = lambda _name, _device, needs_dot=False: (
-        "too old" if pair < (registry.DOT_CAPABILITY if needs_dot else registry.OLDEST_CAPABILITY) else None
+        "too old" if pair < (DOT_CAPABILITY if needs_dot else registry.OLDEST_CAPABILITY) else None
     )
 
 

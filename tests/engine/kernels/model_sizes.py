@@ -10,7 +10,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama-3.1-8b": {
         "hidden": 4096, "mlp": 14336, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
         "vocabulary": 128256, "four_bit": True, "eight_bit": True, "magnitudes": True,
-        "dropout": 0.1,
+        "dropout": 0.1, "whole": True,
     },
     "llama-3.2-1b": {
         "hidden": 2048, "mlp": 8192, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
@@ -18,17 +18,18 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "qwen3-0.6b": {
         "hidden": 1024, "mlp": 3072, "num_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
-        "vocabulary": 151936, "head_norms": True,
+        "vocabulary": 151936, "head_norms": True, "whole": True,
     },
     "gemma-2-2b": {
         "hidden": 2304, "mlp": 9216, "num_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "rotary": 256,
         "vocabulary": 256000, "activation": "gelu_tanh", "plus_one": True, "cast_last": True, "softcap": 30.0,
         "attention_softcap": 50.0, "window": 4096, "embedding_scale": 48.0, "four_bit": True,
-        "magnitudes": True,
+        "magnitudes": True, "whole": True,
     },
     "cohere-7b": {
         "hidden": 4096, "mlp": 14336, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
         "vocabulary": 256000, "centred": True, "cast_last": True, "interleaved": True, "logit_scale": 0.0625,
+        "whole": True,
     },
     "phi-3-mini": {
         "hidden": 3072, "mlp": 8192, "num_heads": 32, "num_key_value_heads": 32, "head_dim": 96, "rotary": 96,

@@ -20,7 +20,7 @@ import pytest
 
 from tests.engine.kernels.conftest import INTERPRETED
 from tests.engine.kernels.model_sizes import MODELS, sizes_of_model
-from tunesmith_engine.kernels.registry import DOT_CAPABILITY
+from tunesmith_core.hardware import DOT_CAPABILITY
 from tunesmith_engine.kernels.triton_import import triton_problem
 from tunesmith_engine.proof.cases import CASES
 

@@ -98,11 +98,21 @@ def test_without_the_adapter_the_reference_is_the_model_itself() -> None:
         assert told["reward_margin"] == pytest.approx(0.0, abs=1e-5)
 
 
-def test_a_share_for_the_experts_that_is_left_out_is_told() -> None:
+def test_what_the_model_adds_for_an_even_use_of_experts_counts() -> None:
     model = adapted("mixtral").eval()
-    assert not any("experts" in line for line in _plain_path(_objective("dpo"), model).report)
-    model.get_base_model().config.output_router_logits = True
-    assert "share of the loss for even use of experts" in _plain_path(_objective("dpo"), model).report[-1]
+    config = model.get_base_model().config
+    config.output_router_logits = True
+
+    def loss(weight: float) -> float:
+        config.router_aux_loss_coef = weight
+        path = _plain_path(_objective("dpo"), model)
+        return path.losses(ROWS, Totals.of(ROWS), True)[0].item()
+
+    without, added = loss(0.0), loss(0.5) - loss(0.0)
+    assert without == pytest.approx(0.69, abs=0.2)
+    # An even use alone adds the number of experts for each token times the weight.
+    assert added >= 0.5 * config.num_experts_per_tok * 0.99
+    assert loss(1.0) - without == pytest.approx(2 * added, rel=1e-4)
 
 
 @pytest.mark.parametrize("policy", ["mlp", "smart", "full", "offload"])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.engine.conftest import after_step, events, step_losses, train
 from tests.engine.preference.test_preference_runs import MakeSpec, NewRun, pair_spec
+from tunesmith_core import paths
 from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
 from tunesmith_engine.fused.model import FusedModel
-from tunesmith_engine.train import kept_reference
+from tunesmith_engine.train import kept_reference, reference_cache
 from tunesmith_engine.train.loss_paths import PlainPath
 
 __all__ = ["pair_spec"]
@@ -78,3 +83,67 @@ def test_a_stopped_run_goes_on_to_the_bit_and_damage_is_computed_again(pair_spec
         assert step_losses(run) == step_losses(whole)
         adapters = [(each.adapter_path / "adapter_model.safetensors").read_bytes() for each in (run, whole)]
         assert adapters[0] == adapters[1]
+
+
+def _asked(spec: RunSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Run]:
+    """Return how often a run asked its reference, and the run."""
+    count = 0
+    original = FusedModel.reference_losses
+
+    def counted(self: Any, batch: Any) -> Any:
+        nonlocal count
+        count += 1
+        return original(self, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FusedModel, "reference_losses", counted)
+        run = new_run(spec)
+        assert train(run) == 0
+    return count, run
+
+
+def test_another_run_of_the_same_rows_asks_the_reference_nothing(
+    pair_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = pair_spec("dpo", evaluation={"percent": 0.0})
+    spec.objective.reference, spec.schedule.max_steps = "once", 2
+    asked, first = _asked(spec, new_run, monkeypatch)
+    assert asked
+    spec.objective.beta, spec.optimizer.learning_rate, spec.adapter.rank = 0.3, 1e-3, 8
+    asked, second = _asked(spec, new_run, monkeypatch)
+    assert not asked
+    held = [(run.path / kept_reference.NAME).read_bytes() for run in (first, second)]
+    assert held[0] == held[1]
+    (entry,) = (paths.cache_dir() / "references").iterdir()
+    entry.write_bytes(entry.read_bytes()[:-1] + b"!")
+    asked, third = _asked(spec, new_run, monkeypatch)
+    assert asked, "a damaged entry is computed again"
+    assert (third.path / kept_reference.NAME).read_bytes() == held[0]
+    spec.data.train_on = "all"
+    asked, _ = _asked(spec, new_run, monkeypatch)
+    assert asked, "other rows"
+    assert len(list((paths.cache_dir() / "references").iterdir())) == 2
+
+
+def test_kept_references_have_a_bound(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = paths.cache_dir() / "references"
+    monkeypatch.setattr(reference_cache, "MOST_BYTES", 3000)
+    monkeypatch.setattr(reference_cache, "LEAST_FREE_BYTES", 0)
+    for number in range(4):
+        reference_cache.keep(f"{number}", np.full(200, number, "<f4").tobytes())
+        path = folder / f"{number}.f32"
+        os.utime(path, (number + 1, number + 1))
+    kept = sorted(path.name for path in folder.iterdir())
+    assert kept == ["1.f32", "2.f32", "3.f32"]
+    values = reference_cache.fetch("1", 200)
+    assert values is not None
+    assert set(values) == {1.0}
+    assert reference_cache.fetch("1", 199) is None
+    reference_cache.keep("4", np.full(200, 4, "<f4").tobytes())
+    assert (folder / "1.f32").exists(), "it was used last"
+    reference_cache.keep("5", np.full(900, 5, "<f4").tobytes())
+    assert not (folder / "5.f32").exists(), "too large for all of it"
+    monkeypatch.setattr(reference_cache, "LEAST_FREE_BYTES", 1 << 62)
+    reference_cache.keep("6", b"1234")
+    assert not (folder / "6.f32").exists()
+    assert home.is_dir()

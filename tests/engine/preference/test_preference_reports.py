@@ -57,7 +57,7 @@ def test_a_run_is_judged_described_and_measured_by_its_pairs(
 ) -> None:
     run = trained("dpo", pair_spec, new_run, tmp_path)
     verdict = verdict_on(read(run))
-    told = "In 100% of the held-out pairs the model leans more toward the better answer than the base model does."
+    told = "In 100% of the held-out pairs the model leans more toward the better answer than its reference does."
     assert verdict.sentence == f"Improved, but 6 held-out rows are too few to say by how much. {told}"
     assert "The reward margin, by how much it rates the better answer above the worse one, is" in verdict.evidence
     card = (run.adapter_path / "README.md").read_text(encoding="utf-8")

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.engine.causal_types import write_model
 from tests.engine.conftest import events, train
 from tests.engine.prepared import prepare
 from tests.engine.test_oracle import GivenOrder
+from tests.engine.trl_settings import settings_of
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example
@@ -96,27 +98,7 @@ def _trainer(kind: str, spec: RunSpec, out: Path) -> tuple[type[Any], Any, Calla
     from trl.experimental.cpo import CPOConfig, CPOTrainer
     from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
-    usual: dict[str, Any] = {
-        "output_dir": str(out),
-        "max_steps": NUM_STEPS,
-        "per_device_train_batch_size": BATCH_SIZE,
-        "learning_rate": spec.optimizer.learning_rate,
-        "lr_scheduler_type": spec.schedule.scheduler,
-        "warmup_steps": spec.schedule.warmup_steps,
-        "weight_decay": spec.optimizer.weight_decay,
-        "max_grad_norm": spec.optimizer.max_grad_norm,
-        "adam_beta2": spec.optimizer.beta2,
-        "logging_steps": 1,
-        "report_to": [],
-        "save_strategy": "no",
-        "use_cpu": True,
-        "bf16": False,
-        "activation_checkpointing": False,
-        "seed": spec.schedule.seed,
-        "remove_unused_columns": False,
-        "disable_tqdm": True,
-        "optim": "adamw_torch",
-    }
+    usual = settings_of(spec, out, NUM_STEPS) | {"remove_unused_columns": False}
     if kind == "kto":
         config = KTOConfig(**usual, loss_type=spec.objective.kto_loss, beta=0.1, desirable_weight=1.0)
         config.undesirable_weight = spec.objective.bad_weight
@@ -131,8 +113,11 @@ def _trainer(kind: str, spec: RunSpec, out: Path) -> tuple[type[Any], Any, Calla
     return DPOTrainer, DPOConfig(**usual, loss_type=[spec.objective.dpo_loss], beta=0.1), _for_dpo
 
 
-def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]]:
-    """Train by TRL from the same start and return its log of the steps."""
+def oracle_log(
+    kind: str, spec: RunSpec, folder: Path, out: Path, ref_model: Any = None
+) -> list[dict[str, float]]:
+    """Train by TRL from the same start and return its log of the steps; without a model TRL's reference is the start.
+    """
     from datasets import Dataset
 
     tokenizer = load_tokenizer(folder)
@@ -149,7 +134,9 @@ def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[
     # The rows of the trainer only have to be there: its batches are made of ours.
     answers = {"completion": "a b", "label": True} if kind == "kto" else {"chosen": "a b", "rejected": "b a"}
     rows = Dataset.from_list([{"prompt": f"{n}", **answers, "number": n} for n in range(99)])
+    reference = {} if ref_model is None else {"ref_model": ref_model}
     trainer = Oracle(
+        **reference,
         model=model,
         args=config,
         train_dataset=rows.select(range(len(examples))),
@@ -158,6 +145,23 @@ def _oracle_log(kind: str, spec: RunSpec, folder: Path, out: Path) -> list[dict[
     )
     trainer.train()
     return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+def _spec(kind: str, loss: str, make: Callable[..., RunSpec], data: Path) -> RunSpec:
+    write_pairs(data)
+    spec = make(
+        # TRL's ORPO learns to write the question, too; ours does where everything is trained.
+        data={"path": str(data), "train_on": "all" if kind == "orpo" else "assistant"},
+        optimizer={"learning_rate": 5e-3, "weight_decay": 0.1, "max_grad_norm": 1.0},
+        schedule={"max_steps": NUM_STEPS, "micro_batch_size": BATCH_SIZE, "gradient_accumulation_steps": 1, "seed": 5},
+    )
+    spec.objective.kind = kind
+    if kind == "kto":
+        write_labels(data)
+        spec.objective.kto_loss, spec.objective.bad_weight = loss, 0.75
+    else:
+        spec.objective.dpo_loss = loss or "sigmoid"
+    return spec
 
 
 @pytest.mark.timeout(600)
@@ -180,23 +184,10 @@ def test_thirty_steps_are_those_of_trl(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    data = tmp_path / "pairs.jsonl"
-    write_pairs(data)
-    spec = tiny_spec(
-        # TRL's ORPO learns to write the question, too; ours does where everything is trained.
-        data={"path": str(data), "train_on": "all" if kind == "orpo" else "assistant"},
-        optimizer={"learning_rate": 5e-3, "weight_decay": 0.1, "max_grad_norm": 1.0},
-        schedule={"max_steps": NUM_STEPS, "micro_batch_size": BATCH_SIZE, "gradient_accumulation_steps": 1, "seed": 5},
-    )
-    spec.objective.kind = kind
-    if kind == "kto":
-        write_labels(data)
-        spec.objective.kto_loss, spec.objective.bad_weight = loss, 0.75
-    else:
-        spec.objective.dpo_loss = loss or "sigmoid"
+    spec = _spec(kind, loss, tiny_spec, tmp_path / "pairs.jsonl")
     run = new_run(spec)
     assert train(run) == 0
-    theirs = _oracle_log(kind, spec, tiny_model, tmp_path / "oracle")
+    theirs = oracle_log(kind, spec, tiny_model, tmp_path / "oracle")
     capsys.readouterr()
     ours = [event.data for event in events(run, "step")]
     assert len(ours) == len(theirs) == NUM_STEPS
@@ -218,3 +209,35 @@ def test_thirty_steps_are_those_of_trl(
     epoch = NUM_ROWS // BATCH_SIZE
     first, last = (sum(step["loss"] for step in steps) for steps in (ours[:epoch], ours[-epoch:]))
     assert last < 0.98 * first, "it learns"
+
+
+@pytest.mark.usefixtures("whole_vocabulary")
+@pytest.mark.parametrize(
+    ("kind", "loss"),
+    [("dpo", "sigmoid"), *(pytest.param(*case, marks=pytest.mark.long) for case in (("kto", "kto"), ("simpo", "")))],
+)
+def test_experts_are_balanced_as_by_trl(
+    kind: str,
+    loss: str,
+    tiny_spec: Callable[..., RunSpec],
+    new_run: Callable[[RunSpec], Run],
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = write_model(
+        "mixtral", tmp_path / "experts", tiny_model, output_router_logits=True, router_aux_loss_coef=0.5
+    )
+    spec = _spec(kind, loss, tiny_spec, tmp_path / "pairs.jsonl")
+    spec.model.path, spec.optimizer.learning_rate = str(folder), 1e-3
+    run = new_run(spec)
+    assert train(run) == 0
+    theirs = oracle_log(kind, spec, folder, tmp_path / "oracle")
+    capsys.readouterr()
+    ours = [event.data for event in events(run, "step")]
+    assert [step["loss"] for step in ours] == pytest.approx([step["loss"] for step in theirs], rel=2e-4, abs=2e-5)
+    norms = [step["grad_norm"] for step in theirs]
+    assert [step["grad_norm"] for step in ours] == pytest.approx(norms, rel=5e-3, abs=1e-4)
+    # An even use alone adds the number of experts for each token times the weight.
+    assert ours[0]["loss"] > 1.0
+    assert not [line for line in events(run, "setup")[0].data["kernels"] if "even use" in line]

@@ -113,7 +113,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Writ
             writer.together = together
 
         monkeypatch.setattr(module, "Prompts", lambda *_arguments: model)
-        monkeypatch.setattr(module._Writer, "_load", load)
+        monkeypatch.setattr(module.Writer, "_load", load)
         operation = Path(tempfile.mkdtemp(dir=tmp_path))
         with Host(Operation(operation)) as host:
             answer = write_questions(host, spec)
@@ -290,7 +290,7 @@ def test_a_model_that_can_not_follow_is_refused(
 def test_two_never_write_one_file(write: Write, spec: QuestionsSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOCK_WAIT_S", 0.1)
     with (
-        module._alone(Path(spec.target)),
+        module.alone(Path(spec.target)),
         pytest.raises(TunesmithError, match="Another process is writing"),
     ):
         write(spec, Model(two))

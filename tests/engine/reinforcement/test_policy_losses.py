@@ -101,6 +101,21 @@ def test_loss_slope_and_metrics_are_those_of_trl(loss: str, ratio_of: str, beta:
         assert (clip_share > 0) == (not is_first), "the numbers go beyond the bounds"
 
 
+@pytest.mark.parametrize("loss", ["dapo", "grpo"])
+def test_a_largest_ratio_is_trls_delta(loss: str) -> None:
+    numbers = _Numbers()
+    (value, *_), slope = _ours(_objective(policy_loss=loss, clip_most=1.35), numbers, numbers.then)
+    (free, *_), _ = _ours(_objective(policy_loss=loss), numbers, numbers.then)
+    now = numbers.now.clone().requires_grad_()
+    inputs = {"mask": numbers.mask, "advantages": numbers.advantages, "old_per_token_logps": _padded(numbers.then)}
+    theirs, _ = trl_policy.grpo(loss, "token", CLIP, 0.0, 12, _padded(now), inputs, delta=1.35)
+    theirs.backward()
+    assert value == pytest.approx(theirs.item(), rel=1e-9)
+    assert now.grad is not None
+    torch.testing.assert_close(slope, now.grad, rtol=1e-9, atol=1e-12)
+    assert value != pytest.approx(free, rel=1e-3), "some ratio is beyond it"
+
+
 def test_loss_and_slope_of_leaving_one_out_are_those_of_trl() -> None:
     numbers = _Numbers()
     # Ratios of whole answers are the exponential of sums: only small changes stay within the bounds.

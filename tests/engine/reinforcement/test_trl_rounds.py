@@ -60,6 +60,7 @@ def _trainer(spec: RunSpec, out: Path) -> tuple[type[Any], Any]:
         "num_generations": GROUP,
         "max_completion_length": spec.rollouts.max_tokens,
         "num_iterations": updates,
+        "temperature": spec.rollouts.temperature,
         "steps_per_generation": 1,
         "beta": objective.beta,
         "epsilon": objective.clip,
@@ -126,13 +127,15 @@ def _oracle_log(spec: RunSpec, folder: Path, out: Path, rounds: list[Round]) -> 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("kind", "loss", "ratio_of", "beta", "updates"),
+    ("kind", "loss", "ratio_of", "beta", "updates", "temperature"),
     [
-        ("grpo", "dapo", "token", 0.0, 1),
-        pytest.param("grpo", "grpo", "answer", 0.05, 2, marks=pytest.mark.long),
-        pytest.param("grpo", "dr_grpo", "token", 0.05, 2, marks=pytest.mark.long),
-        pytest.param("rloo", "", "token", 0.05, 1, marks=pytest.mark.long),
-        ("rloo", "", "token", 0.05, 2),
+        ("grpo", "dapo", "token", 0.05, 1, 0.7),
+        pytest.param("grpo", "grpo", "answer", 0.05, 2, 1.0, marks=pytest.mark.long),
+        pytest.param("grpo", "dapo", "token", 0.0, 1, 1.0, marks=pytest.mark.long),
+        pytest.param("grpo", "dr_grpo", "token", 0.05, 2, 1.5, marks=pytest.mark.long),
+        pytest.param("grpo", "vespo", "token", 0.0, 2, 1.0, marks=pytest.mark.long),
+        pytest.param("rloo", "", "token", 0.05, 1, 0.7, marks=pytest.mark.long),
+        ("rloo", "", "token", 0.05, 2, 1.0),
     ],
 )
 def test_thirty_rounds_are_those_of_trl(
@@ -141,12 +144,12 @@ def test_thirty_rounds_are_those_of_trl(
     ratio_of: str,
     beta: float,
     updates: int,
+    temperature: float,
     reward_spec: Callable[..., RunSpec],
     new_run: Callable[[RunSpec], Run],
     tiny_model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     spec = reward_spec(
         kind,
@@ -160,8 +163,8 @@ def test_thirty_rounds_are_those_of_trl(
             "warmup_steps": 0,
         },
     )
-    spec.objective.policy_loss, spec.objective.ratio_of = loss or "dapo", ratio_of
-    spec.objective.beta, spec.rollouts.updates = beta, updates
+    spec.objective.policy_loss, spec.objective.ratio_of, spec.objective.beta = loss or "dapo", ratio_of, beta
+    spec.rollouts.updates, spec.rollouts.temperature = updates, temperature
     rounds: list[Round] = []
     write = Rollouts.round
 
@@ -176,7 +179,6 @@ def test_thirty_rounds_are_those_of_trl(
     assert train(run) == 0
     ours = [event.data for event in events(run, "step")]
     log = _oracle_log(spec, tiny_model, tmp_path / "oracle", rounds)
-    capsys.readouterr()
     assert len(ours) == NUM_STEPS
     assert len(log) == NUM_STEPS * updates
     theirs = [log[number * updates : (number + 1) * updates] for number in range(NUM_STEPS)]

@@ -47,10 +47,12 @@ def grpo(
     max_tokens: int,
     now: torch.Tensor,
     inputs: dict[str, torch.Tensor],
+    delta: float | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """Return TRL's loss and metrics of log-probabilities [answers, T]; `inputs` has mask, advantages and others."""
     trainer: Any = SimpleNamespace(
         accelerator=_Accelerator(),
+        get_gamma_weights=GRPOTrainer.get_gamma_weights,
         aux_loss_enabled=False,
         top_entropy_quantile=1.0,
         off_policy_mask_threshold=None,
@@ -66,7 +68,11 @@ def grpo(
         model=SimpleNamespace(training=True),
         args=SimpleNamespace(
             use_bias_correction_kl=False,
-            delta=None,
+            delta=delta,
+            vespo_k_pos=2.0,
+            vespo_lambda_pos=3.0,
+            vespo_k_neg=3.0,
+            vespo_lambda_neg=2.0,
             sapo_temperature_pos=1.0,
             sapo_temperature_neg=1.05,
             steps_per_generation=1,
@@ -85,6 +91,7 @@ def rloo(
     """Return the same of RLOO; `inputs` has mask, advantages and the log-probabilities of whole answers before."""
     trainer: Any = SimpleNamespace(
         accelerator=_Accelerator(),
+        get_gamma_weights=GRPOTrainer.get_gamma_weights,
         aux_loss_enabled=False,
         epsilon_low=clip[0],
         epsilon_high=clip[1],

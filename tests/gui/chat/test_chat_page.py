@@ -141,7 +141,7 @@ def test_the_base_model_answers_beside_it(page: ChatPage, service: SpokenFor, qt
     assert not page.model.answering
     shown = texts(page)
     assert "Trained model" in shown
-    assert "Base model" in shown
+    assert "Before this run" in shown
     assert "stopped at the longest answer" in shown
     left, right = (page._views[0].answers[side] for side in SIDES)
     assert left.geometry().right() < right.geometry().left(), "side by side"

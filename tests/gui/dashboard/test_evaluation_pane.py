@@ -168,7 +168,7 @@ def test_a_run_is_measured_with_a_button(page: DashboardPage, tasks: list[Task])
     shown = texts(card)
     told = ("2.000", "1.000", "-1.00 (-1.50 … -0.50)", "0.004", "Measured at step 30")
     assert all(words in shown for words in told)
-    assert "Better than the base model: loss." in shown
+    assert "Better than before the run: loss." in shown
     nothing = FOUND["losses"] | {"gain": {"low": -0.5, "mean": 0.1, "high": 0.7, "rows": 40}}
     card.set_found(FOUND | {"losses": nothing})
     assert "Nothing changed by more than chance" in texts(card)

@@ -146,3 +146,23 @@ def test_four_figures_beside_each_other_are_whole_at_double_text_size(header: Da
     qtbot.waitUntil(lambda: clipped(header) == [], timeout=5000)
     assert header.minimumSizeHint().width() <= 800
     theme().set_appearance(Scheme.LIGHT, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_offered"),
+    [
+        ([("result", {"status": "finished", "step": 5, "artifacts": {"adapter": "adapter"}})], True),
+        ([("result", {"status": "finished", "step": 5, "artifacts": {"adapter": "model"}})], False),
+        ([], False),
+    ],
+)
+def test_what_has_made_an_adapter_is_continued(
+    after: list[tuple[str, dict[str, Any]]], is_offered: bool, header: DashboardHeader
+) -> None:
+    header.show_model("run", model_at(5, *after))
+    asked: list[str] = []
+    header.asked.connect(asked.append)
+    (entry,) = (each for each in header.menu().actions() if each.text() == "Continue from this")
+    assert entry.isEnabled() is is_offered
+    entry.trigger()
+    assert asked == (["continue"] if is_offered else [])

@@ -66,12 +66,14 @@ def test_charts_of_rewards_stand_in_place_of_the_loss(qtbot: Any) -> None:
     charts.show_model(model_of())
     assert charts.reward.isVisible()
     assert not charts.loss.isVisible()
-    assert [line.name for line in charts.reward.plot.lines] == ["training", "smoothed", "held out"]
+    names = ["training", "smoothed", "held out", "lowest", "highest"]
+    assert [line.name for line in charts.reward.plot.lines] == names
     titles = [card.heading.text() for card in charts.rounds if card.isVisible()]
     assert titles == ["Answer length", "Cut answers", "Prompts that teach nothing", "Entropy"]
     assert charts.chart_under_focus() is charts.reward
     charts.show_model(model_of(kl=0.1))
-    assert "Distance from the base model" in [card.heading.text() for card in charts.rounds if card.isVisible()]
+    shown = [card.heading.text() for card in charts.rounds if card.isVisible()]
+    assert "Distance from the model before the run" in shown
     charts.show_model(DashboardModel())
     assert charts.loss.isVisible()
     assert not any(card.isVisible() for card in (charts.reward, *charts.rounds))

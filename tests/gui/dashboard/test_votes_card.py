@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt
@@ -24,7 +25,8 @@ def test_votes_are_shown_and_more_are_one_click_away(open_dashboard: Any, qtbot:
     card = page.evaluation.votes
     assert card.isVisible()
     assert card.words.text().startswith("Read two answers")
-    (more,) = card.findChildren(QPushButton)
+    (more,) = (each for each in card.findChildren(QPushButton) if each.text() == "Vote")
+    assert not card.train.isVisible()
     with qtbot.waitSignal(page.navigate, timeout=5000) as went:
         qtbot.mouseClick(more, Qt.MouseButton.LeftButton)
     assert went.args == ["vote", run.id]
@@ -34,6 +36,11 @@ def test_votes_are_shown_and_more_are_one_click_away(open_dashboard: Any, qtbot:
     page.on_shown()
     qtbot.waitUntil(lambda: "better in 1 of 1 votes" in card.words.text(), timeout=5000)
     assert "Too few votes to tell" in card.words.text()
+    with qtbot.waitSignal(page.navigate, timeout=5000) as went:
+        qtbot.mouseClick(card.train, Qt.MouseButton.LeftButton)
+    place, spec = went.args
+    assert (place, spec.objective.kind, spec.model.path) == ("train", "dpo", run.load_spec().model.path)
+    assert Path(spec.data.sources[0].path).read_text().count("\n") == 1
     votes.save(run, vote("b", 30, 20))
     (run.path / votes.FILE).open("a").write("damaged\n")
     page.on_shown()

@@ -125,6 +125,17 @@ class TestRecognition:
         assert summary.facts.text().endswith("Multiple choice  ·  Not used: id, topic")
         assert summary.reason.text() == "Recognized by the names of the columns: “question”, “A”, “B”, “answer”."
 
+    def test_labels_are_named(self, opened: Open, tmp_path: Path) -> None:
+        path = tmp_path / "moods.csv"
+        path.write_text("text,label,id\nFine day,good,1\nRain,bad,2\n", encoding="utf-8")
+        summary = opened(path).summary
+        assert "Text with label" in summary.facts.text()
+        assert summary.facts.text().endswith("Not used: id")
+        assert summary.reason.text() == "Recognized by the names of the columns: “text”, “label”."
+        path = tmp_path / "votes.csv"
+        path.write_text("prompt,completion,thumbs_up\na,b,true\nc,d,false\n", encoding="utf-8")
+        assert "good and bad answers, told apart by “thumbs_up”" in opened(path).summary.facts.text()
+
     @pytest.mark.parametrize(
         ("name", "content", "reason"),
         [
@@ -194,6 +205,7 @@ class TestRecognition:
         qtbot.waitUntil(page.summary.train.isEnabled, timeout=PATIENCE_MS)
         assert page.source.columns == {"prompt": "left", "completion": "right"}
         assert page.summary.reason.text() == "You chose these columns."
+        assert page.summary.map.text() == page.summary.map.accessibleName() == "Change columns…"
 
     def test_rows_in_another_encoding_are_there_before_anybody_says_what_the_columns_hold(
         self, qtbot: QtBot, opened: Open, tmp_path: Path

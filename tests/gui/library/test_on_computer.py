@@ -164,9 +164,10 @@ def test_what_can_be_done_depends_on_who_keeps_it(
 
 
 def test_delete_names_the_runs_that_depend_on_it(
-    page: LibraryPage, shelves: Shelves, told: Told, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    page: LibraryPage, shelves: Shelves, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    removed: list[str] = []
+    removed, offered = list[str](), list[tuple[str, str]]()
+    page.offer.connect(lambda text, action, _act: offered.append((text, action)))
     monkeypatch.setattr(model_library, "remove", lambda model: removed.append(model.name))
     runs = {f"r{number}": f"run {number}" for number in range(7)}
     shelves.shelf = shelf_of(placed("smol", runs=runs), placed("unused"))
@@ -184,7 +185,7 @@ def test_delete_names_the_runs_that_depend_on_it(
     qtbot.waitUntil(lambda: len(page.findChildren(ModelRow)) == 1)
     settle()
     assert removed == ["unused"]
-    assert told[-1] == ("ok", "Moved to the trash. To restore it: Runs, Trash…")
+    assert offered == [("Moved to the trash. To restore it: Runs, Trash…", "Undo")]
 
 
 def test_a_model_that_is_being_trained_is_not_deleted(

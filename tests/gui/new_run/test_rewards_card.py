@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QCheckBox, QFileDialog, QLineEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -14,6 +14,7 @@ from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.new_run.driving import fill_in, shown_words
 from tests.gui.new_run.test_ways import choose
 from tunesmith_core.spec_rollouts import MOST_REWARDS, OF_KINDS
+from tunesmith_core.spec_rollouts import REWARDS as REWARDS_OF_ALL_KINDS
 from tunesmith_gui.new_run.form import (
     BY_EXAMPLE,
     BY_PREFERENCE,
@@ -55,7 +56,7 @@ def test_only_what_a_kind_needs_is_shown(qtbot: QtBot, rewarded: NewRunPage) -> 
     card, form = rewarded.rewards_card, rewarded.form
     assert card.isVisible()
     assert form.missing() is Missing.NOTHING
-    for kind in ("right", "exact", "number", "pattern", "json", "length", "language", "tool-call", "python"):
+    for kind in REWARDS_OF_ALL_KINDS:
         form.set_value(reward_path(0, "kind"), kind)
         settle()
         wanted = {"kind", "weight"} | {name for name, of_kind in OF_KINDS.items() if of_kind == kind}
@@ -112,6 +113,27 @@ def test_a_file_is_chosen_and_what_is_missing_is_led_to(
     assert card.reveal("adapter.rank") is None
 
 
+def test_a_schema_and_a_reward_model_are_chosen(
+    qtbot: QtBot, rewarded: NewRunPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, form = rewarded.rewards_card, rewarded.form
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_: (str(tmp_path / "a.json"), ""))
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
+    for kind, chosen in (("schema", tmp_path / "a.json"), ("model", tmp_path)):
+        form.set_value(reward_path(0, "kind"), kind)
+        settle()
+        assert "is missing" in card.problems.text()
+        (browse,) = card.rows[0].details.findChildren(IconButton)
+        browse.click()
+        assert form.value(reward_path(0, kind)) == str(chosen)
+        assert card.problems.text() == ""
+    box = card.rows[0].inputs["squash"]
+    assert isinstance(box, QCheckBox)
+    qtbot.mouseClick(box, Qt.MouseButton.LeftButton, pos=QPoint(8, box.height() // 2))
+    assert form.value(reward_path(0, "squash")) is True
+    assert box.isChecked()
+
+
 def test_the_words_say_what_a_step_does(rewarded: NewRunPage) -> None:
     rewarded.form.set_value("rollouts.group_size", 4)
     words = rewarded.rewards_card.round.text()
@@ -138,6 +160,11 @@ def test_the_sample_is_ready_in_three_decisions(qtbot: QtBot, page: NewRunPage, 
     qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
     assert page.form.value("model.path") == str(model)
     assert Path(page.form.value("data.sources[0].path")).name == "sums.jsonl"
+    assert page.form.changed_paths() == [], "what the sample sets is no change of the person"
+    page.form.set_value("rollouts.group_size", 5)
+    assert page.form.changed_paths() == ["rollouts.group_size"]
+    assert not page.form.uses("data.train_on")
+    assert not page.form.uses("data.overlong")
 
 
 def test_nothing_is_cut_off_at_double_text_size(qtbot: QtBot, rewarded: NewRunPage) -> None:

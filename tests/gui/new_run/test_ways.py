@@ -238,7 +238,10 @@ class TestSettings:
             return {path for path, row in listed.rows.items() if not row.isHidden()}
 
         def used(kind: str) -> set[str]:
-            return {path for path in LISTED if objectives.uses(kind, path)} - OF_FULL - {"optimizer.embedding_rate"}
+            # GRPO compares with nothing where its beta is 0.
+            unused = {"objective.reference_adapter"} if kind == "grpo" else set()
+            unused |= OF_FULL | {"optimizer.embedding_rate"}
+            return {path for path in LISTED if objectives.uses(kind, path)} - unused
 
         assert listed.toggle.text() == f"Show all {len(used('sft'))}"
         choose(qtbot, page, "Prefer this over that")
@@ -252,7 +255,8 @@ class TestSettings:
         assert "objective.dpo_loss" not in shown()
         choose(qtbot, page, "Good and bad answers")
         own = {path for path in LISTED if path.startswith("objective.")}
-        of_labels = {f"objective.{name}" for name in ("kto_loss", "good_weight", "bad_weight", "reference")}
+        names = ("kto_loss", "good_weight", "bad_weight", "reference", "reference_adapter")
+        of_labels = {f"objective.{name}" for name in names}
         assert shown() & own == {OBJECTIVE, "objective.beta", *of_labels}
         choose(qtbot, page, "Prefer this over that")
         listed.filter.setText("margin")
@@ -320,8 +324,10 @@ class TestData:
         fill_in(qtbot, page, model, path)
         assert page.form.missing() is Missing.PAIRS
         columns = {"prompt": "question", "chosen": "answer", "rejected": "poor"}
+        assert page.data_picker.map.text() == "Map columns…"
         page.actions_.map_columns("preference", columns)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.data_picker.map.text() == "Change columns…"
 
     def test_an_engine_that_finds_no_pairs_leads_to_both_ways_out(self, page: NewRunPage) -> None:
         page.form.choose_way(BY_PREFERENCE)

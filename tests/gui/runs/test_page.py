@@ -130,6 +130,25 @@ def test_deleting_for_good_removes_the_folder(context: Any, qtbot: Any) -> None:
     qtbot.waitUntil(lambda: not run.path.exists())
 
 
+def test_a_deletion_can_be_undone_from_the_line_that_tells_of_it(
+    runs_in_window: RunsPage, window: Any, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, paths = runs_in_window, [row.path for row in runs_in_window.model.rows]
+    monkeypatch.setattr("tunesmith_gui.widgets.delete_run.DeleteRunDialog.exec", lambda _dialog: 1)
+    page.table.selectAll()
+    page.delete.click()
+    qtbot.waitUntil(lambda: not any(path.exists() for path in paths), timeout=10_000)
+    qtbot.waitUntil(lambda: window.toast.action.isVisible(), timeout=10_000)
+    assert window.toast.label.text() == "Moved to the trash, from where runs can be restored."
+    assert window.toast.action.text() == "Undo"
+    window.toast.action.click()
+    qtbot.waitUntil(lambda: all(path.exists() for path in paths), timeout=10_000)
+    qtbot.waitUntil(lambda: page.proxy.rowCount() == 2, timeout=10_000)
+    assert not window.toast.isVisible()
+    window.toast.show_message("ok", "Something else")
+    assert not window.toast.action.isVisible()
+
+
 @pytest.fixture
 def runs_in_window(window: Any, qtbot: Any) -> RunsPage:
     make_run("alpha", "happy")

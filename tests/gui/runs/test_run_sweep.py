@@ -34,7 +34,7 @@ from tunesmith_gui.widgets.delete_run import DeleteRunDialog
 LIMIT_S = 10.0
 ROLES = (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole)
 PANES = ("charts", "log", "samples", "checkpoints", "settings", "files")
-DONE_WITHOUT_ASKING = ("copy_diagnostics", "copy_command", "copy_path", "duplicate", "show_log", "keep")
+DONE_WITHOUT_ASKING = ("copy_diagnostics", "copy_command", "copy_path", "duplicate", "continue", "show_log", "keep")
 
 
 class Driver:

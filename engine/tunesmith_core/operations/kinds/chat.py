@@ -128,8 +128,8 @@ ASK = Kind(
     options={
         "question": Message("what to ask"),
         "checkpoint": CHECKPOINT_HELP,
-        "base": Message("let the base model answer instead"),
-        "both": Message("let the trained model answer, and then the base model"),
+        "base": Message("let the model as it was before the run answer instead"),
+        "both": Message("let the trained model answer, and then the model before the run"),
         "system": Message("system prompt; without it, that of the run"),
         "max_tokens": Message("most tokens of an answer"),
         "temperature": Message("0 always takes the most likely token, 0.7 varies, above 1 answers get wild"),

@@ -54,7 +54,7 @@ EVALUATE = Kind(
     cut_short="What has been measured is lost. The next evaluation starts from the beginning.",
     spec=EvaluateSpec,
     function="tunesmith_engine.operations:evaluate",
-    help="compare the trained model of a run with its base model; a run in progress measures its held-out loss",
+    help="compare the trained model of a run with the model before it; a run in progress measures its held-out loss",
     options={
         "checkpoint": CHECKPOINT_HELP,
         "data": Message("a file of rows to measure on; without it, the rows that the run holds out"),

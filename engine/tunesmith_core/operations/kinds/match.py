@@ -20,21 +20,26 @@ class MatchSpec:
     texts: list[str]
 
 
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression. Raises UserError `usage` for one that can't be read."""
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise TunesmithError(
+            "usage",
+            "{pattern} is not a regular expression: {problem}.",
+            hint="Put a backslash before a character that has a meaning in patterns, such as ( or *.",
+            pattern=pattern,
+            problem=phrase(error),
+        ) from error
+
+
 def match(host: Host, spec: MatchSpec) -> list[bool]:
     """Return of each text whether the pattern is found in it. Raises UserError `usage` for one that can't be read."""
     with host.portions as portions:
         portions.limit_memory(portions.limits.memory_bytes)
         portions.begin("pattern")
-        try:
-            pattern = re.compile(spec.pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise TunesmithError(
-                "usage",
-                "{pattern} is not a regular expression: {problem}.",
-                hint="Put a backslash before a character that has a meaning in patterns, such as ( or *.",
-                pattern=spec.pattern,
-                problem=phrase(error),
-            ) from error
+        pattern = compiled(spec.pattern)
         found = []
         for text in spec.texts:
             portions.begin("pattern")

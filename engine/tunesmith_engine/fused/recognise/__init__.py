@@ -38,8 +38,6 @@ def recognise(model: AnyModel) -> ModelShape:
 
 def _read(model: AnyModel) -> ModelShape:
     """Do what `recognise` says; a part that is missing shows as an AttributeError."""
-    if isinstance(model, FullModel):
-        raise NotFusableError("Full fine-tuning has no fused kernels.")
     whole = base_model(model)
     name, decoder = find_decoder(whole)
     layers = tuple(_layers(name, decoder))
@@ -113,10 +111,13 @@ def _check_trained(model: AnyModel, decoder: AnyModel, shape: ModelShape) -> lis
         parts += [*layer.attention.inputs, layer.attention.output]
         parts += [layer.mlp.module] if isinstance(layer.mlp, Unfused) else [*layer.mlp.inputs, layer.mlp.down]
     reached = {id(parameter) for part in parts for parameter in part.parameters()}
-    reached -= {id(parameter) for parameter in getattr(shape.head, "base_layer", shape.head).parameters()}
-    whole = base_model(model)
-    tables = whole.get_input_embeddings(), whole.get_output_embeddings()
-    reached |= {id(weight) for table in tables if (weight := trained_weight(table)) is not None}
+    if isinstance(model, FullModel):
+        reached |= {id(norm.trained) for norm in shape.norms} | {id(shape.embedding.weight)}
+    else:
+        reached -= {id(parameter) for parameter in getattr(shape.head, "base_layer", shape.head).parameters()}
+        whole = base_model(model)
+        tables = whole.get_input_embeddings(), whole.get_output_embeddings()
+        reached |= {id(weight) for table in tables if (weight := trained_weight(table)) is not None}
     left = {
         name: parameter
         for name, parameter in model.named_parameters()

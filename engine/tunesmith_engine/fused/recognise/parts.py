@@ -100,7 +100,8 @@ def read_norm(name: str, module: nn.Module) -> Norm:
         guess = Norm(stand_in, eps, plus_one, centred, cast_last)
         # The order of a sum may turn a rounding here and there; the wrong formula turns a fifth of all.
         if (normalise(x, guess) == ours).float().mean() > 0.98:
-            return Norm(weight, eps, plus_one, centred, cast_last)
+            trained = module.weight if module.weight.requires_grad else None
+            return Norm(weight, eps, plus_one, centred, cast_last, trained)
     raise NotFusableError(
         "{name} ({kind}) is a norm with an unsupported formula.", name=name, kind=type(module).__name__
     )

@@ -34,16 +34,17 @@ def _mixed(value: int) -> int:
 def random_bits(key: int, start: int, count: int, device: torch.device) -> torch.Tensor:
     """Return 32 random bits for each of so many places from `start` on, int32 [count]."""
     places = torch.arange(start, start + count, device=device, dtype=torch.int64).to(torch.int32)
-    value = places ^ _signed(key)
+    value = places ^ signed(key & _WORD)
     # A shift of a signed number brings its sign in, which is masked out.
     value ^= (value >> 16) & 0xFFFF
-    value *= _signed(_FACTORS[0])
+    value *= signed(_FACTORS[0])
     value ^= (value >> 15) & 0x1FFFF
-    value *= _signed(_FACTORS[1])
+    value *= signed(_FACTORS[1])
     return value ^ ((value >> 16) & 0xFFFF)
 
 
-def _signed(word: int) -> int:
+def signed(word: int) -> int:
+    """Return 32 bits as a signed number."""
     return word - (1 << 32) if word >= 1 << 31 else word
 
 
@@ -53,7 +54,7 @@ def store_rounded(target: torch.Tensor, values: torch.Tensor, key: int, start: i
     Args:
         target: flat, float32 or bfloat16.
         values: of the same length.
-        key: from `key_of`.
+        key: from `key_of`, with or without a sign.
         start: place of the first one in its tensor.
     """
     if target.dtype == torch.float32:

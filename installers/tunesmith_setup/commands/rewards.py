@@ -1,0 +1,22 @@
+"""Install reasoning-gym and jsonschema, which tasks and the reward for a JSON schema need.
+
+Their packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from tunesmith_setup.environments import kinds
+from tunesmith_setup.installation import optional
+from tunesmith_setup.probe import interpreters
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    optional.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Install what is missing after a yes."""
+    return optional.run(arguments, kinds.rewards_environment(interpreters.choose()), "reasoning-gym, jsonschema")

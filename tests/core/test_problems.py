@@ -1,0 +1,78 @@
+"""The command that writes problems of a task."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tunesmith_core import environments, paths, reward_tasks
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kind import AbsolutePath
+from tunesmith_core.operations.kinds.problems import ProblemsSpec, make
+
+HOST: Any = SimpleNamespace()
+
+
+@pytest.fixture
+def installed(home: Path) -> Path:
+    """The folder of packages as `tunesmith rewards` leaves it."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    folder = home / "envs" / f"rewards-linux-py{version.replace('.', '')}-1"
+    python = environments.environment_python(folder)
+    python.parent.mkdir(parents=True)
+    python.touch()
+    packages = folder / f"lib/python{version}/site-packages"
+    packages.mkdir(parents=True)
+    (paths.envs_dir() / environments.REWARDS_POINTER).write_text(folder.name)
+    return packages
+
+
+def spec(tmp_path: Path, **values: Any) -> ProblemsSpec:
+    return ProblemsSpec(**{"task": "gcd", "target": AbsolutePath(str(tmp_path / "a.jsonl")), **values})
+
+
+def test_it_says_where_and_how_many(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def problems(packages: str, task: str, level: int, seed: int, num: int) -> Any:
+        assert (packages, task, level, seed) == (str(installed), "gcd", 2, 5)
+        return ({"prompt": str(n)} for n in range(num))
+
+    monkeypatch.setattr(reward_tasks, "problems", problems)
+    found = make(HOST, spec(tmp_path, number=7, held_out=3, level=2, seed=5))
+    assert found == {
+        "train": str(tmp_path / "a.jsonl"),
+        "held_out": str(tmp_path / "a-held-out.jsonl"),
+        "num_train": 7,
+        "num_held_out": 3,
+    }
+    with pytest.raises(TunesmithError, match=r"a\.jsonl exists already"):
+        make(HOST, spec(tmp_path, level=2, seed=5))
+    again = make(HOST, spec(tmp_path, held_out=0, level=2, seed=5, overwrite=True))
+    assert again["held_out"] == ""
+
+
+def test_without_the_packages_the_next_step_is_named(home: Path, tmp_path: Path) -> None:
+    assert home.is_dir()
+    with pytest.raises(TunesmithError) as caught:
+        make(HOST, spec(tmp_path))
+    assert caught.value.code == "environment-missing"
+    assert "tunesmith rewards" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"task": "dance"}, "gcd: Find the greatest common divisor"),
+        ({"level": 9}, "1, 2 or 3"),
+        ({"number": 0}, "1 to 100,000"),
+        ({"held_out": -1}, "1 to 100,000"),
+    ],
+)
+def test_settings_out_of_range_are_named(tmp_path: Path, values: dict[str, Any], words: str) -> None:
+    with pytest.raises(TunesmithError) as caught:
+        make(HOST, spec(tmp_path, **values))
+    assert caught.value.code == "usage"
+    assert words in caught.value.message
