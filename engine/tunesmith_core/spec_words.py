@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
+from tunesmith_core.objectives import DISTILLATION
 from tunesmith_core.spec_sections import FROZEN_EMBEDDINGS, NEW_EMBEDDINGS
 from tunesmith_core.trained_parts import ALL, EMBEDDINGS, FULL
 
@@ -28,6 +29,9 @@ def word_problems(spec: RunSpec) -> list[FieldProblem]:
     """Return what is wrong with new words, and with embeddings that should or can't be trained."""
     words = spec.model.new_tokens
     problems = [FieldProblem("model.new_tokens", problem) for problem in [_problem(words)] if problem]
+    if words and spec.objective.kind in DISTILLATION:
+        text = Message("can't be used here, because the bigger model doesn't know them. Leave it empty")
+        problems.append(FieldProblem("model.new_tokens", text))
     if spec.adapter.kind == FULL:
         parts = spec.adapter.parts
         if words and parts != ALL and EMBEDDINGS not in parts:

@@ -1787,6 +1787,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "calibration error"),
     QT_TRANSLATE_NOOP("Core", "can't be continued by this kind of run. Leave it empty"),
     QT_TRANSLATE_NOOP("Core", "can't be orthogonal beside frozen weights in 4 bits. Choose the usual ones"),
+    QT_TRANSLATE_NOOP("Core", "can't be used here, because the bigger model doesn't know them. Leave it empty"),
     QT_TRANSLATE_NOOP("Core", "changed"),
     QT_TRANSLATE_NOOP("Core", "chat with the trained model of a run"),
     QT_TRANSLATE_NOOP("Core", "check a spec and measure one real step"),

@@ -63,6 +63,15 @@ def test_wrong_words_are_named(words: list[str], expected: str) -> None:
             {"model__new_tokens": ["glow"], "adapter__kind": FULL, "adapter__parts": ["layers"]},
             "adapter.parts must hold embeddings",
         ),
+        (
+            {
+                "model__new_tokens": ["glow"],
+                "adapter__embeddings": "all",
+                "objective__kind": "gkd",
+                "teacher__path": "big",
+            },
+            "model.new_tokens can't be used here, because the bigger model doesn't know them",
+        ),
     ],
 )
 def test_words_need_what_learns_them(changes: dict[str, Any], expected: str) -> None:

@@ -9303,6 +9303,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在冻结权重为 4 位时不能使用正交初始值。请选择常用初始值</translation>
     </message>
     <message>
+        <source>can&apos;t be used here, because the bigger model doesn&apos;t know them. Leave it empty</source>
+        <translation>在这里不能使用，因为大模型不认识这些新词。请留空</translation>
+    </message>
+    <message>
         <source>check, show, convert, split and mix data</source>
         <translation>检查、查看、转换、拆分和混合数据</translation>
     </message>
@@ -9752,7 +9756,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>model.new_tokens: the adapter to start from knows other new words: {words}.</source>
-        <translation type="unfinished"></translation>
+        <translation>model.new_tokens：要继续训练的适配器使用的是另一组新词：{words}。</translation>
     </message>
     <message>
         <source>model.new_tokens: {word} is one token already. Remove it.</source>
@@ -10180,7 +10184,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>one of the two adapters has embeddings or other modules that are trained whole</source>
-        <translation type="unfinished"></translation>
+        <translation>两个适配器中有一个完整训练了嵌入层或其他模块</translation>
     </message>
     <message>
         <source>only 3.11, 3.12 and 3.13 are supported</source>

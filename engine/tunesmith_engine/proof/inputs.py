@@ -32,6 +32,7 @@ class Sizes:
         magnitudes: DoRA scales the rows of weights.
         dropout: share of the adapters' inputs that is dropped.
         whole: the weights themselves are trained.
+        embeds: the embedding is trained, whole or in part.
         others: as in `shapes`.
     """
 
@@ -60,6 +61,7 @@ class Sizes:
     magnitudes: bool = False
     dropout: float = 0.0
     whole: bool = False
+    embeds: bool = False
 
 
 class Inputs:
@@ -104,6 +106,7 @@ def sizes_of(
     magnitudes: bool = False,
     dropout: float = 0.0,
     whole: bool = False,
+    embeds: bool = False,
 ) -> Sizes:
     """Return the sizes of a model's layers; those of its first layer stand for all.
 
@@ -115,6 +118,7 @@ def sizes_of(
         magnitudes: whether the adapter is DoRA.
         dropout: of the adapter.
         whole: whether the weights themselves are trained.
+        embeds: whether the embedding is trained beside an adapter.
     """
     layer = shape.layers[0]
     attention, norm = layer.attention, shape.final_norm
@@ -145,6 +149,7 @@ def sizes_of(
         magnitudes=magnitudes,
         dropout=dropout,
         whole=whole,
+        embeds=embeds or whole,
     )
 
 
