@@ -9,9 +9,13 @@ import torch
 from peft import PeftModel
 
 from tests.engine.fused.test_model import CPU, adapted, compute, fused, num_trained, reference, row_loss, rows
+from tunesmith_core.spec import RunSpec
 from tunesmith_engine.decode.fused import FusedDecoder
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.model.saved_modules import plain
 from tunesmith_engine.packed.pack import make_packed_batch
+from tunesmith_engine.train.kernel_check import check_kernels
 
 NEW_ROWS = [5, 17, 40, 159]
 WHOLE: dict[str, Any] = {"modules_to_save": ["model.embed_tokens", "lm_head"]}
@@ -52,6 +56,42 @@ def test_loss_and_gradients_are_those_of_peft(name: str, kind: str) -> None:
     for parameter, gradient in gradients.items():
         error = (gradient - expected[parameter]).norm() / expected[parameter].norm().clamp_min(1e-12)
         assert error < 2e-4, (parameter, error)
+
+
+@pytest.mark.parametrize("embeddings", ["frozen", "all"])
+def test_the_kernel_of_the_gradient_is_proven_where_it_runs(embeddings: str) -> None:
+    spec = RunSpec()
+    spec.adapter.embeddings = embeddings
+    named = " ".join(check_kernels(recognise(with_tables("llama", "whole")), compute(), spec, 64).twins)
+    assert ("embedding_gradient" in named) == (embeddings == "all")
+    assert "norm_gradient" not in named
+
+
+@pytest.mark.parametrize("table", ["embed_tokens", "lm_head"])
+def test_one_table_may_be_trained_alone(table: str) -> None:
+    model = adapted("llama", modules_to_save=[table])
+    _, expected = reference(model, rows())
+    _, _, gradients = fused(model, rows())
+    (name,) = tables_of(gradients)
+    assert table in name
+    for parameter, gradient in gradients.items():
+        assert torch.allclose(gradient, expected[parameter].float(), rtol=1e-3, atol=1e-6), parameter
+
+
+def test_padding_teaches_the_embedding_nothing() -> None:
+    for kind in ("whole", "rows"):
+        model = with_tables("llama", kind)
+        embedding = model.get_base_model().get_input_embeddings()
+        inner = embedding.modules_to_save["default"] if kind == "whole" else plain(embedding)
+        padding = next(token for token in NEW_ROWS if any(token in example.input_ids for example in rows()))
+        inner.padding_idx = plain(embedding).padding_idx = padding
+        _, expected = reference(model, rows())
+        _, _, gradients = fused(model, rows())
+        name = next(name for name in tables_of(gradients) if "embed_tokens" in name)
+        place = padding if kind == "whole" else NEW_ROWS.index(padding)
+        assert not expected[name][place].any()
+        assert torch.allclose(gradients[name], expected[name].float(), rtol=1e-3, atol=1e-6)
+        assert gradients[name].any()
 
 
 @pytest.mark.parametrize("kind", ["whole", "rows"])
