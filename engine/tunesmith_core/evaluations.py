@@ -12,7 +12,7 @@ from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_PAIRS, FRO
 from tunesmith_core.runs import Run
 from tunesmith_core.sorting import CLASS_LOSS_HELP, NUMBER_LOSS_HELP, STEP_LOSS_HELP
 from tunesmith_core.source_losses import perplexity, shown_names
-from tunesmith_core.spec_sections import ObjectiveSpec
+from tunesmith_core.spec_objective import ObjectiveSpec
 
 VERSION = 1
 GENERAL = "general"

@@ -34,6 +34,7 @@ from tunesmith_core.objectives import (
     uses,
 )
 from tunesmith_core.spec_migrations import migrated
+from tunesmith_core.spec_objective import ObjectiveSpec
 from tunesmith_core.spec_problems import cross_problems
 from tunesmith_core.spec_sections import FROZEN_EMBEDDINGS
 from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, matters
@@ -52,7 +53,7 @@ AUTO = "auto"
 SECTIONS: dict[str, type[Any]] = {
     "model": sections.ModelSpec,
     "data": sections.DataSpec,
-    "objective": sections.ObjectiveSpec,
+    "objective": ObjectiveSpec,
     "rollouts": rollouts.RolloutSpec,
     "teacher": distillation.TeacherSpec,
     "adapter": sections.AdapterSpec,
@@ -74,7 +75,7 @@ class RunSpec:
     """Name of the run; empty means that one is made from model and data."""
     model: sections.ModelSpec = field(default_factory=sections.ModelSpec)
     data: sections.DataSpec = field(default_factory=sections.DataSpec)
-    objective: sections.ObjectiveSpec = field(default_factory=sections.ObjectiveSpec)
+    objective: ObjectiveSpec = field(default_factory=ObjectiveSpec)
     rollouts: rollouts.RolloutSpec = field(default_factory=rollouts.RolloutSpec)
     teacher: distillation.TeacherSpec = field(default_factory=distillation.TeacherSpec)
     adapter: sections.AdapterSpec = field(default_factory=sections.AdapterSpec)

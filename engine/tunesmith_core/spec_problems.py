@@ -18,6 +18,7 @@ from tunesmith_core.objectives import (
     REINFORCEMENT,
     WITHOUT_EFFECT,
 )
+from tunesmith_core.spec_objective import SMOOTHED
 from tunesmith_core.spec_rollouts import (
     LANGUAGE,
     LENGTH,
@@ -29,7 +30,7 @@ from tunesmith_core.spec_rollouts import (
     SCHEMA,
     RewardSpec,
 )
-from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
+from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
 from tunesmith_core.spec_words import word_problems
 from tunesmith_core.trained_parts import ALL, FULL, OBJECTIVES, OPTIMIZERS_OF_FULL

@@ -228,6 +228,7 @@ def test_who_compares_and_continues(tmp_path: Path) -> None:
     for kind in ("sft", "dpo", "kto", "grpo", "rloo", "simpo", "reward"):
         spec.objective.kind = kind
         compared[kind] = compares(spec), continues(spec)
+        assert has_effect(spec, "objective.reference_adapter") == compares(spec)
     assert [kind for kind, (found, _) in compared.items() if found] == ["dpo", "kto", "rloo"]
     assert [kind for kind, (_, found) in compared.items() if not found] == ["reward"]
     assert any(problem.path == "adapter.start_from" for problem in spec.problems())

@@ -13,7 +13,8 @@ from tunesmith_core.errors import UserError
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import SPEC_VERSION, RunSpec
 from tunesmith_core.spec_migrations import MIGRATIONS
-from tunesmith_core.spec_sections import AdapterSpec, ObjectiveSpec, SourceSpec
+from tunesmith_core.spec_objective import ObjectiveSpec
+from tunesmith_core.spec_sections import AdapterSpec, SourceSpec
 
 GOLDEN = sorted((Path(__file__).parents[1] / "data" / "specs").glob("*.json"))
 ADDED = {"system": "native", "kernels": True, "fp8_weights": False}

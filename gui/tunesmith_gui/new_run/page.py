@@ -21,12 +21,13 @@ from tunesmith_gui.new_run.actions import NewRunActions
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DATA, ENCODING, SHEET, NewRunFacts, Survey
-from tunesmith_gui.new_run.form import BY_EXAMPLE, LISTED, NewRunForm
+from tunesmith_gui.new_run.form import BY_EXAMPLE, NewRunForm
 from tunesmith_gui.new_run.goal_card import GoalCard
 from tunesmith_gui.new_run.model_picker import ModelPicker
 from tunesmith_gui.new_run.plan_card import PlanCard
 from tunesmith_gui.new_run.preset_bar import PresetBar
 from tunesmith_gui.new_run.rewards_card import RewardsCard
+from tunesmith_gui.new_run.setting_paths import LISTED
 from tunesmith_gui.new_run.settings_list import SettingsList
 from tunesmith_gui.new_run.sources_card import SourcesCard
 from tunesmith_gui.new_run.start_bar import StartBar

@@ -20,9 +20,10 @@ from PySide6.QtWidgets import (
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.rewards import round_words
 from tunesmith_core.spec_rollouts import MOST_REWARDS, OF_KINDS, REWARDS
-from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm, reward_path, setting_of
-from tunesmith_gui.new_run.form import REWARDS as OF_ALL
+from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
+from tunesmith_gui.new_run.setting_paths import REWARDS as OF_ALL
+from tunesmith_gui.new_run.setting_paths import reward_path, setting_of
 from tunesmith_gui.new_run.setting_text import choice_text, help_text
 from tunesmith_gui.plain_text import add_choice, set_tip
 from tunesmith_gui.tokens import SPACE

@@ -10,8 +10,9 @@ from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.mixing import epoch_shares, with_replay
-from tunesmith_gui.new_run.form import BY_READING, MOST_ROWS, REPLAY, WEIGHT, NewRunForm, setting_of, source_path
+from tunesmith_gui.new_run.form import BY_READING, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
+from tunesmith_gui.new_run.setting_paths import MOST_ROWS, REPLAY, WEIGHT, setting_of, source_path
 from tunesmith_gui.new_run.setting_text import help_text
 from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.tokens import SPACE
