@@ -71,6 +71,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
     assert saved[0] == saved[1]
 
 
+@pytest.mark.long
 def test_fused_and_plain_learn_the_same(tiny_spec: MakeSpec, new_run: NewRun) -> None:
     losses = []
     for kernels in (True, False):
@@ -133,7 +134,8 @@ class TestExports:
             tokens = AutoTokenizer.from_pretrained(tmp_path / folder)("It is plus one <|sum|>.")["input_ids"]
             assert set(growth.pieces) <= set(tokens)
 
-    @pytest.mark.parametrize("embeddings", ["all", rare("new")])
+    @pytest.mark.long
+    @pytest.mark.parametrize("embeddings", ["all", "new"])
     def test_llama_cpp_knows_the_words(self, embeddings: str, tmp_path: Path) -> None:
         write_tokenizer("qwen-2", tmp_path / "tokenizer")
         folder = causal_types.write_model(
