@@ -12,8 +12,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.engine import causal_types
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.engine.distillation.test_gkd_runs import gkd_spec, teacher
 from tests.engine.exports import export
 from tests.engine.preference.test_preference_runs import pair_spec
+from tests.engine.reinforcement.test_reward_runs import reward_spec
 from tests.engine.test_continued import HELD_OUT, continued, make_adapter, weights_of
 from tests.engine.test_packed_weights import packed_model
 from tests.engine.test_trained_tables import WORDS, changed, rare
@@ -25,7 +27,7 @@ from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter, compare_with_others, trainable
 from tunesmith_engine.model.other_weights import asked_with, start_of
 
-__all__ = ["packed_model", "pair_spec"]
+__all__ = ["gkd_spec", "packed_model", "pair_spec", "reward_spec", "teacher"]
 MakeSpec = Callable[..., RunSpec]
 NewRun = Callable[[RunSpec], Run]
 
@@ -129,3 +131,37 @@ def test_a_base_of_few_bits_keeps_its_tables_wide(kind: str, tiny_spec: MakeSpec
     run = new_run(spec)
     assert train(run) == 0
     assert result_of(run)["eval_loss_after"] < result_of(run)["eval_loss_before"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("kind", ["kto", "grpo"])
+def test_other_objectives_with_a_reference_resume_to_the_bit(
+    kind: str, kernels: bool, pair_spec: MakeSpec, reward_spec: MakeSpec, new_run: NewRun
+) -> None:
+    spec = (reward_spec if kind == "grpo" else pair_spec)(kind, hardware={"kernels": kernels}, evaluation=HELD_OUT)
+    spec = changed(spec, "new", WORDS)
+    spec.objective.beta = 0.1
+    whole, halves = new_run(spec), new_run(spec)
+    assert train(whole) == 0
+    assert not [event for event in events(whole, "warning") if event.data["code"] == "not-fused"]
+    assert train(halves, lambda host: after_step(host, 3, host.on_signal)) == 5
+    torch.manual_seed(999)
+    assert train(halves) == 0
+    assert step_losses(halves) == step_losses(whole)
+    files = [(run.adapter_path / adapter_folders.WEIGHTS).read_bytes() for run in (whole, halves)]
+    assert files[0] == files[1]
+
+
+@pytest.mark.long
+def test_a_bigger_model_teaches_embeddings(gkd_spec: MakeSpec, new_run: NewRun) -> None:
+    losses = []
+    for rate in (1e-9, 1.0):
+        spec = changed(gkd_spec(), "all", [])
+        spec.optimizer.embedding_rate = rate
+        run = new_run(spec)
+        assert train(run) == 0
+        losses.append(step_losses(run))
+        assert any("embed_tokens" in name for name in weights_of(run))
+    assert losses[0][0] == losses[1][0]
+    assert losses[0][-1] > losses[1][-1]
