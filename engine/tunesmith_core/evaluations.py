@@ -190,6 +190,10 @@ def notes(values: Values) -> list[Message]:
     return found
 
 
+MOST_SOURCES_TOLD = 20
+"""Of documents there can be many."""
+
+
 def _of_sources(sources: list[Values]) -> list[Message]:
     """Return how well each data file is predicted, where rows of several are held out."""
     names = shown_names([each["path"] for each in sources])
@@ -201,7 +205,7 @@ def _of_sources(sources: list[Values]) -> list[Message]:
             after=perplexity(each["after"]),
             rows=each["rows"],
         )
-        for name, each in zip(names, sources, strict=True)
+        for name, each in zip(names[:MOST_SOURCES_TOLD], sources, strict=False)
     ]
 
 

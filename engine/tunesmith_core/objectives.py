@@ -92,6 +92,7 @@ WITHOUT_EFFECT = {
 OF_WRITING = frozenset(
     {
         *("data.train_on", "hardware.kernels", "hardware.fp8_weights"),
+        *("model.new_tokens", "adapter.embeddings", "adapter.modules_to_save", "optimizer.embedding_rate"),
         *("evaluation.sample_prompts", "evaluation.sample_every_steps", "evaluation.sample_max_tokens"),
         "adapter.start_from",
     }

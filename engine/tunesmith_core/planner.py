@@ -24,10 +24,12 @@ from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.objectives import DISTILLATION, HEADS, REINFORCEMENT, sequences_per_row
+from tunesmith_core.saved_modules import num_saved, saved_bytes
 from tunesmith_core.spec import RunSpec, compares, continues
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_rollouts import MODEL
-from tunesmith_core.spec_sections import ALL_LINEAR
+from tunesmith_core.spec_sections import ALL_LINEAR, NEW_EMBEDDINGS
+from tunesmith_core.spec_words import trained_embeddings, trained_modules
 from tunesmith_core.trained_parts import FULL, LORA, TRANSIENT_NUMBERS, TRANSIENT_WEIGHTS, is_chosen, state_bytes
 
 __all__ = ["Hardware", "Plan", "Saving", "detect_hardware", "plan"]
@@ -265,7 +267,7 @@ def _saved_bytes(spec: RunSpec, card: ModelCard) -> tuple[int, int]:
         trained = trained_shapes(spec, card)
         weights = _trained_number_bytes(spec) * sum(map(math.prod, trained.values()))
         return weights + state_bytes(spec.optimizer.name, trained), card.size_bytes
-    parameters = num_adapter_parameters(spec, card)
+    parameters = num_adapter_parameters(spec, card) + num_saved(spec, card)
     return parameters * (4 + optimizer_bytes(spec)), parameters * 4
 
 
@@ -352,6 +354,7 @@ def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
         # Dropout multiplies matrices in Triton.
         has_no_dropout = spec.adapter.dora or (0, 0) < hardware.compute_capability < DOT_CAPABILITY
         is_plain = is_plain or spec.quantization.kind == "int8" or (has_no_dropout and spec.adapter.dropout > 0)
+        is_plain = is_plain or bool(trained_modules(spec))
     return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
 
 
@@ -375,8 +378,12 @@ def _fused_parts(
         }
     return {
         # Where not everything can be kept, the first thing to leave the device is the embedding.
-        "weights": fused_memory.weight_bytes(spec, card, size, embedding_on_host=level != "none"),
-        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + beside_bytes(spec)),
+        # Trained rows are put into the table where it is.
+        "weights": fused_memory.weight_bytes(
+            spec, card, size, embedding_on_host=level != "none" and trained_embeddings(spec) != NEW_EMBEDDINGS
+        ),
+        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + beside_bytes(spec))
+        + saved_bytes(spec, card, size, beside_bytes(spec), fused=True),
         **_fused_activations(spec, card, size, tokens, level),
     }
 
@@ -432,7 +439,7 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
     adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + beside_bytes(spec))
     return {
         "weights": round(weights),
-        "adapter": adapter,
+        "adapter": adapter + saved_bytes(spec, card, size, optimizer_bytes(spec) + reference_bytes(spec), fused=False),
         **others,
     }
 

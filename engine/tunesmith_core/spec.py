@@ -36,6 +36,7 @@ from tunesmith_core.objectives import (
 from tunesmith_core.spec_migrations import migrated
 from tunesmith_core.spec_objective import ObjectiveSpec
 from tunesmith_core.spec_problems import cross_problems
+from tunesmith_core.spec_sections import FROZEN_EMBEDDINGS
 from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, LORA, matters
 
 SPEC_VERSION = 3
@@ -320,6 +321,8 @@ def has_effect(spec: RunSpec, path: str) -> bool:
         return spec.adapter.initial_values != "default"
     if path == "objective.reference_adapter":
         return compares(spec) and (spec.adapter.kind == LORA or bool(spec.objective.reference_adapter))
+    if path == "optimizer.embedding_rate" and spec.adapter.embeddings == FROZEN_EMBEDDINGS:
+        return False
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
 
 

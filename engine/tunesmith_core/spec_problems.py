@@ -33,10 +33,15 @@ from tunesmith_core.spec_rollouts import (
 )
 from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
+from tunesmith_core.spec_words import word_problems
 from tunesmith_core.trained_parts import ALL, FULL, LORA, OBJECTIVES
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
+
+
+MOST_REPLAY = 90
+"""Percent of an epoch."""
 
 
 def cross_problems(spec: RunSpec) -> list[FieldProblem]:
@@ -88,6 +93,8 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
         words = Message("has no effect with 8-bit frozen weights. Switch it off")
         problems.append(FieldProblem("hardware.fp8_weights", words))
     problems += _label_problems(spec) + _class_problems(spec) + _step_problems(spec)
+    if spec.objective.kind not in HEADS:
+        problems += word_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)
     if spec.objective.kind in DISTILLATION:
@@ -195,6 +202,7 @@ def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
         for number, source in enumerate(sources)
         if source.most_rows is not None and source.most_rows < 1
     ]
+    problems += _replay_problems(sources)
     weighted = [number for number, source in enumerate(sources) if source.weight]
     if len(weighted) == 1:
         words = Message(
@@ -203,6 +211,23 @@ def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
         )
         problems.append(FieldProblem(f"data.sources[{weighted[0]}].weight", words))
     return problems
+
+
+def _replay_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
+    """Return what is wrong with files that are mixed in as a share of an epoch."""
+    shared = [number for number, source in enumerate(sources) if source.replay]
+    if not shared:
+        return []
+    path = f"data.sources[{shared[-1]}].replay"
+    if len(shared) == len(sources):
+        return [FieldProblem(path, Message("needs a file without a share, which sets the length of an epoch"))]
+    if sum(sources[number].replay for number in shared) > MOST_REPLAY:
+        return [FieldProblem(path, Message("must be at most {most} % for all files together", most=MOST_REPLAY))]
+    both = next((number for number in shared if sources[number].weight), None)
+    if both is not None:
+        words = Message("must be 0 beside a weight. {path} can have one of both", path=sources[both].path)
+        return [FieldProblem(f"data.sources[{both}].replay", words)]
+    return []
 
 
 def _reward_problems(spec: RunSpec) -> list[FieldProblem]:

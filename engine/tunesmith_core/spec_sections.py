@@ -14,6 +14,8 @@ from tunesmith_core.declared import declared
 from tunesmith_core.trained_parts import ALL, FULL, LORA
 
 ALL_LINEAR = "all-linear"
+FROZEN_EMBEDDINGS, NEW_EMBEDDINGS, ALL_EMBEDDINGS = "frozen", "new", "all"
+"""What of embeddings and output layer is trained beside an adapter."""
 MOST_SOURCES = 1000
 
 CHOICE_WORDS = {
@@ -103,6 +105,8 @@ CHOICE_WORDS = {
     "discopop": "DiscoPOP",
     "none": "None",
     "lora_only": "LoRA layers only",
+    "frozen": "Frozen",
+    "new": "New words only",
     "default": "Usual",
     "gaussian": "Gaussian",
     "orthogonal": "Orthogonal",
@@ -148,6 +152,14 @@ class ModelSpec:
             "any; the others need the tokens of their family."
         ),
         choices=(OWN, *CHAT_TEMPLATES),
+    )
+    new_tokens: list[str] = declared(
+        [],
+        label="New words",
+        meaning=(
+            "Words and markers, such as a technical term or <|cite|>, that become one token each. Each begins as the "
+            "mean of the pieces it was written with before, and needs to occur often in the data to be learned."
+        ),
     )
     dtype: str = declared(
         "auto",
@@ -223,6 +235,18 @@ class SourceSpec:
             "don't count. Empty uses all rows."
         ),
         unit="rows",
+    )
+    replay: float = declared(
+        0.0,
+        label="Replay share",
+        meaning=(
+            "Share of an epoch that comes from this file so that the model keeps what it knew, such as chats or "
+            "general texts beside the documents that it reads. The files without a share are taken as before and set "
+            "the length. 5 to 25 is usual, 0 is no replay."
+        ),
+        unit="%",
+        minimum=0.0,
+        maximum=90.0,
     )
     reviewed_only: bool = declared(
         False,
@@ -412,6 +436,26 @@ class AdapterSpec:
         label="Bias",
         meaning="Which bias vectors are trained too. None suits most models.",
         choices=("none", "all", "lora_only"),
+    )
+    embeddings: str = declared(
+        FROZEN_EMBEDDINGS,
+        label="Embeddings and output layer",
+        meaning=(
+            "Whether the tables that turn tokens into numbers and back are trained whole beside the adapter. New words "
+            "only trains the rows of the new words. All suits a new language or a field with a vocabulary of its own, "
+            "and much text."
+        ),
+        choices=(FROZEN_EMBEDDINGS, NEW_EMBEDDINGS, ALL_EMBEDDINGS),
+        effect="All needs several GiB more and makes checkpoints and the adapter as large as these tables.",
+    )
+    modules_to_save: list[str] = declared(
+        [],
+        label="Other modules trained whole",
+        meaning=(
+            "Names of further modules that are trained whole and saved with the adapter, such as norm or "
+            "input_layernorm. Training then runs in plain PyTorch."
+        ),
+        effect="Each needs memory for its weights, gradients and optimizer.",
     )
 
     @property

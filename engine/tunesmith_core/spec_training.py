@@ -62,6 +62,16 @@ class OptimizerSpec:
         minimum=1.0,
         maximum=1000.0,
     )
+    embedding_rate: float = declared(
+        0.2,
+        label="Rate of embeddings",
+        meaning=(
+            "By what the learning rate is multiplied for trained embeddings and the output layer. They learn best 2 to "
+            "10 times slower than the adapter, so 0.1 to 0.5."
+        ),
+        above=0.0,
+        maximum=10.0,
+    )
     weight_decay: float = declared(
         0.0,
         label="Weight decay",

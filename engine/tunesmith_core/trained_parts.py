@@ -15,7 +15,10 @@ ALL, EMBEDDINGS, NORMS, LAYERS = "all", "embeddings", "norms", "layers"
 
 OF_FULL = frozenset({"adapter.parts", "adapter.weights"})
 OF_LORA = frozenset(
-    {"quantization.kind", "hardware.kernels", "hardware.fp8_weights", "optimizer.lora_plus_ratio"}
+    {
+        *("quantization.kind", "hardware.kernels", "hardware.fp8_weights"),
+        *("optimizer.lora_plus_ratio", "optimizer.embedding_rate"),
+    }
 )
 """Settings that matter for one of both only, beside all others of the section "adapter", which are for LoRA."""
 

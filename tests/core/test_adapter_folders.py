@@ -191,6 +191,38 @@ def test_another_name_of_the_base_is_a_note(started: Callable[[Path], RunSpec], 
     assert adapter_folders.other_base(RunSpec()) is None
 
 
+def test_embeddings_and_words_come_with_the_adapter(
+    started: Callable[[Path], RunSpec], make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    saved = ["model.norm", "model.embed_tokens", "lm_head"]
+    spec = started(write_adapter(tmp_path / "whole", modules_to_save=saved))
+    assert (spec.adapter.embeddings, spec.adapter.modules_to_save) == ("all", ["model.norm"])
+    check_adapters(spec, SHAPES)
+    spec = make_spec()
+    spec.model.new_tokens, spec.adapter.embeddings = ["glow"], "new"
+    run = create_run(spec)
+    write_adapter(run.adapter_path, trainable_token_indices={"embed_tokens": [16]})
+    spec = started(run.path)
+    assert (spec.adapter.embeddings, spec.model.new_tokens) == ("new", ["glow"])
+    check_adapters(spec, SHAPES)
+    spec.model.new_tokens = ["hum"]
+    with pytest.raises(TunesmithError, match="the adapter to start from knows other new words: glow"):
+        check_adapters(spec, SHAPES)
+    spec.model.new_tokens, spec.adapter.embeddings = ["glow"], "all"
+    with pytest.raises(TunesmithError, match="embeddings is all, but the adapter to start from has new"):
+        check_adapters(spec, SHAPES)
+
+
+@pytest.mark.parametrize("embeddings", ["frozen", "all"])
+def test_no_reference_beside_what_is_trained_whole(embeddings: str, make_spec: MakeSpec, tmp_path: Path) -> None:
+    spec = make_spec()
+    spec.objective.kind, spec.adapter.embeddings = "dpo", embeddings
+    config = {"modules_to_save": ["lm_head"]} if embeddings == "frozen" else {}
+    spec.objective.reference_adapter = str(write_adapter(tmp_path / "other", **config))
+    with pytest.raises(TunesmithError, match="one of the two adapters has embeddings or other modules"):
+        check_adapters(spec, SHAPES)
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [

@@ -67,9 +67,10 @@ def test_a_spec_of_an_earlier_release_means_the_same(path: Path, tmp_path: Path)
     assert new["objective"]["kind"] == "sft"
     hardware = {name: value for name, value in old["hardware"].items() if name not in ("device", "gpu_index")}
     assert new["hardware"] == ADDED | hardware | {"devices": ["cuda:1"]}
-    assert new["model"] == {"chat_template": "own"} | old["model"]
+    assert new["model"] == {"chat_template": "own", "new_tokens": []} | old["model"]
     assert new["evaluation"] == {"group_column": ""} | old["evaluation"]
-    assert new["optimizer"] == {"lora_plus_ratio": 1.0, "neftune_alpha": 0.0} | old["optimizer"]
+    added = {"lora_plus_ratio": 1.0, "neftune_alpha": 0.0, "embedding_rate": 0.2}
+    assert new["optimizer"] == added | old["optimizer"]
     for section in ("name", "schedule", "saving"):
         assert new[section] == old[section]
     assert RunSpec.from_dict(new) == spec

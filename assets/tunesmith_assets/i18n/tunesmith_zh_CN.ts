@@ -4395,6 +4395,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>用 LoRA 代替全量微调</translation>
     </message>
     <message>
+        <source>  learning rates of other methods: {rates}</source>
+        <translation>  其他方法的学习率：{rates}</translation>
+    </message>
+    <message>
         <source>&quot;{label}&quot; ({place})</source>
         <translation>“{label}”（{place}）</translation>
     </message>
@@ -6409,6 +6413,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path}：这个文件夹中没有奖励模型。</translation>
     </message>
     <message>
+        <source>{path}: there is no row to train for its share of {share:g} % (data.sources[{number}].replay), because all are held out.</source>
+        <translation>{path}：占比 {share:g} %（data.sources[{number}].replay），但没有可训练的行，因为全部都被留出了。</translation>
+    </message>
+    <message>
         <source>{path}: there is no row to train for its weight of {weight:g} ({setting}), because all are held out.</source>
         <translation>{path}：设了权重 {weight:g}（{setting}），但所有行都被留出，没有可训练的行。</translation>
     </message>
@@ -6475,6 +6483,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{path}: {num_used:,} of {num_rows:,} rows are used.</source>
         <translation>{path}：使用 {num_rows:,} 行中的 {num_used:,} 行。</translation>
+    </message>
+    <message>
+        <source>{path}: {share:.0%} of the examples of an epoch.</source>
+        <translation>{path}：占每轮样本的 {share:.0%}。</translation>
     </message>
     <message>
         <source>{path}: {share:.0%} of the examples of the files with a weight.</source>
@@ -6773,6 +6785,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>下次会从中断处继续。</translation>
     </message>
     <message>
+        <source>Looking for new words</source>
+        <translation>正在查找新词</translation>
+    </message>
+    <message>
         <source>install lm-evaluation-harness for public tasks, after asking</source>
         <translation>询问后安装用于公开任务的 lm-evaluation-harness</translation>
     </message>
@@ -6811,6 +6827,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Phi-3</source>
         <translation>Phi-3</translation>
+    </message>
+    <message>
+        <source>New words</source>
+        <translation>新词</translation>
+    </message>
+    <message>
+        <source>Words and markers, such as a technical term or &lt;|cite|&gt;, that become one token each. Each begins as the mean of the pieces it was written with before, and needs to occur often in the data to be learned.</source>
+        <translation>术语等词语或 &lt;|cite|&gt; 这样的标记，每个都会成为一个词元。每个新词的初始值是它原来各个片段的平均值，需要在数据中经常出现才能学会。</translation>
     </message>
     <message>
         <source>Multiple choice</source>
@@ -8367,16 +8391,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在运行页面查看回答，然后调整奖励或数据。</translation>
     </message>
     <message>
-        <source>  learning rates of other objectives: {rates}</source>
-        <translation>  其他目标的学习率：{rates}</translation>
-    </message>
-    <message>
         <source>Adapters ({kind}): {names}.</source>
         <translation>适配器（{kind}）：{names}。</translation>
     </message>
     <message>
         <source>All answers to a prompt got the same reward for {steps} steps, {reward} on average, so nothing is learned. The task is too hard or too easy for the model, or the reward does not tell answers apart.</source>
         <translation>连续 {steps} 步，同一提示词的所有回答都得到相同的奖励（平均 {reward}），因此什么也学不到。任务对模型来说太难或太容易，或者奖励无法区分回答的好坏。</translation>
+    </message>
+    <message>
+        <source>An output layer with a bias is trained whole in plain PyTorch.</source>
+        <translation>带偏置的输出层用普通 PyTorch 整体训练。</translation>
     </message>
     <message>
         <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
@@ -8449,6 +8473,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>No vote prefers an answer yet, so there are no pairs to learn from.</source>
         <translation>还没有投票选出更好的回答，因此没有可供学习的偏好对。</translation>
+    </message>
+    <message>
+        <source>No word of the data is both frequent and written in many pieces.</source>
+        <translation>数据中没有既常见又被拆成很多片段的词。</translation>
     </message>
     <message>
         <source>Nothing in the trash is named {name!r}.</source>
@@ -8967,6 +8995,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>查看可用的写法：{command} --help</translation>
     </message>
     <message>
+        <source>To teach some of them, list them in model.new_tokens and set adapter.embeddings to new.</source>
+        <translation>要教会其中一些词，请把它们写入 model.new_tokens，并把 adapter.embeddings 设为 new。</translation>
+    </message>
+    <message>
         <source>To train on these votes: tunesmith train {path}</source>
         <translation>用这些投票训练：tunesmith train {path}</translation>
     </message>
@@ -9025,6 +9057,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Train until step {step} only, or at a lower learning rate.</source>
         <translation>只训练到第 {step} 步，或降低学习率。</translation>
+    </message>
+    <message>
+        <source>Trained rows of new words: {count} of {names}.</source>
+        <translation>训练的新词行：{names} 中的 {count} 行。</translation>
+    </message>
+    <message>
+        <source>Trained whole: {names}.</source>
+        <translation>整体训练：{names}。</translation>
     </message>
     <message>
         <source>Training diverged: the training loss rose from {first} to {last}.</source>
@@ -9163,12 +9203,28 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
     </message>
     <message>
+        <source>adapter.embeddings: PEFT can&apos;t train the embeddings of this model, which are its output layer as well. Leave them frozen, or use full fine-tuning.</source>
+        <translation>adapter.embeddings：这个模型的嵌入同时也是输出层，PEFT 无法训练。请保持冻结，或使用全量微调。</translation>
+    </message>
+    <message>
         <source>adapter.initial_values: EVA needs more trained tokens than the rank, {rank}. The data has {num_tokens}.</source>
         <translation>adapter.initial_values：EVA 需要的训练词元数要多于秩 {rank}，而数据中只有 {num_tokens} 个。</translation>
     </message>
     <message>
         <source>adapter.layers: the model has no layer {number}. Its layers are 0 to {last}.</source>
         <translation>adapter.layers：模型没有第 {number} 层，它的层编号为 0 到 {last}。</translation>
+    </message>
+    <message>
+        <source>adapter.modules_to_save: the model has no module named {name}. Its modules are {known}.</source>
+        <translation>adapter.modules_to_save：模型没有名为 {name} 的模块。它的模块有 {known}。</translation>
+    </message>
+    <message>
+        <source>adapter.modules_to_save: {name} can&apos;t be trained whole. Name single layers and norms whose weights are not in 4 or 8 bits.</source>
+        <translation>adapter.modules_to_save：{name} 无法整体训练。请填写单个层或归一化层，且权重不是 4 位或 8 位。</translation>
+    </message>
+    <message>
+        <source>adapter.modules_to_save: {name} is trained by the setting Embeddings and output layer. Remove it here.</source>
+        <translation>adapter.modules_to_save：{name} 由设置“嵌入和输出层”训练。请在这里删去。</translation>
     </message>
     <message>
         <source>adapter.weights: this GPU can&apos;t calculate with bfloat16. Use float32.</source>
@@ -9313,6 +9369,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>can&apos;t be orthogonal beside frozen weights in 4 bits. Choose the usual ones</source>
         <translation>在冻结权重为 4 位时不能使用正交初始值。请选择常用初始值</translation>
+    </message>
+    <message>
+        <source>can&apos;t be used here, because the bigger model doesn&apos;t know them. Leave it empty</source>
+        <translation>在这里不能使用，因为大模型不认识这些新词。请留空</translation>
     </message>
     <message>
         <source>check, show, convert, split and mix data</source>
@@ -9511,6 +9571,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>不起作用：只有 {path} 设了权重。请给另一个文件也设权重，或设为 0</translation>
     </message>
     <message>
+        <source>has nothing to train without new words. Add some, or choose Frozen</source>
+        <translation>没有新词就没有可训练的内容。请添加新词，或选择“冻结”</translation>
+    </message>
+    <message>
         <source>hashing</source>
         <translation>正在计算哈希</translation>
     </message>
@@ -9533,6 +9597,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>holds {num} numbers for {num_ids} tokens</source>
         <translation>有 {num} 个数，而词元有 {num_ids} 个</translation>
+    </message>
+    <message>
+        <source>holds {word} twice</source>
+        <translation>重复包含 {word}</translation>
     </message>
     <message>
         <source>how many at most (30)</source>
@@ -9763,6 +9831,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>模型</translation>
     </message>
     <message>
+        <source>model.new_tokens: the adapter to start from knows other new words: {words}.</source>
+        <translation>model.new_tokens：要继续训练的适配器使用的是另一组新词：{words}。</translation>
+    </message>
+    <message>
+        <source>model.new_tokens: {word} is one token already. Remove it.</source>
+        <translation>model.new_tokens：{word} 已经是一个词元。请删去。</translation>
+    </message>
+    <message>
         <source>more text follows</source>
         <translation>后面还有多余文本</translation>
     </message>
@@ -9795,8 +9871,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>必须是“{all}”或部分名称的列表</translation>
     </message>
     <message>
+        <source>must be 0 beside a weight. {path} can have one of both</source>
+        <translation>设了权重时必须为 0。{path} 只能二选一</translation>
+    </message>
+    <message>
         <source>must be LoRA for the objective {objective}</source>
         <translation>在目标为{objective}时必须是 LoRA</translation>
+    </message>
+    <message>
+        <source>must be New words only or All, so that the new words (model.new_tokens) are learned</source>
+        <translation>必须是“仅新词”或“全部”，这样才能学会新词（model.new_tokens）</translation>
     </message>
     <message>
         <source>must be Solution steps with labels for this objective</source>
@@ -9919,6 +10003,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>必须至少有两个不同的名称，或者留空</translation>
     </message>
     <message>
+        <source>must be at most {most} % for all files together</source>
+        <translation>所有文件合计最多 {most} %</translation>
+    </message>
+    <message>
         <source>must be at most {most} files. Join some of them</source>
         <translation>最多 {most} 个文件。请合并其中一些</translation>
     </message>
@@ -9931,12 +10019,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>最多 {most} 个奖励</translation>
     </message>
     <message>
+        <source>must be at most {most} words</source>
+        <translation>最多 {most} 个词</translation>
+    </message>
+    <message>
         <source>must be auto, cpu, cuda or cuda:1</source>
         <translation>必须是 auto、cpu、cuda 或 cuda:1</translation>
     </message>
     <message>
         <source>must be between 0 and 1</source>
         <translation>必须在 0 和 1 之间</translation>
+    </message>
+    <message>
+        <source>must be empty for {kind}. New words are learned by LoRA or full fine-tuning</source>
+        <translation>对 {kind} 必须留空。新词由 LoRA 或全量微调学习</translation>
     </message>
     <message>
         <source>must be empty where labels are numbers</source>
@@ -9961,6 +10057,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must be true or false</source>
         <translation>必须是 true 或 false</translation>
+    </message>
+    <message>
+        <source>must be words of at most {most} characters, not {word}</source>
+        <translation>每个词最多 {most} 个字符，{word} 太长</translation>
     </message>
     <message>
         <source>must be written as numbers of layers, such as 0-7, 20</source>
@@ -9999,6 +10099,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>必须是单个标签</translation>
     </message>
     <message>
+        <source>must hold embeddings, so that the new words are learned</source>
+        <translation>必须包含 embeddings，这样才能学会新词</translation>
+    </message>
+    <message>
         <source>must name a device</source>
         <translation>必须指定设备</translation>
     </message>
@@ -10027,6 +10131,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在 RLOO 中不能按组，因为其基线会排除一个回答。请选择其他值</translation>
     </message>
     <message>
+        <source>must not begin or end with a space: {word!r}</source>
+        <translation>开头和结尾不能有空格：{word!r}</translation>
+    </message>
+    <message>
         <source>must not contain ? or #</source>
         <translation>不能包含 ? 或 #</translation>
     </message>
@@ -10037,6 +10145,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must not contain spaces</source>
         <translation>不能包含空格</translation>
+    </message>
+    <message>
+        <source>must not hold an empty name</source>
+        <translation>不能包含空名称</translation>
+    </message>
+    <message>
+        <source>must not hold an empty word</source>
+        <translation>不能包含空词</translation>
     </message>
     <message>
         <source>name</source>
@@ -10065,6 +10181,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>nearly the same as {place}.</source>
         <translation>与 {place} 几乎相同。</translation>
+    </message>
+    <message>
+        <source>needs a file without a share, which sets the length of an epoch</source>
+        <translation>需要一个没有占比的文件来决定每轮的长度</translation>
     </message>
     <message>
         <source>needs evaluation data</source>
@@ -10155,6 +10275,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>需要以下参数之一：%s</translation>
     </message>
     <message>
+        <source>one of the two adapters has embeddings or other modules that are trained whole</source>
+        <translation>两个适配器中有一个完整训练了嵌入层或其他模块</translation>
+    </message>
+    <message>
         <source>only 3.11, 3.12 and 3.13 are supported</source>
         <translation>仅支持 3.11、3.12 和 3.13</translation>
     </message>
@@ -10221,6 +10345,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>perplexity: {files}</source>
         <translation>困惑度：{files}</translation>
+    </message>
+    <message>
+        <source>pieces</source>
+        <translation>片段数</translation>
     </message>
     <message>
         <source>positional arguments</source>
@@ -10543,6 +10671,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>正在停止 ...</translation>
     </message>
     <message>
+        <source>suggest words of the data that could become tokens of their own</source>
+        <translation>推荐数据中可以成为单独词元的词</translation>
+    </message>
+    <message>
         <source>system prompt</source>
         <translation>系统提示词</translation>
     </message>
@@ -10851,6 +10983,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>这个终端只为这条命令打开</translation>
     </message>
     <message>
+        <source>times</source>
+        <translation>次数</translation>
+    </message>
+    <message>
         <source>to use it: {command}</source>
         <translation>使用方法：{command}</translation>
     </message>
@@ -11023,6 +11159,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>用什么设备回答（auto）</translation>
     </message>
     <message>
+        <source>what they set for an objective, documents or full</source>
+        <translation>针对某个目标、documents 或 full 的设置</translation>
+    </message>
+    <message>
         <source>what to ask</source>
         <translation>要问的问题</translation>
     </message>
@@ -11041,6 +11181,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>without {path} nobody can tell whether their tokens are the same</source>
         <translation>没有 {path}，无法判断两者的词元是否相同</translation>
+    </message>
+    <message>
+        <source>word</source>
+        <translation>词</translation>
     </message>
     <message>
         <source>word F1</source>
@@ -11403,6 +11547,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}（权重 {weight:g}）</translation>
     </message>
     <message>
+        <source>{name} can&apos;t have an adapter and be trained whole. Remove it from the target modules.</source>
+        <translation>{name} 不能既有适配器又整体训练。请把它从目标模块中删去。</translation>
+    </message>
+    <message>
         <source>{name} changed. {effect}</source>
         <translation>{name} 有改动。{effect}</translation>
     </message>
@@ -11605,6 +11753,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{num} lines of {file} can&apos;t be read and are not counted. They stay in the file.</source>
         <translation>{file} 中有 {num} 行无法读取，没有计入。这些行保留在文件中。</translation>
+    </message>
+    <message>
+        <source>{num} more</source>
+        <translation>另外 {num} 个</translation>
     </message>
     <message>
         <source>{optimizer} is for full fine-tuning. Choose AdamW for LoRA</source>
@@ -12635,6 +12787,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>行</translation>
     </message>
     <message>
+        <source>Replay share</source>
+        <translation>回放占比</translation>
+    </message>
+    <message>
+        <source>Share of an epoch that comes from this file so that the model keeps what it knew, such as chats or general texts beside the documents that it reads. The files without a share are taken as before and set the length. 5 to 25 is usual, 0 is no replay.</source>
+        <translation>每轮中来自这个文件的占比，用来让模型保留原有能力，例如在阅读文档时混入对话或通用文本。没有占比的文件照常使用，并决定每轮的长度。通常为 5 到 25，0 表示不回放。</translation>
+    </message>
+    <message>
         <source>Only reviewed rows</source>
         <translation>仅已审核的行</translation>
     </message>
@@ -13403,6 +13563,38 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>正交</translation>
     </message>
     <message>
+        <source>Embeddings and output layer</source>
+        <translation>嵌入和输出层</translation>
+    </message>
+    <message>
+        <source>Whether the tables that turn tokens into numbers and back are trained whole beside the adapter. New words only trains the rows of the new words. All suits a new language or a field with a vocabulary of its own, and much text.</source>
+        <translation>是否在适配器之外整体训练把词元变成数字、再变回词元的两张表。“仅新词”只训练新词所在的行。“全部”适合新语言或有自己词汇的领域，并且需要大量文本。</translation>
+    </message>
+    <message>
+        <source>All needs several GiB more and makes checkpoints and the adapter as large as these tables.</source>
+        <translation>“全部”要多占几 GiB，检查点和适配器也会和这两张表一样大。</translation>
+    </message>
+    <message>
+        <source>Frozen</source>
+        <translation>冻结</translation>
+    </message>
+    <message>
+        <source>New words only</source>
+        <translation>仅新词</translation>
+    </message>
+    <message>
+        <source>Other modules trained whole</source>
+        <translation>其他整体训练的模块</translation>
+    </message>
+    <message>
+        <source>Names of further modules that are trained whole and saved with the adapter, such as norm or input_layernorm. Training then runs in plain PyTorch.</source>
+        <translation>其他要整体训练并随适配器保存的模块名称，例如 norm 或 input_layernorm。此时使用普通 PyTorch 训练。</translation>
+    </message>
+    <message>
+        <source>Each needs memory for its weights, gradients and optimizer.</source>
+        <translation>每个模块都要为权重、梯度和优化器占用内存。</translation>
+    </message>
+    <message>
         <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA). Int8 stores them in 8 bits (LLM.int8), closer to the original, and trains in plain PyTorch.</source>
         <translation>“无”让模型保持 16 位（LoRA）。NF4 把线性层存成 4 位（QLoRA）。Int8 把线性层存成 8 位（LLM.int8），更接近原模型，用普通 PyTorch 训练。</translation>
     </message>
@@ -13433,6 +13625,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>How many times faster the second matrix of each adapter (B) learns than the first (A). 1 is usual. With LoRA+, 4 to 16 can learn hard tasks sooner, best at half the learning rate. Too high makes the loss jump.</source>
         <translation>每个适配器的第二个矩阵（B）的学习速度是第一个（A）的多少倍。通常为 1。使用 LoRA+ 时，4 到 16 可以更快学会困难的任务，最好同时把学习率减半。过高会让损失跳动。</translation>
+    </message>
+    <message>
+        <source>Rate of embeddings</source>
+        <translation>嵌入学习率倍数</translation>
+    </message>
+    <message>
+        <source>By what the learning rate is multiplied for trained embeddings and the output layer. They learn best 2 to 10 times slower than the adapter, so 0.1 to 0.5.</source>
+        <translation>训练嵌入和输出层时学习率要乘的倍数。它们比适配器慢 2 到 10 倍时效果最好，即 0.1 到 0.5。</translation>
     </message>
     <message>
         <source>Maximum gradient norm. Lower tames jumps in the loss, too low slows learning. 1 suits most runs. 0 turns it off. Full fine-tuning with 0 and without gradient accumulation updates each layer as soon as its gradient is known, which saves memory.</source>
@@ -20598,8 +20798,16 @@ Save a copy to train with your changes.</source>
         <translation>每轮</translation>
     </message>
     <message>
+        <source>Replay, %</source>
+        <translation>回放（%）</translation>
+    </message>
+    <message>
         <source>Most rows limits which rows are used, not how often: by its weight a file can repeat them.</source>
         <translation>“最多行数”限制使用哪些行，而不是使用多少次：按权重，文件中的行可能重复。</translation>
+    </message>
+    <message>
+        <source>To keep what the model knew, give a file of chats or general texts a replay share, such as 10%. After the run, Evaluate asks general questions and tells whether anything was forgotten.</source>
+        <translation>要保留模型原有的能力，请给一个对话或通用文本文件设置回放占比，例如 10%。运行结束后，“评估”会提一些常识问题，告诉你模型是否有所遗忘。</translation>
     </message>
     <message>
         <source>Further files: %1. Set their weights in the spec.</source>
@@ -21389,8 +21597,8 @@ Save a copy to train with your changes.</source>
         <translation>模型逐词学习更大的模型会怎么说。数据需要对话，或带回答的提示词。</translation>
     </message>
     <message>
-        <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them.</source>
-        <translation>模型通读整篇文本，学习其中的用语和知识。数据可以是文本文件、Markdown、网页、PDF、Word，或装有这些文件的文件夹。</translation>
+        <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them. A second file with chats can be mixed in, so that it keeps what it knew.</source>
+        <translation>模型通过完整阅读文本来学习其中的词汇和知识。数据可以是文本文件、Markdown、网页、PDF、Word，或包含这些文件的文件夹。还可以混入一个对话文件，让模型保留原有能力。</translation>
     </message>
     <message>
         <source>How to teach</source>
@@ -21433,6 +21641,37 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Only reviewed rows</source>
         <translation>仅已审核的行</translation>
+    </message>
+</context>
+<context>
+    <name>WordsCard</name>
+    <message>
+        <source>New words</source>
+        <translation>新词</translation>
+    </message>
+    <message>
+        <source>Words of a field often fall into many pieces. As one token each they are read faster, and learned where they occur often. Write them into the setting New words, or look for them in the data.</source>
+        <translation>专业词汇常被拆成很多片段。让每个词成为一个词元，读得更快，常见的词也更容易学会。可以把它们写进设置“新词”，也可以在数据中查找。</translation>
+    </message>
+    <message>
+        <source>Suggest new words</source>
+        <translation>推荐新词</translation>
+    </message>
+    <message>
+        <source>Add the first %1</source>
+        <translation>添加前 %1 个</translation>
+    </message>
+    <message>
+        <source>Reading the data…</source>
+        <translation>正在读取数据…</translation>
+    </message>
+    <message>
+        <source>%1 (%2 pieces, %3 times)</source>
+        <translation>%1（%2 个片段，%3 次）</translation>
+    </message>
+    <message>
+        <source>No word is both frequent and written in many pieces.</source>
+        <translation>没有既常见又被拆成很多片段的词。</translation>
     </message>
 </context>
 <context>

@@ -15,6 +15,7 @@ from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_STEPS, HEA
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
 from tunesmith_core.trained_parts import FULL
+from tunesmith_engine.model.vocabulary import growth_of
 
 SCORE = """chat = [{"role": "user", "content": "How are you?"}, {"role": "assistant", "content": "Fine, thanks."}]
 text = tokenizer.apply_chat_template(chat, tokenize=False) if tokenizer.chat_template else "How are you? Fine, thanks."
@@ -86,7 +87,7 @@ def adapter_card(
 {system_prompt_part(system_prompt)}## Use
 
 ```python
-{_use(spec)}
+{_use(spec, model_folder)}
 ```
 
 ## Settings
@@ -106,19 +107,21 @@ tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
 model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER", dtype="auto")"""
 
 
-def _use(spec: RunSpec) -> str:
+def _use(spec: RunSpec, model_folder: Path) -> str:
     """Return how a card shows what can be done with what was made."""
     if spec.objective.kind in HEADS:
         return _use_head(spec)
-    return _USE_FULL if spec.adapter.kind == FULL else _use_adapter(spec)
+    return _USE_FULL if spec.adapter.kind == FULL else _use_adapter(spec, model_folder)
 
 
-def _use_adapter(spec: RunSpec) -> str:
+def _use_adapter(spec: RunSpec, model_folder: Path) -> str:
+    growth = growth_of(model_folder, spec)
+    room = f"\nbase.resize_token_embeddings({growth.num_rows})  # room for the new words" if growth else ""
     return f"""from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
-base = AutoModelForCausalLM.from_pretrained({base_model_name(spec)!r})
+base = AutoModelForCausalLM.from_pretrained({base_model_name(spec)!r}){room}
 model = PeftModel.from_pretrained(base, "THIS_FOLDER")"""
 
 

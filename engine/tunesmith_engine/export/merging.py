@@ -19,12 +19,16 @@ from tunesmith_engine.export.restoring import PREFIX
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import has_head
 from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.model.saved_modules import in_own_name, plain, row_change, trained_rows, trained_weight
 from tunesmith_engine.model.targets import is_of_adapter
 
 if TYPE_CHECKING:
     from tunesmith_engine.model.full import TrainedModel
 
 ADAPTER = "default"
+ROWS = ".trainable_tokens_delta."
+"""In the names of trained rows of embeddings and output layer."""
+
 PORTION_BYTES = 64 << 20
 """Of numbers in float32 that are merged at once, of weights of which each row changes by itself."""
 
@@ -121,6 +125,17 @@ class Merging:
         """Return the shape of an added weight."""
         return tuple(self._known[name])
 
+    def grown(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a weight of the files with the rows of new words, by its name in the model."""
+        known = tuple(self._known.get(name, ()))
+        is_grown = name in self._changes and len(known) == len(shape) == 2 and known[0] > shape[0]
+        return known if is_grown else shape
+
+    @property
+    def num_rows(self) -> int:
+        """For how many tokens the model has an embedding."""
+        return int(plain(self._base.get_input_embeddings()).weight.shape[0])
+
     def name_of_piece(self, name: str) -> str:
         """Return a weight's name in the model, or that of one of its pieces where the files hold it in pieces."""
         return self._pieces.of.get(name, name)
@@ -187,7 +202,7 @@ def _names_in_model(base: Any, names: Collection[str]) -> dict[str, str]:  # Any
 
 def _own(name: str) -> str:
     """Return the name that a weight has in the model without an adapter."""
-    return name.removeprefix(PREFIX).replace(".base_layer", "").replace(f".modules_to_save.{ADAPTER}", "")
+    return in_own_name(name.removeprefix(PREFIX))
 
 
 def _changes(model: TrainedModel) -> dict[str, Change]:
@@ -207,9 +222,32 @@ def _changes(model: TrainedModel) -> dict[str, Change]:
     wrappers = [name for name, module in model.named_modules() if isinstance(module, ModulesToSaveWrapper)]
     for name, value in trainable(model).items():
         in_layer = is_of_adapter(name) and any(name.startswith(f"{layer}.") for layer in layers)
-        if not in_layer or any(name.startswith(f"{wrapper}.") for wrapper in wrappers):
+        if ROWS not in name and (not in_layer or any(name.startswith(f"{wrapper}.") for wrapper in wrappers)):
             changes[_own(name)] = _replacing(value)
+    for name, rows, value in _tables(model):
+        changes[name] = _replacing(value) if rows is None else _placing(rows, value)
     return changes
+
+
+def _tables(model: TrainedModel) -> Iterator[tuple[str, list[int] | None, nn.Parameter]]:
+    """Yield embeddings and output layer that are trained: name in the model, rows or None for all, weights.
+
+    What is tied is one parameter, and yet changes both.
+    """
+    for name, module in model.named_modules():
+        rows = trained_rows(module)
+        if rows is not None or (isinstance(module, ModulesToSaveWrapper) and hasattr(module.original_module, "weight")):
+            weight = trained_weight(module)
+            assert weight is not None, "it has the adapter"
+            yield f"{_own(name)}.weight", rows, weight
+
+
+def _placing(rows: list[int], value: torch.Tensor) -> Change:
+    return lambda weight: row_change(weight, rows, value)
+
+
+def _placing_rows(rows: list[int], value: torch.Tensor) -> RowChange:
+    return lambda weight, part: row_change(weight, rows, value, part.start)
 
 
 def _row_changes(model: TrainedModel) -> dict[str, RowChange]:
@@ -219,8 +257,10 @@ def _row_changes(model: TrainedModel) -> dict[str, RowChange]:
         if type(layer) in (lora.Linear, lora.Embedding) and not layer.lora_variant and not layer.fan_in_fan_out:
             changes[f"{_own(name)}.weight"] = _adding_rows(layer)
     for name, value in trainable(model).items():
-        if not is_of_adapter(name):
+        if not is_of_adapter(name) and ROWS not in name:
             changes[_own(name)] = _replacing_rows(value)
+    for name, rows, value in _tables(model):
+        changes[name] = _replacing_rows(value) if rows is None else _placing_rows(rows, value)
     return changes
 
 

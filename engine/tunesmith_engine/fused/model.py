@@ -315,7 +315,7 @@ class FusedModel:
         if start is not None:
             return self._losses_with(batch, start)
         base_model_only = contextlib.nullcontext() if with_adapter else self._model.disable_adapter()
-        with torch.no_grad(), base_model_only:
+        with torch.no_grad(), base_model_only, self._assembly.tables.in_place(with_adapter):
             self._assembly.scratch.forget()
             now = self._pass(batch, with_adapter, False)
             x, pending = self._forward(now)
@@ -350,7 +350,7 @@ class FusedModel:
         Returns:
             What the objective returned.
         """
-        with torch.no_grad(), self._dropping():
+        with torch.no_grad(), self._dropping(), self._assembly.tables.in_place(True):
             self._assembly.scratch.forget()
             now = self._pass(batch, True, True)
             x, pending = self._forward(now)
@@ -380,7 +380,8 @@ class FusedModel:
         """Go forward and backward; everything stays on the device."""
         self._assembly.scratch.forget()
         now = self._pass(batch, True, True)
-        return self._backward(*self._forward(now), now, scale).sum()
+        with self._assembly.tables.in_place(True):
+            return self._backward(*self._forward(now), now, scale).sum()
 
     def _backward(self, x: torch.Tensor, pending: torch.Tensor, now: Pass, scale: torch.Tensor) -> torch.Tensor:
         """Go through head and layers backward; return the losses of the trained rows."""
@@ -402,6 +403,7 @@ class FusedModel:
         if gradients:
             gradients.add_embedding(shape.embedding, now.batch.input_ids, stream, shape.embedding_scale)
             gradients.done()
+        self._assembly.tables.add_to_embedding(now.batch.input_ids, stream, shape.embedding_scale)
         return losses
 
     def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
@@ -409,7 +411,7 @@ class FusedModel:
         num_tokens = now.batch.num_tokens
         (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
         x: torch.Tensor = embedded[:, : shape.hidden_size]
-        embed(now.batch.input_ids, shape.embedding.weight.data, shape.embedding_scale, x)
+        embed(now.batch.input_ids, self._assembly.tables.table(now.with_adapter), shape.embedding_scale, x)
         if self._noise and self._assembly.masks.active:
             self._noise.add(now.batch, self._assembly.masks, x)
         pending: torch.Tensor | None = None

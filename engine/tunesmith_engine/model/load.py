@@ -367,7 +367,7 @@ def num_parameters(model: torch.nn.Module) -> int:
     """Return the number of parameters without adapters; packed 4-bit weights count as what they stand for."""
     total = 0
     for name, parameter in model.named_parameters():
-        if is_of_adapter(name):
+        if is_of_adapter(name) or ".modules_to_save." in name or ".trainable_tokens_delta." in name:
             continue
         state = getattr(parameter, "quant_state", None)
         total += state.shape.numel() if state is not None else parameter.numel()

@@ -10,6 +10,7 @@ from peft import LoraConfig, PeftModel
 from peft.tuners.lora import LoraModel
 from peft.tuners.lora.layer import LoraLayer, ParamWrapper
 from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils import ModulesToSaveWrapper
 from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
 from torch import nn
 from torch.func import functional_call
@@ -24,6 +25,7 @@ from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import ALL_LINEAR, AdapterSpec
 from tunesmith_core.trained_parts import LORA
+from tunesmith_engine.model import saved_modules
 
 _ADAPTABLE = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention, Conv1D)
 """Kinds of layers that PEFT puts an adapter into; those of 4-bit libraries are linear ones."""
@@ -282,9 +284,10 @@ def described(model: PeftModel) -> list[str]:
             others.add(_short(own))
     left = set()
     base = model.get_base_model()
-    head = base.get_output_embeddings()
+    head = saved_modules.plain(base.get_output_embeddings())
+    whole = {id(part) for part in base.modules() if isinstance(part, ModulesToSaveWrapper) for part in part.modules()}
     for name, module in base.named_modules():
-        if isinstance(module, nn.Linear) and module is not head and not is_of_adapter(name):
+        if isinstance(module, nn.Linear) and module is not head and not is_of_adapter(name) and id(module) not in whole:
             left.add(_short(name.removesuffix(".base_layer")))
     left |= {_short(name.replace(".base_layer", "")) for name in _stacked(base)}
     sentences: list[str] = [
@@ -296,7 +299,7 @@ def described(model: PeftModel) -> list[str]:
         sentences.append(Message("Adapters ({kind}): {names}.", kind=title, names=", ".join(sorted(others))))
     if left - taken - others:
         sentences.append(Message("Without adapters: {names}.", names=", ".join(sorted(left - taken - others))))
-    return sentences
+    return [*sentences, *saved_modules.described(model)]
 
 
 def is_of_adapter(name: str) -> bool:

@@ -380,7 +380,7 @@ KERNEL_CASES = (
     KernelCase("adamw", _adamw, in_float32=True),
     KernelCase("adamw_8bit", _adamw_8bit, in_float32=True),
     KernelCase("norm_gradient", _norm_gradient, wanted=lambda sizes: sizes.whole),
-    KernelCase("embedding_gradient", _embedding_gradient, wanted=lambda sizes: sizes.whole),
+    KernelCase("embedding_gradient", _embedding_gradient, wanted=lambda sizes: sizes.embeds),
     # Its twin computes in float32, too.
     KernelCase(
         "full_adamw",

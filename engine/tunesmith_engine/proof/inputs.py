@@ -33,6 +33,7 @@ class Sizes:
         dropout: share of the adapters' inputs that is dropped.
         noise: whether embedded tokens get noise.
         whole: the weights themselves are trained.
+        embeds: the embedding is trained, whole or in part.
         others: as in `shapes`.
     """
 
@@ -62,6 +63,7 @@ class Sizes:
     dropout: float = 0.0
     noise: bool = False
     whole: bool = False
+    embeds: bool = False
 
 
 class Inputs:
@@ -107,6 +109,7 @@ def sizes_of(
     dropout: float = 0.0,
     noise: bool = False,
     whole: bool = False,
+    embeds: bool = False,
 ) -> Sizes:
     """Return the sizes of a model's layers; those of its first layer stand for all.
 
@@ -119,6 +122,7 @@ def sizes_of(
         dropout: of the adapter.
         noise: whether embedded tokens get noise.
         whole: whether the weights themselves are trained.
+        embeds: whether the embedding is trained beside an adapter.
     """
     layer = shape.layers[0]
     attention, norm = layer.attention, shape.final_norm
@@ -150,6 +154,7 @@ def sizes_of(
         dropout=dropout,
         noise=noise,
         whole=whole,
+        embeds=embeds or whole,
     )
 
 

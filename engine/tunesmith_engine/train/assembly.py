@@ -21,6 +21,7 @@ from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_
 from tunesmith_engine.model.initial_values import StillHalf, begin, has_still_half
 from tunesmith_engine.model.load import check_predicts, check_row_lengths, check_token_ids, load_config
 from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.model.vocabulary import growth_of, words_of
 from tunesmith_engine.preparation import Preparation
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, open_path, totals_of
@@ -98,7 +99,9 @@ def make_parts(
     config = load_config(folder)
     if not preparation.wait_for_tokenizer(should_stop):
         return None
-    tokenizer = load_tokenizer(folder, spec.model.chat_template)
+    tokenizer = load_tokenizer(folder, spec.model.chat_template, words_of(spec))
+    if growth := growth_of(folder, spec):
+        growth.configure(config)
     if not enter("data"):
         return None
     data = preparation.data(should_stop)

@@ -247,7 +247,7 @@ class Loop:
                 if self._rollouts:
                     rewards = self._held_out_rewards(self._rollouts, step, with_adapter, should_stop)
                     return None if rewards is None else HeldOut.of_rewards(rewards)
-                nums = [source.num_eval_rows for source in self.parts.data.sources]
+                nums = [num for _, num in self.parts.data.held_out_parts]
                 return held_out(model, self.path, rows, device, self.parts.metrics, with_adapter, should_stop, nums)
 
         return self._fit(measure, step)

@@ -164,7 +164,7 @@ class NewRunForm(QObject):
         del sources[number]
         self._forget_texts("data.sources[")
         if len(sources) == 1:
-            sources[0].weight, sources[0].most_rows = 0.0, None
+            sources[0].weight, sources[0].most_rows, sources[0].replay = 0.0, None, 0.0
         self.changed.emit(SOURCES)
 
     def _forget_texts(self, start: str) -> None:

@@ -36,6 +36,7 @@ from tunesmith_gui.new_run.surroundings import Missing
 from tunesmith_gui.new_run.tasks_card import TasksCard
 from tunesmith_gui.new_run.teacher_card import TeacherCard
 from tunesmith_gui.new_run.way_bar import WayBar, way_word
+from tunesmith_gui.new_run.words_card import WordsCard
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.services.dismissed import Dismissed
 from tunesmith_gui.theme import theme
@@ -184,6 +185,7 @@ class NewRunPage(Page):
         self.rewards_card = RewardsCard(self.form, parent=self)
         self.tasks_card = TasksCard(self.form, parent=self)
         self.teacher_card = TeacherCard(self.form, parent=self)
+        self.words_card = WordsCard(self.form, parent=self)
         self.preset_bar = PresetBar(parent=self)
         self.settings_list = SettingsList(self.form, parent=self)
         self.sources_card.weighed.connect(self._show_sources)
@@ -196,7 +198,7 @@ class NewRunPage(Page):
         self._tiles.addWidget(self.model_picker, 1)
         self._tiles.addWidget(self.data_picker, 1)
         self.form_column.addLayout(self._tiles)
-        of_method = (self.teacher_card, self.sources_card, self.tasks_card, self.rewards_card)
+        of_method = (self.teacher_card, self.sources_card, self.tasks_card, self.rewards_card, self.words_card)
         for card in (*of_method, self.preset_bar, self.settings_list, self.goal_card):
             self.form_column.addWidget(card)
         self.form_column.addStretch(1)
@@ -344,6 +346,7 @@ class NewRunPage(Page):
         self.rewards_card.refresh()
         self.tasks_card.refresh()
         self.teacher_card.refresh()
+        self.words_card.refresh()
         self._show_start()
 
     def _show_way(self) -> None:

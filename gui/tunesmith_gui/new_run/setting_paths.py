@@ -12,13 +12,13 @@ SETTINGS: dict[str, Setting] = {setting.path: setting for setting in iter_settin
 CHOSEN_ABOVE = ("model.path", "data.sources[0].path")
 """Settings with a control of their own; the list of all settings leaves them out."""
 
-WEIGHT, MOST_ROWS = "weight", "most_rows"
+WEIGHT, MOST_ROWS, REPLAY = "weight", "most_rows", "replay"
 """What is set for each of several data files, on a card of its own."""
 
 OF_REWARDS = tuple(path for path in SETTINGS if path.startswith("rollouts.rewards["))
 """What is set for each of several rewards, on a card of its own."""
 
-OF_FILES = tuple(f"data.sources[0].{name}" for name in (WEIGHT, MOST_ROWS))
+OF_FILES = tuple(f"data.sources[0].{name}" for name in (WEIGHT, MOST_ROWS, REPLAY))
 TEACHER = "teacher.path"
 """The bigger model that is learned from, chosen on a card of its own."""
 

@@ -33,7 +33,7 @@ from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 MIN_CHARACTERS = 8
 DEVICES = ("auto", "cpu", "cuda")
 """What may be chosen; a GPU's number is typed behind the last."""
-LONG_TEXTS = ("data.system_prompt", "evaluation.sample_prompts")
+LONG_TEXTS = ("data.system_prompt", "model.new_tokens", "evaluation.sample_prompts")
 
 
 def section_word(section: str) -> str:

@@ -231,7 +231,8 @@ class TestSettings:
         def used(kind: str) -> set[str]:
             # GRPO compares with nothing where its beta is 0.
             unused = {"objective.reference_adapter"} if kind == "grpo" else set()
-            return {path for path in LISTED if objectives.uses(kind, path)} - OF_FULL - unused
+            unused |= OF_FULL | {"optimizer.embedding_rate"}
+            return {path for path in LISTED if objectives.uses(kind, path)} - unused
 
         assert listed.toggle.text() == f"Show all {len(used('sft'))}"
         choose(qtbot, page, "Prefer this over that")
