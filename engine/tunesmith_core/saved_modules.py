@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 
+from tunesmith_core.full_memory import ROUNDED_NUMBERS
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.objectives import HEADS
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import ALL_EMBEDDINGS, NEW_EMBEDDINGS
 from tunesmith_core.spec_words import trained_embeddings, trained_modules
 from tunesmith_core.trained_parts import FULL
-
-TRANSIENT_BYTES = 64 << 20
-"""Of a gradient that the fused path adds up, see the engine's `fused.tables`."""
 
 
 def num_saved(spec: RunSpec, card: ModelCard) -> int:
@@ -41,7 +39,7 @@ def saved_bytes(spec: RunSpec, card: ModelCard, size: int, optimizer_bytes: int,
         return 0
     copy_bytes = size if fused or size < 4 else 0
     largest = number if card.tied else number // 2
-    transient = min(TRANSIENT_BYTES, largest * size) if fused else largest * (size + 4)
+    transient = min(ROUNDED_NUMBERS, largest) * size if fused else largest * (size + 4)
     return number * (4 + 4 + optimizer_bytes + copy_bytes) + transient
 
 
