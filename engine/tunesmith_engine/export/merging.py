@@ -20,7 +20,7 @@ from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import has_head
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.saved_modules import in_own_name, plain, row_change, trained_rows, trained_weight
-from tunesmith_engine.model.targets import is_of_adapter
+from tunesmith_engine.model.targets import is_adapted, is_of_adapter
 
 if TYPE_CHECKING:
     from tunesmith_engine.model.full import TrainedModel
@@ -208,7 +208,7 @@ def _own(name: str) -> str:
 def _changes(model: TrainedModel) -> dict[str, Change]:
     """Return what becomes of the weights that were trained, by their names in the model without an adapter."""
     changes: dict[str, Change] = {}
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
+    layers = {name: module for name, module in model.named_modules() if is_adapted(module)}
     for name, layer in layers.items():
         is_lora = isinstance(layer, lora.LoraLayer)
         if is_lora and not isinstance(layer, MERGED_KINDS):

@@ -9,6 +9,7 @@ import torch
 from peft import LoraConfig, PeftModel
 from peft.tuners.lora import LoraModel
 from peft.tuners.lora.layer import LoraLayer, ParamWrapper
+from peft.tuners.trainable_tokens import TrainableTokensLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import ModulesToSaveWrapper
 from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
@@ -183,7 +184,7 @@ def check_patterns(model: PeftModel, adapter: AdapterSpec) -> None:
     names = [
         name.partition("base_model.model.")[2]
         for name, module in model.named_modules()
-        if isinstance(module, BaseTunerLayer)
+        if is_adapted(module)
     ]
     if adapter.kind != LORA:
         return
@@ -280,7 +281,7 @@ def described(model: PeftModel) -> list[str]:
             full = f"{own}.{module.parameter_name}" if isinstance(module, ParamWrapper) else own
             adapted.setdefault(module.r["default"], set()).add(_short(full))
             taken.add(_short(full))
-        elif isinstance(module, BaseTunerLayer):
+        elif is_adapted(module):
             others.add(_short(own))
     left = set()
     base = model.get_base_model()
@@ -300,6 +301,11 @@ def described(model: PeftModel) -> list[str]:
     if left - taken - others:
         sentences.append(Message("Without adapters: {names}.", names=", ".join(sorted(left - taken - others))))
     return [*sentences, *saved_modules.described(model)]
+
+
+def is_adapted(module: nn.Module) -> bool:
+    """Return whether a module is one with an adapter; a table with some trained rows, to PEFT one too, is not."""
+    return isinstance(module, BaseTunerLayer) and not isinstance(module, TrainableTokensLayer)
 
 
 def is_of_adapter(name: str) -> bool:
