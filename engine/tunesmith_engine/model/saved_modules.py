@@ -175,7 +175,8 @@ def retie(model: PeftModel) -> None:
     """Let a tied output layer have the trained weight of the embeddings again, which was put in anew."""
     base = model.get_base_model()
     embedding, head = base.get_input_embeddings(), base.get_output_embeddings()
-    if model.peft_config[ADAPTER].ensure_weight_tying and isinstance(head, ModulesToSaveWrapper):
+    # Only LoRA's settings know of ties.
+    if isinstance(head, ModulesToSaveWrapper) and model.peft_config[ADAPTER].ensure_weight_tying:
         head.modules_to_save[ADAPTER].weight = embedding.modules_to_save[ADAPTER].weight
 
 
