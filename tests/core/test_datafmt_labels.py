@@ -154,6 +154,7 @@ def test_the_head_of_a_file_is_checked(tmp_path: Path) -> None:
     assert datafmt.check_head(write(True, None, False), skip_bad_rows=True, in_labels=True) == (2, 1)
     with pytest.raises(UserError, match=r"line 2"):
         datafmt.check_head(write(True, None), in_labels=True)
+    assert datafmt.count_labels(write(True, None, False, True)) == (2, 1), "the row without a label is neither"
     rows = [*[1] * 60, 4]
     with pytest.raises(UserError, match="line 61") as raised:
         # It would be wrong to leave that row out: what the others mean is as unclear.

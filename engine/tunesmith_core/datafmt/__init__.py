@@ -25,7 +25,7 @@ from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.labels import to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import recognition, resolve_layout
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
-from tunesmith_core.datafmt.sniffing import Sniffed, check_head, sniff
+from tunesmith_core.datafmt.sniffing import Sniffed, check_head, count_bad, count_labels, sniff
 
 __all__ = [
     "PARQUET",
@@ -46,6 +46,8 @@ __all__ = [
     "Tokens",
     "Unreadable",
     "check_head",
+    "count_bad",
+    "count_labels",
     "file_kind",
     "is_wanted",
     "pairs_problem",

@@ -95,7 +95,7 @@ def pairs_problem(layout: Layout, path: str) -> TunesmithError | None:
         "dataset-column-missing",
         "{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are "
         "read as: {format}.",
-        hint="Say which columns hold the better and the worse answer, or choose SFT as the objective.",
+        hint="Say which columns hold the better and the worse answer, or teach by example (SFT).",
         path=path,
         format=Sentence(CHOICE_WORDS[layout.format]),
     )

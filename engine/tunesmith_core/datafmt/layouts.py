@@ -161,7 +161,8 @@ def _unusual(
     raise TunesmithError(
         "dataset-column-missing",
         "{source}: unrecognized format. The columns are {found}.",
-        hint="Name the columns under Column mapping: messages, instruction and output, prompt and completion, or text.",
+        hint="Name the columns under Column mapping: messages, instruction and output, prompt and completion, chosen "
+        "and rejected, or text.",
         source=source,
         found=listed(present) or "(none)",
         guess=json.dumps(guess_columns(guess_format(rows), rows), ensure_ascii=False),

@@ -157,7 +157,7 @@ class DataPicker(Card):
         if data is None:
             self.facts.setText(_wanted_words(way))
         elif sniffed is not None:
-            words = facts_words(data, spec, num_skipped, has_chat_template)
+            words = facts_words(data, spec, num_skipped, has_chat_template, in_labels=way == BY_LABEL)
             self.facts.setText("\n\n".join(filter(None, (words, notes_words(data)))))
         self.facts.setVisible(data is None or sniffed is not None)
         if not could_prefer and self.prefer.hasFocus():
@@ -249,11 +249,14 @@ class DataPicker(Card):
 
     def _error(self, data: DataFacts, error: TunesmithError) -> Banner:
         """What is wrong with the file, or with some rows of one that can be read."""
-        if not data.skipping_helps:
+        if not (data.skipping_helps or data.are_all_bad):
             return error_banner(error, actions=(self._fix(error),), dismissable=False, parent=self)
         advice = self.tr("Skip such rows, or repair them on the Data page.")
         skip = (core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit)
         show = (self.tr("Show the problems"), self.problems_asked.emit)
+        if data.are_all_bad:
+            advice = self.tr("Repair the rows on the Data page, or choose another file.")
+            skip = self._fix(error)
         return Banner(
             "error",
             unusable_words(data),

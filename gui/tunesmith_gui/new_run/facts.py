@@ -24,7 +24,7 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import FROM_PAIRS
+from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
@@ -350,14 +350,15 @@ class NewRunFacts(QObject):
 
     def _ask_data(self) -> None:
         data = self._form.spec.data
-        in_pairs = self._form.value("objective.kind") in FROM_PAIRS
+        objective = self._form.value(OBJECTIVE)
+        in_pairs, in_labels = objective in FROM_PAIRS, objective in LABELS
         path = data.sources[0].path
         if not path.strip():
             self._datas.forget()
             self._take_data(None)
         else:
             self._datas.ask(
-                lambda: look_at_data(data, in_pairs=in_pairs),
+                lambda: look_at_data(data, in_pairs=in_pairs, in_labels=in_labels),
                 self._take_data,
                 lambda error: self._take_data(DataFacts(path, error=error)),
             )
@@ -383,7 +384,7 @@ class NewRunFacts(QObject):
         self._form.surroundings.is_pairs = self._are_all(data, PREFERENCE)
         self._form.surroundings.is_text = self._are_all(data, TEXT)
         self._form.surroundings.labels_problem = self._labels_problem(data)
-        self._form.surroundings.columns_unknown = error is not None and error.code == "dataset-column-missing"
+        self._form.surroundings.columns_unknown = data is not None and data.lacks_columns
         self.data_changed.emit()
         self._plan_timer.start()
 
@@ -409,7 +410,7 @@ class NewRunFacts(QObject):
             with_labels(layout, data.head, source.columns, data.path)
         except UserError as error:
             return error
-        return None
+        return data.labels_problem
 
     def _recognized_encoding(self, data: DataFacts | None) -> str:
         """Which encoding was recognized; one that was asked for only proves to be possible."""

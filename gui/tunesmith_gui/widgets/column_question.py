@@ -28,8 +28,7 @@ PROMPT_COMPLETION, TEXT = "prompt-completion", "text"
 
 def asks_for_columns(data: DataFacts) -> bool:
     """Whether all that is missing is which columns hold question and answer."""
-    asks = data.error is not None and data.error.code == "dataset-column-missing"
-    return asks and len(data.head) > 0 and guess_format(data.head) == PROMPT_COMPLETION
+    return data.lacks_columns and len(data.head) > 0 and guess_format(data.head) == PROMPT_COMPLETION
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def format_word(name: str) -> str:
         "tokens": translate("DataPicker", "Tokens"),
         "labeled": translate("DataPicker", "Text with label"),
         "steps": translate("DataPicker", "Solution steps with labels"),
+        "prompt-only": translate("DataPicker", "Prompts without answers"),
         "auto": translate("DataPicker", "Format not recognized"),
     }.get(name, name)
 
