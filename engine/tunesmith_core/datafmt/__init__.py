@@ -5,7 +5,7 @@ which one a file has, `conversion` turns its rows into conversations, `sniffing`
 library only; Parquet and workbooks are recognised here and read by the engine.
 """
 
-from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
+from tunesmith_core.datafmt.conversion import decided, is_wanted, pairs_problem, to_messages, to_preference
 from tunesmith_core.datafmt.formats import (
     ROLES,
     Chat,
@@ -48,6 +48,7 @@ __all__ = [
     "check_head",
     "count_bad",
     "count_labels",
+    "decided",
     "file_kind",
     "is_wanted",
     "pairs_problem",

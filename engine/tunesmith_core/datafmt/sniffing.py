@@ -17,6 +17,7 @@ from tunesmith_core.datafmt.labels import SCALE, to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
+from tunesmith_core.datafmt.verdicts import WINNER
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import SourceSpec
 
@@ -126,7 +127,9 @@ def trained_columns(
 ) -> set[str]:
     """Return the columns of which an example is made; all of them where the layout of the rows is not known."""
     layout = _layout(rows, path, format_name, columns)
-    used = {name for role, name in layout.columns.items() if role not in UNTRAINED_ROLES}
+    # Of votes either answer may be the better one.
+    untrained = {WINNER} if WINNER in layout.columns else UNTRAINED_ROLES
+    used = {name for role, name in layout.columns.items() if role not in untrained}
     return used or {name for row in rows for name in row}
 
 

@@ -13,7 +13,16 @@ from tunesmith_core.datafmt.formats import RAW
 from tunesmith_core.datafmt.labels import has_label
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_sections import SourceSpec
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, BY_READING
+from tunesmith_gui.new_run.form import (
+    BY_CLASS,
+    BY_EXAMPLE,
+    BY_LABEL,
+    BY_PREFERENCE,
+    BY_READING,
+    BY_REWARD,
+    BY_SCORE,
+    BY_STEPS,
+)
 from tunesmith_gui.new_run.way_bar import way_word
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
@@ -38,8 +47,13 @@ from tunesmith_gui.widgets.sheet_choice import SheetChoice
 
 def _wanted_words(way: str) -> str:
     """Which files a way to teach can take, and what their rows must hold."""
+    pairs = translate("DataPicker", "Each row: a prompt with a better and a worse answer.")
     rows = {
-        BY_PREFERENCE: translate("DataPicker", "Each row: a prompt with a better and a worse answer."),
+        BY_PREFERENCE: pairs,
+        BY_SCORE: pairs,
+        BY_CLASS: translate("DataPicker", "Each row: a text and its label."),
+        BY_STEPS: translate("DataPicker", "Each row: a problem, the steps of a solution, and a label for each step."),
+        BY_REWARD: translate("DataPicker", "Each row: a prompt, and the right answer where there is one."),
         BY_LABEL: translate(
             "DataPicker", "Each row: a prompt, an answer, and whether it is good or bad. Pairs work too."
         ),

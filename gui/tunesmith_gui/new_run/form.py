@@ -285,7 +285,8 @@ class NewRunForm(QObject):
     @property
     def could_prefer(self) -> bool:
         """Whether the data has preference pairs of which only the better answers are learned."""
-        return self.way != BY_PREFERENCE and self.surroundings.is_pairs is True
+        learns_one = self.value(OBJECTIVE) in (BY_EXAMPLE, BY_TEACHER)
+        return learns_one and self.surroundings.is_pairs is True
 
     def choose_way(self, way: str) -> None:
         """Takes a way to teach; an objective that belongs to it stays, and comes back with it."""

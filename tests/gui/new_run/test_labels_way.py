@@ -218,6 +218,7 @@ def test_rows_of_which_nothing_can_be_learned_are_counted(
     qtbot.addWidget(picker)
     picker.show()
     picker.show_data(facts, way=way, lacks_labels=facts.labels_problem)
+    settle()
     assert words in shown_words(picker)
     assert "Skip" not in shown_words(picker), "nothing would be left"
     assert look_at_data(DataSpec(sources=data.sources * 2), in_labels=True).labels_problem is None, "others may differ"
