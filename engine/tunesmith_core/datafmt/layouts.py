@@ -164,7 +164,7 @@ def _unusual(
     raise TunesmithError(
         "dataset-column-missing",
         "{source}: unrecognized format. The columns are {found}.",
-        hint="Name the columns under Column mapping: messages, instruction and output, prompt and completion, chosen "
+        hint="Map the columns: messages, instruction and output, prompt and completion, chosen "
         "and rejected, or text.",
         source=source,
         found=listed(present) or "(none)",
