@@ -384,9 +384,16 @@ class NewRunForm(QObject):
 
     def changed_paths(self) -> list[str]:
         """The settings that a person changed from the preset, and from the sample, in the order of the list."""
-        sample, wrong = self._sample.spec if self._sample else self._baseline, self._state.wrong
-        listed = (path for path in LISTED if path not in MAPPING and self.uses(path) and self.is_changed(path))
-        return [path for path in listed if path in wrong or self.value(path) != setting_of(path).get(sample)]
+        listed = (path for path in LISTED if path not in MAPPING and self.is_own_change(path))
+        return [path for path in listed if self.uses(path)]
+
+    def is_own_change(self, path: str) -> bool:
+        """Whether a person changed a setting from the preset: it came neither with the sample nor with the data."""
+        if path in self._state.wrong:
+            return True
+        sample = self._sample.spec if self._sample else self._baseline
+        is_counted = path not in MAPPING and self.is_changed(path)
+        return is_counted and self.value(path) != setting_of(path).get(sample)
 
     def reset(self, path: str) -> None:
         """Brings one setting back."""

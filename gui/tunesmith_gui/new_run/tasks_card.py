@@ -15,6 +15,7 @@ from tunesmith_core.operations.kinds.setup import SETUP, SetupSpec
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
@@ -22,7 +23,7 @@ from tunesmith_gui.widgets.field import Field, guard_wheel
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
-MOST, STEP, LETTERS = 100_000, 100, 16
+MOST, STEP, LETTERS, NUMBER_LETTERS = 100_000, 100, 20, 12
 HELD_OUT_SHARE = 5
 """One of so many problems is held out."""
 
@@ -86,6 +87,8 @@ class TasksCard(Card):
         box.setRange(least, most)
         box.setSingleStep(step)
         box.setValue(usual)
+        box.lineEdit().setTextMargins(SPACE - 2, 0, 0, 0)
+        box.setFixedWidth(box.fontMetrics().averageCharWidth() * NUMBER_LETTERS)
         guard_wheel(box)
         return box
 
