@@ -389,3 +389,6 @@ def test_a_file_of_rewards_that_is_missing_is_named_before_the_run(tmp_path: Pat
     assert error.value.code == "reward-failed"
     own.write_text("def reward(prompt, answer, expected):\n    return 1\n", encoding="utf-8")
     check_rows(spec)
+    own.write_text("def score(prompt, answer, expected):\n    return 1\n", encoding="utf-8")
+    with pytest.raises(TunesmithError, match="there is no function"):
+        check_rows(spec)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import AUTO, RunSpec, has_effect, usual_format
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_objective import SMOOTHED
-from tunesmith_core.spec_rollouts import RewardSpec
+from tunesmith_core.spec_rollouts import READ, RewardSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.trained_parts import FULL, LORA, OPTIMIZERS_OF_FULL
 from tunesmith_gui.new_run.draft import DRAFT_VERSION, from_1, lenient_spec
@@ -41,6 +41,7 @@ from tunesmith_gui.new_run.setting_paths import (
     TEACHER,
     WEIGHT,
     of_first,
+    reward_path,
     setting_of,
 )
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
@@ -213,9 +214,22 @@ class NewRunForm(QObject):
         column, columns = self._state.spec.evaluation.groups_by, self.surroundings.columns
         if column and columns is not None and column not in columns:
             found[GROUPS] = self.tr("The data has no such column. Choose another one, or none.")
+        found |= self.reward_problems()
         found |= {path: wrong.problem for path, wrong in self._state.wrong.items() if self.uses(path)}
         missing = [path for path in (*CHOSEN_ABOVE, TEACHER) if not self.value(path).strip()]
         return {path: words for path, words in found.items() if path not in missing}
+
+    def reward_problems(self) -> dict[str, str]:
+        """Dotted path -> sentence for each file and model of a reward that can't be used."""
+        rewards = self._state.spec.rollouts.rewards if self.way == BY_REWARD else []
+        known = self.surroundings.reward_problems
+        files = {reward_path(number, READ[each.kind]): each.read for number, each in enumerate(rewards) if each.read}
+        return {path: known[file] for path, file in files.items() if file in known}
+
+    def know_rewards(self, problems: Mapping[tuple[str, str], str]) -> None:
+        """Takes what was found out about the files and models of rewards, each by the kind of reward and its path."""
+        self.surroundings.reward_problems = problems
+        self.changed.emit(REWARDS)
 
     def missing(self) -> Missing:
         """What Start still lacks."""
