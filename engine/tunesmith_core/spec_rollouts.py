@@ -109,10 +109,9 @@ class RewardSpec:
     )
 
     @property
-    def read(self) -> tuple[str, str] | None:
-        """Its kind, and the file or folder that it reads; None where it reads none, or none is chosen."""
-        path = str(getattr(self, READ[self.kind])) if self.kind in READ else ""
-        return (self.kind, path) if path.strip() else None
+    def read(self) -> tuple[str, str]:
+        """Its kind, and the file or folder that it reads; "" where it reads none, or none is chosen."""
+        return self.kind, str(getattr(self, READ[self.kind])).strip() if self.kind in READ else ""
 
 
 @dataclass(kw_only=True, slots=True)

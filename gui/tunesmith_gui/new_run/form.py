@@ -210,25 +210,25 @@ class NewRunForm(QObject):
 
     def problems(self) -> dict[str, str]:
         """Dotted path -> words for every setting that is wrong; a missing model or data is not counted here."""
-        found = {problem.path: core_text(problem.problem) for problem in self._state.spec.problems()}
+        found = self.reward_problems()
+        found |= {problem.path: core_text(problem.problem) for problem in self._state.spec.problems()}
         column, columns = self._state.spec.evaluation.groups_by, self.surroundings.columns
         if column and columns is not None and column not in columns:
             found[GROUPS] = self.tr("The data has no such column. Choose another one, or none.")
-        found |= self.reward_problems()
         found |= {path: wrong.problem for path, wrong in self._state.wrong.items() if self.uses(path)}
         missing = [path for path in (*CHOSEN_ABOVE, TEACHER) if not self.value(path).strip()]
         return {path: words for path, words in found.items() if path not in missing}
 
     def reward_problems(self) -> dict[str, str]:
-        """Dotted path -> sentence for each file and model of a reward that can't be used."""
+        """Dotted path -> sentence for each reward that can't be computed here: by its file, model or packages."""
         rewards = self._state.spec.rollouts.rewards if self.way == BY_REWARD else []
         known = self.surroundings.reward_problems
-        files = {reward_path(number, READ[each.kind]): each.read for number, each in enumerate(rewards) if each.read}
-        return {path: known[file] for path, file in files.items() if file in known}
+        asked = {reward_path(number, READ.get(each.kind, "kind")): each.read for number, each in enumerate(rewards)}
+        return {path: known[read] for path, read in asked.items() if read in known}
 
-    def know_rewards(self, problems: Mapping[tuple[str, str], str]) -> None:
-        """Takes what was found out about the files and models of rewards, each by the kind of reward and its path."""
-        self.surroundings.reward_problems = problems
+    def know_rewards(self, problems: Mapping[tuple[str, str], str], *, packages_missing: bool) -> None:
+        """Takes what was found out about rewards, each by its kind and path, and whether their packages are missing."""
+        self.surroundings.reward_problems, self.surroundings.packages_missing = problems, packages_missing
         self.changed.emit(REWARDS)
 
     def missing(self) -> Missing:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, Qt
@@ -20,12 +21,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from tunesmith_core import files, reward_files
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core import environments, files, reward_files
+from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.preflight import check_reward
 from tunesmith_core.rewards import repeated, round_words
-from tunesmith_core.spec_rollouts import MOST_REWARDS, OF_KINDS, PYTHON, REWARDS, RewardSpec
+from tunesmith_core.spec_rollouts import MOST_REWARDS, NEED_PACKAGES, OF_KINDS, PYTHON, REWARDS, RewardSpec
+from tunesmith_core.spec_training import WSL
 from tunesmith_gui.background import Job, Latest
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
@@ -205,24 +207,44 @@ class _RewardRow:
                 restyle(widget)
             if problem:
                 label = core_text(setting_of(path).declaration.label)
-                if path in of_files:
+                if problem == of_files.get(path):
                     problems.append(fill(translate("RewardsCard", "Reward %1: %2"), self._place + 1, problem))
                     continue
                 problems.append(fill(translate("RewardsCard", "Reward %1, %2: %3"), self._place + 1, label, problem))
         return problems
 
 
-def look_at_rewards(rewards: Sequence[RewardSpec]) -> dict[tuple[str, str], str]:
-    """What is wrong with the files and models of rewards, by kind and path. Called on worker threads."""
+@dataclass(frozen=True, slots=True)
+class RewardsLook:
+    """What was found out about rewards: what is wrong, by kind and path, and whether packages for it are missing."""
+
+    problems: Mapping[tuple[str, str], str]
+    packages_missing: bool
+
+
+def look_at_rewards(rewards: Sequence[RewardSpec], *, is_here: bool) -> RewardsLook:
+    """Looks at files, models and packages that rewards need. Called on worker threads.
+
+    Args:
+        rewards: to look at.
+        is_here: whether the run has its packages on this system.
+    """
     found: dict[tuple[str, str], str] = {}
+    packages_missing = False
     for reward in rewards:
         try:
-            check_reward(reward)
+            if reward.read[1]:
+                check_reward(reward)
+            if is_here and reward.kind in NEED_PACKAGES:
+                environments.check_rewards()
+        except EnvironmentProblem as error:
+            packages_missing = True
+            advice = translate("RewardsCard", "Install them under Practice tasks.")
+            found[reward.read] = f"{core_text(error.message)} {advice}"
         except TunesmithError as error:
-            if reward.read:
-                folder = f"{Path(reward.read[1]).parent}{os.sep}"
-                found[reward.read] = core_text(error.message).replace(folder, "")
-    return found
+            folder = f"{Path(reward.read[1]).parent}{os.sep}"
+            found[reward.read] = core_text(error.message).replace(folder, "")
+    return RewardsLook(found, packages_missing)
 
 
 class RewardsCard(Card):
@@ -234,7 +256,7 @@ class RewardsCard(Card):
         self.rows: list[_RewardRow] = []
         self._kinds: list[str] = []
         self._looks = Latest(self)
-        self._read: tuple[RewardSpec, ...] = ()
+        self._asked: tuple[tuple[RewardSpec, ...], bool] = ((), True)
         self.add = button(self.tr("Add a reward"), form.add_reward, icon_name="plus", parent=self)
         self.add_action(self.add)
         words = self.tr("Every answer gets these rewards, times their weight. Their sum is what the model raises.")
@@ -271,10 +293,11 @@ class RewardsCard(Card):
         twice = repeated(rewards)
         self.twice.setText(core_text(twice) if twice else "")
         self.twice.setVisible(twice is not None)
-        read = tuple(reward for reward in rewards if reward.read)
-        if [each.read for each in read] != [each.read for each in self._read]:
-            self._read = read
-            self._look()
+        is_here = self._form.value("hardware.system") != WSL
+        asked = tuple(each for each in rewards if each.read[1] or (each.kind in NEED_PACKAGES and is_here)), is_here
+        if [each.read for each in asked[0]] != [each.read for each in self._asked[0]] or is_here != self._asked[1]:
+            self._asked = asked
+            self.look()
 
     def show_problems(self, words: Sequence[str]) -> None:
         """Shows what is wrong, for the person."""
@@ -284,12 +307,16 @@ class RewardsCard(Card):
     def changeEvent(self, event: QEvent) -> None:
         """Looks again at files that may have been corrected in another window."""
         super().changeEvent(event)
-        if event.type() == QEvent.Type.ActivationChange and self.isActiveWindow() and self._read:
-            self._look()
+        if event.type() == QEvent.Type.ActivationChange and self.isActiveWindow() and self._asked[0]:
+            self.look()
 
-    def _look(self) -> None:
-        read = self._read
-        self._looks.ask(lambda: look_at_rewards(read), self._form.know_rewards)
+    def look(self) -> None:
+        """Looks at what rewards read and need."""
+        rewards, is_here = self._asked
+        self._looks.ask(lambda: look_at_rewards(rewards, is_here=is_here), self._take)
+
+    def _take(self, look: RewardsLook) -> None:
+        self._form.know_rewards(look.problems, packages_missing=look.packages_missing)
 
     def _build(self, kinds: list[str]) -> None:
         """Makes the rows again; one that was added or whose kind was chosen gets the focus back."""
