@@ -25,7 +25,7 @@ from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.labels import to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import recognition, resolve_layout
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
-from tunesmith_core.datafmt.sniffing import Sniffed, check_head, count_bad, count_labels, sniff
+from tunesmith_core.datafmt.sniffing import Sniffed, check_head, count_bad, count_labels, only_label, sniff
 
 __all__ = [
     "PARQUET",
@@ -51,6 +51,7 @@ __all__ = [
     "decided",
     "file_kind",
     "is_wanted",
+    "only_label",
     "pairs_problem",
     "read_rows",
     "recognition",

@@ -11,7 +11,7 @@ from typing import Any
 
 from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
 from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
-from tunesmith_core.datafmt.formats import Conversation, Layout, Place
+from tunesmith_core.datafmt.formats import Conversation, Labeled, Layout, Place
 from tunesmith_core.datafmt.json_rows import BadRow, Row
 from tunesmith_core.datafmt.labels import SCALE, to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
@@ -288,6 +288,18 @@ def count_labels(source: SourceSpec) -> tuple[int, int]:
         num_good += sum(is_good for _, is_good in answers)
         num_bad += sum(not is_good for _, is_good in answers)
     return num_good, num_bad
+
+
+def only_label(source: SourceSpec) -> tuple[str, int]:
+    """Return the one label that all of the first rows have, and how many these are; ("", 0) for several labels.
+
+    Raises:
+        UserError: as `check_head`.
+    """
+    if _is_left_to_engine(source):
+        return "", 0
+    labels = [row.label for row in _good_rows(source, _ignore, HEAD_ROWS) if isinstance(row, Labeled)]
+    return (labels[0], len(labels)) if len(set(labels)) == 1 else ("", 0)
 
 
 def _is_left_to_engine(source: SourceSpec) -> bool:

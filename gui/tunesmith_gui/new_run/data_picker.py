@@ -243,6 +243,8 @@ class DataPicker(Card):
         map_columns = (core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit)
         actions = (by_example, map_columns) if self.map.isEnabled() else (by_example,)
         title = self.tr("No labels in this data that tell good answers from bad ones")
+        if error.code == "dataset-classes":
+            title = self.tr("All labels are the same")
         return Banner("warn", title, words, actions=actions, parent=self)
 
     def _without_pairs(self) -> Banner:

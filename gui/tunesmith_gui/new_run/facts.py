@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from tunesmith_core import environments, held_out, measured, model_library, paths, presets, unquantized
 from tunesmith_core.datafmt.encoding import UTF_8
-from tunesmith_core.datafmt.formats import PREFERENCE
+from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
 from tunesmith_core.datafmt.labels import with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
@@ -401,10 +401,12 @@ class NewRunFacts(QObject):
         return False
 
     def _labels_problem(self, data: DataFacts | None) -> TunesmithError | None:
-        """Why the head of the first file is no head of labeled answers; None where it is, or can't be read."""
+        """Why the labels of the first file can't be learned from; None where they can, or can't be read."""
         if data is None or data.error is not None or not data.head:
             return None
         source = self._form.spec.data.sources[0]
+        if source.format == LABELED:
+            return data.labels_problem
         try:
             layout = resolve_layout(data.head, source.format, source.columns, data.path)
             with_labels(layout, data.head, source.columns, data.path)

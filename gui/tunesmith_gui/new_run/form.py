@@ -276,8 +276,8 @@ class NewRunForm(QObject):
 
     @property
     def lacks_labels(self) -> TunesmithError | None:
-        """Why data can't be learned from as answers labeled good or bad where that is wanted, None for nothing."""
-        return self.surroundings.labels_problem if self.way == BY_LABEL else None
+        """Why the labels of data can't be learned from where that is wanted, None for nothing."""
+        return self.surroundings.labels_problem if self.way in (BY_LABEL, BY_CLASS) else None
 
     @property
     def lacks_prompts(self) -> bool:

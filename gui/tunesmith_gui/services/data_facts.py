@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tunesmith_core import datafmt, files
 from tunesmith_core.datafmt.encoding import READ_AS, UTF_8, open_text, read_head, text_encoding
-from tunesmith_core.datafmt.formats import PREFERENCE
+from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.labels import one_sided
 from tunesmith_core.datafmt.sniffing import head_rows
@@ -65,8 +65,8 @@ class DataFacts:
         beginning: the first letters of a text file of which no row can be read.
         state: of the file on the disk, another one once it has changed.
         notes: what a person should know of how a workbook or another file that the engine reads is read.
-        labels_problem: why answers can't be learned from as labeled good or bad, where that was asked and all rows of
-            the only file were looked at: all are of one kind.
+        labels_problem: that all rows have the same label, where labels are learned from and all rows of the only file
+            were looked at.
     """
 
     path: str
@@ -182,7 +182,8 @@ def _read_head(data: DataSpec, learned: _Learned) -> DataFacts:
     except OSError as error:
         return DataFacts(given, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
     facts = DataFacts(given, sniffed, head, None, False, num_good, num_bad, source.encoding, sheets, source.sheet)
-    problem = _one_sided(source) if learned.in_labels and _is_whole(sniffed) and len(data.sources) == 1 else None
+    looks_at_labels = _is_whole(sniffed) and len(data.sources) == 1
+    problem = _labels_problem(source, learned) if looks_at_labels else None
     return replace(facts, notes=notes, labels_problem=problem)
 
 
@@ -223,10 +224,21 @@ def _count_bad(source: SourceSpec, learned: _Learned) -> tuple[int, int]:
     return 0, 0
 
 
-def _one_sided(source: SourceSpec) -> TunesmithError | None:
-    """That all answers are good, or all are bad; None where both are there, or the engine reads the file."""
-    num_good, num_bad = datafmt.count_labels(source)
-    return one_sided(num_good, num_bad) if num_good or num_bad else None
+def _labels_problem(source: SourceSpec, learned: _Learned) -> TunesmithError | None:
+    """That all rows have the same label; None where they don't, have none, or the engine reads the file."""
+    if learned.in_labels:
+        num_good, num_bad = datafmt.count_labels(source)
+        return one_sided(num_good, num_bad) if num_good or num_bad else None
+    label, num = datafmt.only_label(source) if source.format == LABELED else ("", 0)
+    if not num:
+        return None
+    return TunesmithError(
+        "dataset-classes",
+        'All rows ({num:,}) have the label "{label}", so there is nothing to tell apart.',
+        hint="Add rows with other labels, or map the column that holds them.",
+        num=num,
+        label=label,
+    )
 
 
 def _has_labels(source: SourceSpec, head: tuple[Row, ...]) -> bool:

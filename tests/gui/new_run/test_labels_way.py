@@ -16,10 +16,11 @@ from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.new_run.driving import ANSWER, fill_in, scripted_tasks, shown_words
 from tests.gui.new_run.test_ways import choose
+from tunesmith_core.datafmt.formats import LABELED
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, Missing
+from tunesmith_gui.new_run.form import BY_CLASS, BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, Missing
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.services.data_facts import look_at_data
 from tunesmith_gui.widgets.column_question import ColumnQuestion
@@ -59,7 +60,7 @@ def test_labeled_answers_and_pairs_taken_apart_can_start(
 def test_the_one_missing_column_is_asked_for(qtbot: QtBot, page: NewRunPage, model: Path, write: Write) -> None:
     choose(qtbot, page, "Good and bad answers")
     fill_in(qtbot, page, model, write([ASKED | {"nice": "yes"}, ASKED | {"nice": "no"}]))
-    assert page.start_bar.start.text() == "The data has no labels"
+    assert page.start_bar.start.text() == "Check the labels"
     assert (clipped(page), unnamed(page)) == ([], [])
     (question,) = questions(page)
     assert {role: combo.currentData() for role, combo in question.combos.items()} == {"label": "nice"}
@@ -206,13 +207,15 @@ def test_a_pair_without_its_worse_answer_is_named_by_its_line(
     ("way", "row", "words"),
     [
         (BY_PREFERENCE, {"prompt": "Who?", "chosen": "Me.", "rejected": "Me."}, "None of the 12 rows can be used as it is"),
+        (BY_CLASS, {"text": "Four.", "label": "number"}, 'All rows (12) have the label "number"'),
         (BY_LABEL, ASKED | {"label": True}, "Every answer is labeled good (12)"),
     ],
 )
 def test_rows_of_which_nothing_can_be_learned_are_counted(
     qtbot: QtBot, write: Write, way: str, row: dict[str, Any], words: str
 ) -> None:
-    data = DataSpec(sources=[SourceSpec(path=str(write([row] * 12)))])
+    file_format = LABELED if way == BY_CLASS else "auto"
+    data = DataSpec(sources=[SourceSpec(path=str(write([row] * 12)), format=file_format)])
     facts = look_at_data(data, in_pairs=way == BY_PREFERENCE, in_labels=way == BY_LABEL)
     picker = DataPicker()
     qtbot.addWidget(picker)
