@@ -25,6 +25,7 @@ from tunesmith_assets.samples import (
     teacher_spec,
 )
 from tunesmith_core import held_out, presets
+from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_core.spec import RunSpec
 
 pytestmark = pytest.mark.parametrize("language", LANGUAGES)
@@ -177,7 +178,8 @@ def test_documents_are_texts_that_others_tell_of(language: str) -> None:
     texts, held = (
         [row["text"] for row in read_rows(language, name)] for name in ("documents.jsonl", "more-documents.jsonl")
     )
-    assert (len(set(texts)), len(set(held))) == (12, 5)
+    assert (len(set(texts)), len(set(held))) == (12, 9)
+    assert len(held) >= FEWEST_ROWS, "with fewer the verdict is that nobody can tell"
     assert all(text == text.strip() and text.count("\n\n") == 2 for text in texts)
     known = set(re.findall(r"\d+", "".join(texts).replace(",", "")))
     for text in held:

@@ -217,7 +217,7 @@ def test_a_part_that_is_not_there_is_named(tiny_spec: MakeSpec, new_run: NewRun)
     run = new_run(spec)
     assert train(run) == 2
     (error,) = events(run, "error")
-    assert error.data["code"] == "lora-target-modules-missing"
+    assert error.data["code"] == "trained-parts-missing"
     assert "gate" in error.data["message"]
 
 

@@ -4335,6 +4335,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>标签无法学习</translation>
     </message>
     <message>
+        <source>The model has no such part to train</source>
+        <translation>模型没有要训练的这一部分</translation>
+    </message>
+    <message>
+        <source>A part or module that is to be trained whole is not in the base model.</source>
+        <translation>要整体训练的部分或模块不在基座模型里。</translation>
+    </message>
+    <message>
+        <source>Name parts that the model has.</source>
+        <translation>写出模型里有的部分。</translation>
+    </message>
+    <message>
         <source>Sorting texts needs at least two classes, each in the training rows. Predicting numbers needs numbers.</source>
         <translation>分类至少需要两个类别，且每个类别都要出现在训练行中。预测数值则要求标签是数字。</translation>
     </message>
@@ -6013,6 +6025,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>已验证：仅有舍入差异</translation>
     </message>
     <message>
+        <source>Without effect in this run: {settings}.</source>
+        <translation>在这次训练中不起作用：{settings}。</translation>
+    </message>
+    <message>
         <source>Write --sheet NAME, where NAME is one of these: {names}</source>
         <translation>请写 --sheet 名称，名称为以下之一：{names}</translation>
     </message>
@@ -6023,6 +6039,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Your list of models is not what a list has to be: {path}</source>
         <translation>您的模型列表格式不正确：{path}</translation>
+    </message>
+    <message>
+        <source>a list of texts</source>
+        <translation>由文本组成的列表</translation>
     </message>
     <message>
         <source>a task, such as chain_sum</source>
@@ -6141,6 +6161,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>第 {line} 行</translation>
     </message>
     <message>
+        <source>model.new_tokens: these words are one token each already. Remove them: {words}</source>
+        <translation>model.new_tokens：这些词各自已经是一个词元，请去掉：{words}</translation>
+    </message>
+    <message>
         <source>must be 0 for {values}, which does not work with dropout</source>
         <translation>使用 {values} 时必须为 0，因为它不能与 dropout 一起使用</translation>
     </message>
@@ -6179,6 +6203,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>the header names {num_columns:,} columns. The most is {max_columns:,}</source>
         <translation>表头有 {num_columns:,} 列，最多 {max_columns:,} 列</translation>
+    </message>
+    <message>
+        <source>the name ends in &quot;{suffix}&quot;, but the content is something else. Save the file again as {suffix}, or give it the ending of what it is.</source>
+        <translation>文件名以“{suffix}”结尾，但内容是别的格式。把文件重新存为 {suffix}，或改成与内容相符的扩展名。</translation>
     </message>
     <message>
         <source>the quote that opens here has no closing quote at the end of its field, so nothing behind it can be read. Close it, or write it twice if it belongs to the text.</source>
@@ -6951,10 +6979,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>a line break or a tab inside a text, which JSON writes as \n or \t</source>
         <translation>文本中有换行或制表符，JSON 中要写成 \n 或 \t</translation>
-    </message>
-    <message>
-        <source>a list of {items}</source>
-        <translation>{items}列表</translation>
     </message>
     <message>
         <source>a name in double quotes is missing</source>
@@ -9833,10 +9857,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>model.new_tokens: the adapter to start from knows other new words: {words}.</source>
         <translation>model.new_tokens：要继续训练的适配器使用的是另一组新词：{words}。</translation>
-    </message>
-    <message>
-        <source>model.new_tokens: {word} is one token already. Remove it.</source>
-        <translation>model.new_tokens：{word} 已经是一个词元。请删去。</translation>
     </message>
     <message>
         <source>more text follows</source>

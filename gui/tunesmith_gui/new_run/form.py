@@ -143,7 +143,7 @@ class NewRunForm(QObject):
             self._choose(str(value), self.value(ADAPTER), reads=reads)
             return
         if path == ADAPTER:
-            self._choose(self.value(OBJECTIVE), str(value))
+            self._choose(self.value(OBJECTIVE), str(value), reads=self._state.reads and value != FULL)
             return
         if path.endswith("].format") and value == AUTO:
             value = self._usual_format
