@@ -10,7 +10,17 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import adapter_folders, datafmt, devices, environments, files, judges, paths, reward_files, reward_models
+from tunesmith_core import (
+    adapter_folders,
+    datafmt,
+    devices,
+    environments,
+    files,
+    judges,
+    paths,
+    reward_files,
+    reward_models,
+)
 from tunesmith_core.base_model import BaseModel, is_other
 from tunesmith_core.chat_templates import OWN
 from tunesmith_core.checkpoint_manifest import newest_noted

@@ -22,7 +22,7 @@ NO_FUNCTION = r"own\.py: there is no function reward\(prompt, answer, expected\)
         ("", NO_FUNCTION),
         ("def score(a, b, c):\n    reward = 1\n    return reward\n", NO_FUNCTION),
         ("class A:\n    def reward(self, a, b, c): ...\n", NO_FUNCTION),
-        ("import os\ndef reward(answer, *, more=1):\n    return 1\n", r"own\.py, line 2: reward must take at least three"),
+        ("import os\ndef reward(answer, *, more=1):\n    return 1\n", r"own\.py, line 2: reward must take at least"),
     ],
 )
 def test_what_a_run_would_find_first_is_named(tmp_path: Path, text: str, words: str) -> None:

@@ -124,7 +124,8 @@ def test_rows_with_a_bad_answer_and_the_worse_of_two_are_not_learned(
     path.write_text(json.dumps(rows[0]) + "\n")
     with pytest.raises(UserError, match="the label of every row is false"):
         prepare(spec, tokenizer)
-    votes = [{"prompt": ASK, "answer_a": "Two.", "answer_b": "Three.", "winner": each} for each in ("b", "tie", "a", "b")]
+    vote = {"prompt": ASK, "answer_a": "Two.", "answer_b": "Three."}
+    votes = [vote | {"winner": winner} for winner in ("b", "tie", "a", "b")]
     path.write_text("".join(json.dumps(row) + "\n" for row in votes))
     prepared = prepare(spec, tokenizer)
     assert prepared.notes["dataset-rows-left-out"] == f"{path}: votes that are a tie are left out (1)."

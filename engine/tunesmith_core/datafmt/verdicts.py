@@ -15,7 +15,10 @@ WINNER_NAMES = ("winner", "preference", "preferred", "better", "vote", "verdict"
 _ANSWERS = ("answer", "response", "output", "completion", "conversation", "reply", "回答", "回复")
 _MARKS = (("a", "b"), ("1", "2"))
 PAIRS = tuple(
-    tuple(f"{word}{between}{mark}" for mark in marks) for word in _ANSWERS for marks in _MARKS for between in ("_", " ", "")
+    tuple(f"{word}{between}{mark}" for mark in marks)
+    for word in _ANSWERS
+    for marks in _MARKS
+    for between in ("_", " ", "")
 )
 """Names of the two columns of answers."""
 
@@ -26,8 +29,8 @@ _SAID = re.compile(r"(?:(?:model|answer|response|assistant|output|回答|回复)
 _SIDES = {"left": A_WINS, "first": A_WINS, "right": B_WINS, "second": B_WINS}
 _TIES = frozenset(
     (
-        *("tie", "tie (bothbad)", "tie (both bad)", "draw", "both", "both good", "both bad", "bothbad", "neither", "none"),
-        *("equal", "same", "平局", "平手", "都好", "都不好", "一样"),
+        *("tie", "tie (bothbad)", "tie (both bad)", "draw", "both", "both good", "both bad", "bothbad", "neither"),
+        *("none", "equal", "same", "平局", "平手", "都好", "都不好", "一样"),
     )
 )
 FEWEST_VERDICTS = 0.8
@@ -51,7 +54,8 @@ def vote_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     pair = next((pair for pair in PAIRS if all(name in present for name in pair)), None)
     if pair is None:
         return {}
-    winner = next((present[name] for name in WINNER_NAMES if name in present and _are_verdicts(rows, present[name])), None)
+    named = (present[name] for name in WINNER_NAMES if name in present)
+    winner = next((column for column in named if _are_verdicts(rows, column)), None)
     return {"chosen": present[pair[0]], "rejected": present[pair[1]], WINNER: winner} if winner else {}
 
 

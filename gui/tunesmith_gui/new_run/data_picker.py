@@ -268,17 +268,17 @@ class DataPicker(Card):
         if not (data.skipping_helps or data.are_all_bad):
             return error_banner(error, actions=(self._fix(error),), dismissable=False, parent=self)
         advice = self.tr("Skip such rows, or repair them on the Data page.")
-        skip = (core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit)
+        way_out: Action = (core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit)
         show = (self.tr("Show the problems"), self.problems_asked.emit)
         if data.are_all_bad:
             advice = self.tr("Repair the rows on the Data page, or choose another file.")
-            skip = self._fix(error)
+            way_out = self._fix(error)
         return Banner(
             "error",
             unusable_words(data),
             f"{core_text(error.message)}\n{advice}",
             details=error_details(error),
-            actions=(skip, show),
+            actions=(way_out, show),
             parent=self,
         )
 

@@ -41,8 +41,8 @@ from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import guard_wheel
 from tunesmith_gui.widgets.flow_row import FlowRow
-from tunesmith_gui.widgets.save_file import ask_where_to_save
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
+from tunesmith_gui.widgets.save_file import ask_where_to_save
 
 KIND, WEIGHT = "kind", "weight"
 BROWSED = frozenset({"path", "schema", "model"})

@@ -206,7 +206,7 @@ def test_a_pair_without_its_worse_answer_is_named_by_its_line(
 @pytest.mark.parametrize(
     ("way", "row", "words"),
     [
-        (BY_PREFERENCE, {"prompt": "Who?", "chosen": "Me.", "rejected": "Me."}, "None of the 12 rows can be used as it is"),
+        (BY_PREFERENCE, {"prompt": "Who?", "chosen": "Me.", "rejected": "Me."}, "None of the 12 rows can be used"),
         (BY_CLASS, {"text": "Four.", "label": "number"}, 'All rows (12) have the label "number"'),
         (BY_LABEL, ASKED | {"label": True}, "Every answer is labeled good (12)"),
     ],
