@@ -11976,7 +11976,7 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     </message>
     <message>
         <source>Map the columns: messages, instruction and output, prompt and completion, chosen and rejected, or text.</source>
-        <translation>指定各列的含义：messages，instruction 和 output，prompt 和 completion，chosen 和 rejected，或 text。</translation>
+        <translation>指定各列的含义：对话（messages）、指令和输出（instruction、output）、提示词和回答（prompt、completion）、较好和较差的回答（chosen、rejected），或文本（text）。</translation>
     </message>
     <message>
         <source>Multiply whole numbers</source>
