@@ -66,10 +66,6 @@ class _RewardRow:
         kind = form.value(reward_path(place, KIND))
         names = [name for name, of_kind in OF_KINDS.items() if of_kind == kind]
         details = [widget for name in names for widget in self._details(name)]
-        if kind == PYTHON:
-            words = translate("RewardsCard", "Write an example…")
-            self.example = button(words, self._write_example, parent=self.details)
-            details.append(self.example)
         if len(names) > 1:
             row.addWidget(FlowRow(details, self.details))
         elif names:
@@ -80,6 +76,9 @@ class _RewardRow:
             row.addWidget(SafeLabel(_needs(kind), role="caption", tone="muted", wrap=True, parent=self.details))
         if kind == PYTHON:
             column.addWidget(SafeLabel(_needs(kind), role="caption", tone="muted", wrap=True, parent=self.details))
+            words = translate("RewardsCard", "Write an example…")
+            self.example = button(words, self._write_example, kind="link", parent=self.details)
+            column.addWidget(self.example, 0, Qt.AlignmentFlag.AlignLeft)
         self.inputs[WEIGHT] = self._number(WEIGHT)
         self.remove: IconButton | None = None
         if num_rewards > 1:
