@@ -293,6 +293,7 @@ class NewRunActions(QObject):
             BY_SCORE: samples.score_spec,
             BY_STEPS: samples.step_spec,
             BY_CLASS: samples.class_spec,
+            BY_FULL: samples.full_spec,
         }
         make = makers.get(way, samples.example_spec)
 
@@ -304,8 +305,6 @@ class NewRunActions(QObject):
             spec.model.path = self._form.value("model.path") or self._only_model()
             spec.teacher.path = self._form.value(TEACHER)
             self._form.load_spec(spec)
-            if way == BY_FULL:
-                self._form.choose_way(way)
 
         self._page.run_in_background(work, done)
 

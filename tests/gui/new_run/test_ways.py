@@ -372,6 +372,9 @@ class TestData:
         choose(qtbot, page, "Teach by example")
         qtbot.waitUntil(lambda: Path(page.form.value("data.sources[0].path")).name == "train.jsonl", timeout=5000)
         assert page.form.way == BY_EXAMPLE
+        choose(qtbot, page, "Full fine-tune")
+        qtbot.waitUntil(lambda: page.form.value(RATE) == 1e-4, timeout=5000)
+        assert page.form.way == BY_FULL
 
     def test_a_preview_tells_the_better_answer_from_the_worse(
         self, qtbot: QtBot, page: NewRunPage, model: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch
