@@ -72,3 +72,9 @@ def test_the_same_reward_twice_gets_a_word() -> None:
     assert repeated([right, short, RewardSpec(kind="length", longest=9, weight=2, path="unused")]) == (
         "Reward 3 is the same as reward 2. Both together count like one with the sum of their weights."
     )
+
+
+def test_what_a_reward_reads_is_known() -> None:
+    assert RewardSpec(kind="python", path=" a.py ").read == ("python", "a.py")
+    assert RewardSpec(kind="schema", path="a.py").read == ("schema", "")
+    assert RewardSpec(kind="right", path="a.py").read == ("right", "")

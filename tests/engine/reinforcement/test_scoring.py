@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_rollouts import RewardSpec
+from tunesmith_engine.reinforcement import scoring
 from tunesmith_engine.reinforcement.scoring import Answered, Scorer
 
 CALL = json.dumps({"name": "search", "arguments": {"query": "cats"}})
@@ -63,6 +64,16 @@ def test_data_without_answers_has_nothing_to_compare_with(kind: str) -> None:
     with pytest.raises(UserError, match=r"rollouts\.rewards\[1\]: the data has no answers") as error:
         Scorer([RewardSpec(kind="json"), RewardSpec(kind=kind)], ["", ""])
     assert error.value.code == "reward-failed"
+
+
+def test_a_file_that_takes_too_long_is_to_blame_and_not_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def takes_long(_process: object, _rows: object) -> None:
+        raise TunesmithError("foreign-limit", "own.py: your reward took longer than 2 s.")
+
+    monkeypatch.setattr(scoring.ScoringProcess, "scores", takes_long)
+    with pytest.raises(UserError, match=r"own\.py: your reward took longer than 2 s") as caught:
+        Scorer([RewardSpec(kind="python", path="own.py")], []).scores([Answered("Q", "A", "", 1)])
+    assert caught.value.code == "reward-failed"
 
 
 def test_a_pattern_that_can_not_be_read_is_named() -> None:
