@@ -253,7 +253,7 @@ class NewRunActions(QObject):
         if data is None or data.sniffed is None or not self._form.surroundings.columns_unknown:
             return
         said = self._columns.recall(data.sniffed.columns)
-        if said and self._form.way == BY_PREFERENCE and said[0] != PREFERENCE:
+        if said and self._form.way in (BY_PREFERENCE, BY_SCORE) and said[0] != PREFERENCE:
             return
         if said and said[0] not in (LABELED, STEPS) and self._form.value("data.sources[0].format") == "auto":
             self.map_columns(*said)
