@@ -70,7 +70,7 @@ def test_plan_reads_a_file_as_data_check_does_and_advises_what_can_be_typed(
     assert cli.main(["plan", str(path)]) == 2
     err = capsys.readouterr().err
     assert 'data.sources[0].columns, for example {"prompt": "links", "completion": "rechts"}' in err
-    assert "Column mapping" not in err
+    assert "Map the columns" not in err
 
 
 def test_the_encoding_of_a_file_in_an_archive_is_a_field_of_the_spec(
