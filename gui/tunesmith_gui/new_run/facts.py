@@ -27,6 +27,7 @@ from tunesmith_core.model_folder import local_folder
 from tunesmith_core.objectives import FROM_PAIRS
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.unmatched_names import unmatched
 from tunesmith_gui.background import Latest
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
@@ -297,6 +298,8 @@ class NewRunFacts(QObject):
             self._data_timer.start(0 if path in ("", DATA, SHEET, SOURCES) else DEBOUNCE_MS)
         if path in ("", *PLAN_PATHS) or section in PLAN_SECTIONS:
             self._forget_check()
+        if section in ("", "adapter", "objective"):
+            self._compare_names()
         if self._form.problems():
             self._ask_plan()  # at once: the old verdict is about other settings
         else:
@@ -306,6 +309,13 @@ class NewRunFacts(QObject):
         self._notes, self._lengths = (), ()
         self._num_examples = self._row_tokens = None
         self._learns_nothing = False
+
+    def _compare_names(self) -> None:
+        """Tells the form which settings name what the model certainly does not have."""
+        card = self.model.card if self.model else None
+        # Values that are wrong by themselves are told first.
+        found = unmatched(self._form.spec, card.shapes) if card and not self._form.spec.problems() else []
+        self._form.surroundings.unmatched = {each.path: each.message for each in found if each.is_certain}
 
     def _forget_check(self) -> None:
         self.checked = UNMEASURED
@@ -333,6 +343,7 @@ class NewRunFacts(QObject):
         self.model = model
         self._form.surroundings.model_broken = model is not None and model.error is not None
         self._form.surroundings.no_room = bool(model and model.offered and model.offered.is_short)
+        self._compare_names()
         self.model_changed.emit()
         self._plan_timer.start()
 
@@ -524,6 +535,7 @@ def make_plan(
             warmup_note(spec, estimate.total_steps),
             held_out.note(spec, known.num_rows),
             unquantized.note(card.path, spec),
+            *(each.message for each in unmatched(spec, card.shapes)),
         )
         told = tuple(note for note in notes if note)
         advised = held_out.advised_percent(spec, known.num_rows)

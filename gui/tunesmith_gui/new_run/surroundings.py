@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tunesmith_core.errors import TunesmithError
@@ -43,6 +44,7 @@ class Surroundings:
         is_pairs, is_text: whether every data file holds preference pairs, or plain text; None where that is not known.
         labels_problem: why the first data file can't be learned from as answers labeled good or bad; None where it can,
             or that is not known.
+        unmatched: setting path to what it names and the model certainly does not have.
         does_not_fit: the plan says that memory will not suffice.
         no_room: the chosen model of a hub doesn't fit on the drive.
         downloading: a run waits for its model.
@@ -59,6 +61,7 @@ class Surroundings:
     is_pairs: bool | None = None
     labels_problem: TunesmithError | None = None
     is_text: bool | None = None
+    unmatched: Mapping[str, str] = field(default_factory=dict)
     does_not_fit: bool = False
     no_room: bool = False
     downloading: bool = False
