@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tunesmith_core import files
 from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
-from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
+from tunesmith_core.datafmt.encoding import FOLDER, UTF_8, open_bytes, row_place
 from tunesmith_core.datafmt.formats import Conversation, Layout, Place
 from tunesmith_core.datafmt.json_rows import BadRow, Row
 from tunesmith_core.datafmt.labels import SCALE, to_labeled, with_labels
@@ -93,7 +94,7 @@ def sniff(
         UserError: `dataset-parse-error` or `dataset-empty` when no row can be read; a malformed row is left out.
     """
     kind = file_kind(path)
-    num_bytes = path.stat().st_size
+    num_bytes = files.folder_bytes(path) if kind == FOLDER else path.stat().st_size
     if kind in READ_BY_ENGINE:
         return Sniffed(kind, "auto", (), {}, count_rows(path) if kind == PARQUET else None, num_bytes)
     rows = head_rows(path, num_rows, _ignore, encoding)
