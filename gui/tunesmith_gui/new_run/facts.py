@@ -168,6 +168,7 @@ class NewRunFacts(QObject):
         self.plan: PlanFacts | None = None
         self.longest_tokens: int | None = None
         self._num_examples: int | None = None
+        self._examples: tuple[int, ...] = ()
         self.checked = UNMEASURED
         self._notes: tuple[str, ...] = ()
         self._lengths: tuple[Mapping[str, int], ...] = ()
@@ -202,6 +203,7 @@ class NewRunFacts(QObject):
         """A preview read the rows; what it found holds until model or data change."""
         self.longest_tokens = answer["longest_tokens"]
         self._num_examples = answer["num_rows"] if answer["is_complete"] else None
+        self._examples = tuple(answer.get("examples") or ())
         self._row_tokens = answer["num_tokens"] / answer["num_rows"] if answer["num_rows"] else None
         self._learns_nothing = answer["is_complete"] and answer["num_untrained"] >= answer["num_rows"]
         self._notes = tuple(answer.get("notes", ()))
@@ -232,10 +234,20 @@ class NewRunFacts(QObject):
 
     @property
     def rows_of_files(self) -> list[int | None]:
-        """Rows of each data file that are used, None where that can't be told."""
+        """Rows of each data file that are used, None where that can't be told; of long texts that are split, examples.
+        """
         sources = self._form.spec.data.sources
         found = [self._rows_of_first, *(other.num_rows for other in self.data.others)] if self.data else []
+        if len(self._examples) == len(sources):
+            counted = zip(sources, found, self._examples, strict=False)
+            return [source.examples_used(num or made, made) for source, num, made in counted]
         return [None if num is None else source.num_used(num) for source, num in zip(sources, found, strict=False)]
+
+    @property
+    def may_split(self) -> bool:
+        """Whether a row of the files may become several examples, and nobody has counted them yet."""
+        data, limit = self._form.spec.data, self.max_tokens
+        return data.overlong == "split" and not self._examples and (limit is None or limit > data.context_length)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -308,6 +320,7 @@ class NewRunFacts(QObject):
     def _forget_preview(self) -> None:
         self._notes, self._lengths = (), ()
         self._num_examples = self._row_tokens = None
+        self._examples = ()
         self._learns_nothing = False
 
     def _compare_names(self) -> None:
