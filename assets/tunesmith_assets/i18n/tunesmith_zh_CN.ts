@@ -20951,7 +20951,7 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>Counted before long texts are split into examples.</source>
-        <translation type="unfinished"></translation>
+        <translation>在长文本拆分为样本之前计数。</translation>
     </message>
     <message>
         <source>Further files: %1. Set their weights in the spec.</source>
@@ -21096,7 +21096,7 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>%1 has not finished its first step, so there is nothing to save yet.</source>
-        <translation type="unfinished"></translation>
+        <translation>%1 还没有完成第一步，因此还没有可保存的内容。</translation>
     </message>
     <message>
         <source>If you discard, what came after the checkpoint of step %1 is lost.</source>
@@ -21112,7 +21112,7 @@ Save a copy to train with your changes.</source>
     </message>
     <message>
         <source>Stop the run</source>
-        <translation type="unfinished"></translation>
+        <translation>停止训练</translation>
     </message>
     <message>
         <source>Stop and discard</source>
