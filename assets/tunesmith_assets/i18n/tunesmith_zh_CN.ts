@@ -6542,7 +6542,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{problem} The file is left out.</source>
-        <translation type="unfinished"></translation>
+        <translation>{problem}该文件已略去。</translation>
     </message>
     <message>
         <source>{rate:,.1f} passages/min</source>
@@ -8420,7 +8420,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Examples in the files: {num:,}. Held out: {held_out:,}. Left out by &quot;Most rows&quot;: {num_left:,}.</source>
-        <translation type="unfinished"></translation>
+        <translation>文件中的样本：{num:,}。留出：{held_out:,}。因“最多行数”略去：{num_left:,}。</translation>
     </message>
     <message>
         <source>Folder</source>
@@ -8428,7 +8428,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Further files can&apos;t be read: {num}.</source>
-        <translation type="unfinished"></translation>
+        <translation>另有无法读取的文件：{num}。</translation>
     </message>
     <message>
         <source>Held-out perplexity of each data file:</source>
@@ -8468,7 +8468,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>No module with an adapter is called {pattern}. Those with one are {known}.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有名为 {pattern} 的带适配器的模块。带适配器的模块有 {known}。</translation>
     </message>
     <message>
         <source>No vote prefers an answer yet, so there are no pairs to learn from.</source>
@@ -8744,11 +8744,11 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>The model has no layer {number}. Its layers are 0 to {last}.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型没有第 {number} 层。它的层为 0 到 {last}。</translation>
     </message>
     <message>
         <source>The model has no module named {name}. Its modules are {known}.</source>
-        <translation type="unfinished"></translation>
+        <translation>模型没有名为 {name} 的模块。它的模块有 {known}。</translation>
     </message>
     <message>
         <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
