@@ -87,7 +87,7 @@ def test_a_file_is_chosen_and_what_is_missing_is_led_to(
     edit = card.rows[0].inputs["path"]
     assert isinstance(edit, QLineEdit)
     assert edit.property("invalid")
-    assert "is missing. Choose a Python file" in card.problems.text()
+    assert "Is missing. Choose a Python file" in card.problems.text()
     (link,) = rewarded.start_bar.problems.findChildren(QPushButton)
     link.click()
     assert edit.hasFocus()
@@ -114,7 +114,7 @@ def test_a_schema_and_a_reward_model_are_chosen(
     for kind, chosen in (("schema", tmp_path / "a.json"), ("model", tmp_path)):
         form.set_value(reward_path(0, "kind"), kind)
         settle()
-        assert "is missing" in card.problems.text()
+        assert "Is missing" in card.problems.text()
         (browse,) = card.rows[0].details.findChildren(IconButton)
         browse.click()
         assert form.value(reward_path(0, kind)) == str(chosen)
