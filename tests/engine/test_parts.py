@@ -13,8 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from tests.engine.prepared import prepare
 from tunesmith_core.datafmt import PromptCompletion, Text, Tokens
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import SourceSpec
-from tunesmith_core.spec_sections import DataSpec
+from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.parts import parts

@@ -178,7 +178,7 @@ class NewRunFacts(QObject):
         self._row_tokens: float | None = None
         self._lengths_look = LengthsLook(self)
         self._lengths_look.found.connect(self.know_preview)
-        self._lengths_look.failed.connect(lambda: self._plan_timer.start())
+        self._lengths_look.failed.connect(self._on_unmeasured)
         self._wants_suggestion = False
         self._hardware_cache = _HardwareCache()
         self._hub = HubLook(self)
@@ -319,6 +319,9 @@ class NewRunFacts(QObject):
             self._ask_plan()  # at once: the old verdict is about other settings
         else:
             self._plan_timer.start()
+
+    def _on_unmeasured(self) -> None:
+        self._plan_timer.start()
 
     def _forget_preview(self) -> None:
         self._notes, self._lengths = (), ()

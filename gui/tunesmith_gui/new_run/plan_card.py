@@ -42,8 +42,15 @@ def part_word(part: str) -> str:
 
 
 COLOURS = {
-    **{"weights": 0, "adapter": 1, "training": 1, "activations": 2, "logits": 3, "runtime": 4},
-    **{"teacher": 5, "answers": 5, "scoring": 1},
+    "weights": 0,
+    "adapter": 1,
+    "training": 1,
+    "activations": 2,
+    "logits": 3,
+    "runtime": 4,
+    "teacher": 5,
+    "answers": 5,
+    "scoring": 1,
 }
 """Number of the colour by part: the same in every way to teach."""
 
@@ -221,7 +228,8 @@ class PlanCard(Card):
         name = self._label(part_word(part))
         set_tip(name, part_note(part))
         name.setAccessibleDescription(part_note(part))
-        cells = (Swatch(COLOURS.get(part, 0), parent=self._content), name, self._label(value), self._label("GiB", "muted"))
+        swatch = Swatch(COLOURS.get(part, 0), parent=self._content)
+        cells = (swatch, name, self._label(value), self._label("GiB", "muted"))
         for column, cell in enumerate(cells):
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             self._parts.addWidget(cell, row, column, right if column == 2 else Qt.AlignmentFlag.AlignVCenter)

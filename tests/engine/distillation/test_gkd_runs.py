@@ -171,7 +171,7 @@ def test_the_report_the_verdict_and_the_card_tell_of_the_teacher(
     assert train(run) == 0
     facts = read(run)
     verdict = verdict_on(facts)
-    assert "the same as its teacher" in verdict.evidence
+    assert "the same as the bigger one" in verdict.evidence
     assert "another row" not in verdict.evidence, "under any question a model may be near to its teacher"
     assert events(run, "comparison")[-1].data["dependence"] is None
     html = page(run, run.load_spec(), facts, verdict)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tunesmith_core.declared import value_problem
 from tunesmith_core.spec import iter_settings
-from tunesmith_gui.new_run.setting_paths import SETTINGS
 from tunesmith_gui.new_run.setting_text import (
     SHARES,
     SettingProblem,

@@ -114,6 +114,7 @@ def test_without_a_bigger_model_the_card_leads_to_the_models(
     fill_in(qtbot, page, model, data_file)
     card = page.teacher_card
     qtbot.waitUntil(lambda: "no bigger one of it on this computer" in card.facts.text(), timeout=5000)
+    assert not card.library.isHidden()
     card.library.click()
     assert asked == ["models"]
 
