@@ -12,7 +12,7 @@ METRICS = ("agreement",)
 """Told of each step and evaluation: the share of learned tokens at which both models find the same token likeliest."""
 
 DIVERGENCE_HELP = Message(
-    "The loss is the divergence between the model and its teacher in nats per token. At 0 both would say the same."
+    "The loss is the divergence between the model and the bigger one in nats per token. At 0 both would say the same."
 )
 
 Numbers = Mapping[str, float]
@@ -36,7 +36,7 @@ class Agreement:
     def told(self) -> Message:
         """How often both models agree."""
         return Message(
-            "At {after} of the held-out tokens the model would write the same as its teacher (before training: "
+            "At {after} of the held-out tokens the model would write the same as the bigger one (before training: "
             "{before}).",
             after=f"{self.after:.0%}",
             before=f"{self.before:.0%}",

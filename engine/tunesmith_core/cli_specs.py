@@ -51,7 +51,7 @@ PARTS = {
     "training": Message("gradients and optimizer"),
     "activations": Message("intermediate results (activations)"),
     "logits": Message("predictions (logits)"),
-    "teacher": Message("teacher"),
+    "teacher": Message("bigger model"),
     "answers": Message("answers while they are written"),
     "scoring": Message("reward models"),
     "runtime": Message("libraries"),

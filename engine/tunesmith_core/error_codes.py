@@ -411,7 +411,7 @@ CODES: dict[str, ErrorCode] = {
     ),
     "teacher-unsuitable": ErrorCode(
         USER,
-        "This model can't be the teacher",
+        "This model can't be the bigger model",
         "A model learns from a bigger one token by token, so both must have the same tokenizer.",
         "Choose a bigger model of the same family as the base model.",
     ),

@@ -115,7 +115,7 @@ MEMORY_STEPS = (
     MemoryStep("eight-bit-states", "AdamW with 8-bit states", _eight_bit_states),
     MemoryStep("layer-by-layer", "no gradient clipping, with updates layer by layer", _layer_by_layer),
     MemoryStep("bfloat16-weights", "trained weights in bfloat16", _bfloat16_weights),
-    MemoryStep("four-bit-teacher", "a 4-bit teacher", _four_bit_teacher),
+    MemoryStep("four-bit-teacher", "a 4-bit bigger model", _four_bit_teacher),
     MemoryStep("context", "{value:,} tokens", _shorter_context),
     MemoryStep("four-bit", "a 4-bit base (QLoRA)", _four_bit_base),
     MemoryStep("rank", "rank {value}", _lower_rank),

@@ -90,7 +90,7 @@ EFFECTS = {
     "objective.clip": _OTHER_UPDATES,
     "objective.clip_high": _OTHER_UPDATES,
     "objective.clip_most": _OTHER_UPDATES,
-    "teacher.path": Message("The rest of the run learns from another teacher."),
+    "teacher.path": Message("The rest of the run learns from another bigger model."),
     "teacher.weights": ROUNDING,
     "teacher.beta": _OTHER_LOSS,
     "teacher.own_answers": _OTHER_ANSWERS,

@@ -13,7 +13,7 @@ class TeacherSpec:
 
     path: str = declared(
         "",
-        label="Teacher",
+        label="Bigger model",
         meaning=(
             "Folder or hub id of the bigger model that is learned from. It must have the same tokenizer as the base "
             "model, as models of one family do."
@@ -21,17 +21,17 @@ class TeacherSpec:
     )
     weights: str = declared(
         "none",
-        label="Weights of the teacher",
-        meaning="None keeps the teacher at 16 bits. NF4 stores its linear layers in 4 bits.",
+        label="Weights of the bigger model",
+        meaning="None keeps the bigger model at 16 bits. NF4 stores its linear layers in 4 bits.",
         choices=("none", "nf4"),
-        effect="NF4 needs about a quarter of the memory, and the teacher answers a little less exactly.",
+        effect="NF4 needs about a quarter of the memory, and the bigger model answers a little less exactly.",
     )
     beta: float = declared(
         0.5,
         label="Forward or backward",
         meaning=(
             "How the two models are compared (beta of the generalized Jensen-Shannon divergence). At 0 the model "
-            "learns to cover everything that the teacher might say (forward KL), at 1 it keeps to what the teacher "
+            "learns to cover everything that the bigger model might say (forward KL), at 1 it keeps to what that one "
             "finds most likely (reverse KL). 0.5 is in between."
         ),
         minimum=0.0,
@@ -41,9 +41,9 @@ class TeacherSpec:
         0.0,
         label="Share of own answers",
         meaning=(
-            "In so many steps the model answers the prompts itself and learns what the teacher would have said at "
-            "each word (lambda of GKD). 0 learns from the answers in the data only, 1 from its own answers only. 0.5 "
-            "is a good value where the data has prompts."
+            "In so many of the steps the model answers the prompts itself and learns what the bigger model would have "
+            "said at each word (lambda of GKD). With none it learns from the answers in the data only, with all from "
+            "its own answers only. Half of them is a good value where the data has prompts."
         ),
         minimum=0.0,
         maximum=1.0,

@@ -262,7 +262,15 @@ class EvaluationSpec:
         maximum=MOST_STEPS,
     )
     sample_max_tokens: int = declared(
-        64, label="Sample length", meaning="Most tokens of a sample.", unit="tokens", minimum=1, maximum=4096
+        64,
+        label="Sample length",
+        meaning=(
+            "Most tokens of an answer to a sample prompt. An answer to a held-out row is cut somewhat behind the "
+            "length of the expected one."
+        ),
+        unit="tokens",
+        minimum=1,
+        maximum=4096,
     )
 
     @property

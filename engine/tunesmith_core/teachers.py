@@ -24,10 +24,12 @@ def check_teacher(spec: RunSpec) -> Path:
     """Check that the teacher of a run is there and speaks the language of its base model; return its folder.
 
     Raises:
-        TunesmithError: `teacher-unsuitable` where a token has another number, and what `base_folder` and
-            `open_model_folder` find.
+        TunesmithError: `teacher-unsuitable` for the base model itself and where a token has another number, and what
+            `base_folder` and `open_model_folder` find.
     """
     student, teacher = base_folder(spec.model.path, spec.model.revision), base_folder(spec.teacher.path)
+    if student.resolve() == teacher.resolve():
+        raise TunesmithError("teacher-unsuitable", "{teacher} is the base model itself.", hint=HINT, teacher=teacher)
     open_model_folder(teacher)
     if difference := vocabulary_difference(student, teacher):
         raise TunesmithError(

@@ -93,6 +93,9 @@ def test_an_unsuitable_teacher_is_named_before_the_run(gkd_spec: RunSpec) -> Non
     with pytest.raises(TunesmithError, match="can't teach") as caught:
         preflight.check(gkd_spec)
     assert (caught.value.code, "same family" in str(caught.value.hint)) == ("teacher-unsuitable", True)
+    gkd_spec.teacher.path = f"{gkd_spec.model.path}/."
+    with pytest.raises(TunesmithError, match="is the base model itself"):
+        preflight.check(gkd_spec)
     gkd_spec.teacher.path = "/nowhere"
     with pytest.raises(TunesmithError, match="is not a folder"):
         preflight.check(gkd_spec)
@@ -180,10 +183,10 @@ def test_a_report_tells_of_the_teacher(gkd_spec: RunSpec, tmp_path: Path) -> Non
     for step, share in ((0, 0.4), (9, 0.75)):
         facts.fold(Event(step, 0.0, "eval", {"step": step, "loss": 1.0 - step / 20, "agreement": share}))
     html = page(make_tiny_run(tmp_path / "run"), gkd_spec, facts, verdict_on(facts))
-    assert "<th>Agrees with the teacher</th>" in html
+    assert "<th>Agrees with the bigger model</th>" in html
     assert "<td>75%</td>" in html
     assert gkd_spec.teacher.path in html
 
 
 def test_the_loss_is_explained(gkd_spec: RunSpec) -> None:
-    assert "teacher" in loss_help(gkd_spec.objective)
+    assert "the bigger one" in loss_help(gkd_spec.objective)

@@ -5707,10 +5707,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>损失是正确类别的交叉熵（单位 nat）：平均每降低 0.7，正确类别的概率就翻一倍。</translation>
     </message>
     <message>
-        <source>The loss is the divergence between the model and its teacher in nats per token. At 0 both would say the same.</source>
-        <translation>损失是模型与教师模型之间的散度，单位为每词元奈特。为 0 时两者所说完全相同。</translation>
-    </message>
-    <message>
         <source>The loss is the mean of the squared differences between predicted and right numbers.</source>
         <translation>损失是预测值与正确数值之差的平方的平均值。</translation>
     </message>
@@ -5729,10 +5725,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The model has no part named {part}. Its modules are {known}.</source>
         <translation>模型中没有名为 {part} 的部分。它的模块有：{known}。</translation>
-    </message>
-    <message>
-        <source>The model is compared with its teacher in plain PyTorch.</source>
-        <translation>模型与教师模型的比较由普通 PyTorch 完成。</translation>
     </message>
     <message>
         <source>The model moves far away from where it began: {kl} nats per token. It may be exploiting the reward. A lower learning rate or a higher beta holds it back.</source>
@@ -5777,10 +5769,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The proxy {proxy} refused the connection.</source>
         <translation>代理 {proxy} 拒绝了连接。</translation>
-    </message>
-    <message>
-        <source>The rest of the run learns from another teacher.</source>
-        <translation>运行的其余部分将向另一个教师模型学习。</translation>
     </message>
     <message>
         <source>The reward margin, by how much it rates good answers above bad ones, is {after}.</source>
@@ -6035,10 +6023,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>adapter.{name} is {given}, but the adapter to start from has {value}.</source>
         <translation>adapter.{name} 为 {given}，但起始适配器的值是 {value}。</translation>
-    </message>
-    <message>
-        <source>agrees with the teacher</source>
-        <translation>与教师模型一致</translation>
     </message>
     <message>
         <source>another one gives other problems</source>
@@ -8359,6 +8343,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该运行训练时使用的权重、配置或分词器与文件夹中现有的不同。</translation>
     </message>
     <message>
+        <source>This model can&apos;t be the bigger model</source>
+        <translation>这个模型不能用作更大的模型</translation>
+    </message>
+    <message>
         <source>A reward could not be computed</source>
         <translation>无法计算奖励</translation>
     </message>
@@ -8379,6 +8367,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在运行页面查看回答，然后调整奖励或数据。</translation>
     </message>
     <message>
+        <source>a 4-bit bigger model</source>
+        <translation>4 位的更大的模型</translation>
+    </message>
+    <message>
         <source>Adapters ({kind}): {names}.</source>
         <translation>适配器（{kind}）：{names}。</translation>
     </message>
@@ -8393,6 +8385,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
         <translation>回答越来越长，其中 {share} 被截断。奖励可能偏向长回答。加入长度奖励可以抑制这一点。</translation>
+    </message>
+    <message>
+        <source>At {after} of the held-out tokens the model would write the same as the bigger one (before training: {before}).</source>
+        <translation>在留出的词元中，有 {after} 的位置模型会写出与更大的模型相同的内容（训练前：{before}）。</translation>
     </message>
     <message>
         <source>Choose the unquantized model that it was made from: {base}.</source>
@@ -8735,6 +8731,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>从这里开始使用另一种损失，与之前的损失不可比较。</translation>
     </message>
     <message>
+        <source>The loss is the divergence between the model and the bigger one in nats per token. At 0 both would say the same.</source>
+        <translation>损失是模型与更大的模型之间的散度，单位为每词元纳特。为 0 时两者的输出相同。</translation>
+    </message>
+    <message>
         <source>The loss is the mean over pairs. The lower it is, the more clearly the better answers are preferred. With DPO&apos;s original loss it begins at 0.693, where neither answer is preferred.</source>
         <translation>损失是所有偏好对的平均值，越低表示模型越明显地偏好较好的回答。使用 DPO 原始损失时从 0.693 开始，此时对两个回答没有偏好。</translation>
     </message>
@@ -8753,6 +8753,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
         <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
+    </message>
+    <message>
+        <source>The model is compared with the bigger one in plain PyTorch.</source>
+        <translation>模型与更大的模型的比较由普通 PyTorch 完成。</translation>
     </message>
     <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
@@ -8797,6 +8801,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The report could not be printed (exit code {code}).</source>
         <translation>报告无法打印（退出代码 {code}）。</translation>
+    </message>
+    <message>
+        <source>The rest of the run learns from another bigger model.</source>
+        <translation>运行的其余部分将向另一个更大的模型学习。</translation>
     </message>
     <message>
         <source>The reward in training was still rising at the end. Train for more steps.</source>
@@ -9243,6 +9251,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>之后</translation>
     </message>
     <message>
+        <source>agrees with the bigger model</source>
+        <translation>与更大的模型一致</translation>
+    </message>
+    <message>
         <source>also a model that runs need</source>
         <translation>也移除运行所需的模型</translation>
     </message>
@@ -9345,6 +9357,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>better answer preferred {share}  margin {margin}</source>
         <translation>偏好较好回答 {share}  奖励差 {margin}</translation>
+    </message>
+    <message>
+        <source>bigger model</source>
+        <translation>更大的模型</translation>
     </message>
     <message>
         <source>bring a deleted run or model back</source>
@@ -10695,10 +10711,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>lm-evaluation-harness 的任务，用逗号分隔；其数据来自模型站，首次使用时会在询问后下载该程序</translation>
     </message>
     <message>
-        <source>teacher</source>
-        <translation>教师模型</translation>
-    </message>
-    <message>
         <source>temporary files</source>
         <translation>临时文件</translation>
     </message>
@@ -11815,10 +11827,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请选择其他适配器文件夹，或选择训练此适配器时所用的基础模型。</translation>
     </message>
     <message>
-        <source>This model can&apos;t be the teacher</source>
-        <translation>该模型不能作教师模型</translation>
-    </message>
-    <message>
         <source>A model learns from a bigger one token by token, so both must have the same tokenizer.</source>
         <translation>模型逐词元地向更大的模型学习，因此两者必须使用相同的分词器。</translation>
     </message>
@@ -11833,10 +11841,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>no gradient clipping, with updates layer by layer</source>
         <translation>不裁剪梯度，逐层更新</translation>
-    </message>
-    <message>
-        <source>a 4-bit teacher</source>
-        <translation>4 位教师模型</translation>
     </message>
     <message>
         <source>Add a column with labels, such as good for 4 or more and bad for 2 or less.</source>
@@ -11873,10 +11877,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Asking the reference</source>
         <translation>正在计算参考模型</translation>
-    </message>
-    <message>
-        <source>At {after} of the held-out tokens the model would write the same as its teacher (before training: {before}).</source>
-        <translation>在 {after} 的留出词元上，模型会写出与教师模型相同的内容（训练前：{before}）。</translation>
     </message>
     <message>
         <source>Before this run:</source>
@@ -12549,6 +12549,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{subject}: {title}, as requested</source>
         <translation>{subject}：{title}（按要求）</translation>
+    </message>
+    <message>
+        <source>{teacher} is the base model itself.</source>
+        <translation>{teacher} 就是基础模型本身。</translation>
     </message>
     <message>
         <source>{text} Models above 0.5 B parameters won&apos;t load.</source>
@@ -13327,6 +13331,30 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>用于长度奖励：词元更多的回答得到更少的奖励，达到两倍及以上则没有。</translation>
     </message>
     <message>
+        <source>Bigger model</source>
+        <translation>更大的模型</translation>
+    </message>
+    <message>
+        <source>Weights of the bigger model</source>
+        <translation>更大的模型的权重</translation>
+    </message>
+    <message>
+        <source>None keeps the bigger model at 16 bits. NF4 stores its linear layers in 4 bits.</source>
+        <translation>“无”让更大的模型保持 16 位。NF4 以 4 位存储其线性层。</translation>
+    </message>
+    <message>
+        <source>NF4 needs about a quarter of the memory, and the bigger model answers a little less exactly.</source>
+        <translation>NF4 约需四分之一的显存，更大的模型的回答会略欠精确。</translation>
+    </message>
+    <message>
+        <source>How the two models are compared (beta of the generalized Jensen-Shannon divergence). At 0 the model learns to cover everything that the bigger model might say (forward KL), at 1 it keeps to what that one finds most likely (reverse KL). 0.5 is in between.</source>
+        <translation>两个模型如何比较（广义 Jensen-Shannon 散度的 beta）。为 0 时，模型学习覆盖更大的模型可能说的一切（前向 KL）；为 1 时，只学更大的模型认为最可能的内容（反向 KL）。0.5 介于两者之间。</translation>
+    </message>
+    <message>
+        <source>In so many of the steps the model answers the prompts itself and learns what the bigger model would have said at each word (lambda of GKD). With none it learns from the answers in the data only, with all from its own answers only. Half of them is a good value where the data has prompts.</source>
+        <translation>在这一比例的步数中，模型自己回答提示词，并学习更大的模型在每个词处会怎么说（GKD 的 lambda）。比例为零时只从数据中的回答学习，为全部时只从自己的回答学习。数据中有提示词时，一半是合适的值。</translation>
+    </message>
+    <message>
         <source>LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model&apos;s own weights, which can learn more and needs much more memory and disk space. The others are kinds of adapters that run in plain PyTorch. Very small ones such as VeRA and IA3 usually need a learning rate of 0.001 or more.</source>
         <translation>LoRA 在模型旁边训练一个小的适配器，模型本身不变。全参数微调训练模型自身的权重，能学到更多，但需要多得多的内存和磁盘空间。其他选项是以普通 PyTorch 运行的其他类型的适配器。VeRA 和 IA3 这样很小的适配器通常需要 0.001 或更高的学习率。</translation>
     </message>
@@ -13535,32 +13563,12 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>所学习的更大模型的文件夹或 hub 编号。它必须与基础模型使用相同的分词器，同一系列的模型通常如此。</translation>
     </message>
     <message>
-        <source>Weights of the teacher</source>
-        <translation>教师模型的权重</translation>
-    </message>
-    <message>
-        <source>None keeps the teacher at 16 bits. NF4 stores its linear layers in 4 bits.</source>
-        <translation>“无”表示教师模型保持 16 位。NF4 以 4 位存储其线性层。</translation>
-    </message>
-    <message>
-        <source>NF4 needs about a quarter of the memory, and the teacher answers a little less exactly.</source>
-        <translation>NF4 约需四分之一的内存，教师模型的回答会略欠精确。</translation>
-    </message>
-    <message>
         <source>Forward or backward</source>
         <translation>正向或反向</translation>
     </message>
     <message>
-        <source>How the two models are compared (beta of the generalized Jensen-Shannon divergence). At 0 the model learns to cover everything that the teacher might say (forward KL), at 1 it keeps to what the teacher finds most likely (reverse KL). 0.5 is in between.</source>
-        <translation>两个模型如何比较（广义 Jensen-Shannon 散度的 beta）。为 0 时，模型学习覆盖教师模型可能说的一切（正向 KL）；为 1 时，只保留教师模型认为最可能的内容（反向 KL）。0.5 介于两者之间。</translation>
-    </message>
-    <message>
         <source>Share of own answers</source>
         <translation>自写回答的比例</translation>
-    </message>
-    <message>
-        <source>In so many steps the model answers the prompts itself and learns what the teacher would have said at each word (lambda of GKD). 0 learns from the answers in the data only, 1 from its own answers only. 0.5 is a good value where the data has prompts.</source>
-        <translation>在这一比例的步数中，模型自己回答提示词，并在每个词上学习教师模型会怎么说（GKD 的 lambda）。0 只学习数据中的回答，1 只学习自己写的回答。数据带有提示词时，0.5 是不错的取值。</translation>
     </message>
     <message>
         <source>Own answers correct the model&apos;s own mistakes. Writing them takes longer.</source>
@@ -13867,10 +13875,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>示例长度</translation>
     </message>
     <message>
-        <source>Most tokens of a sample.</source>
-        <translation>一个示例最多的词元数。</translation>
-    </message>
-    <message>
         <source>Longest time between saves</source>
         <translation>保存的最长间隔</translation>
     </message>
@@ -14069,6 +14073,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Steps between answers to the sample prompts. 0 takes them with each evaluation. Questions of held-out rows don&apos;t follow this setting.</source>
         <translation>每隔多少步回答一次示例提示词。0 表示每次评估时回答。留出数据行的提问不受此设置影响。</translation>
+    </message>
+    <message>
+        <source>Most tokens of an answer to a sample prompt. An answer to a held-out row is cut somewhat behind the length of the expected one.</source>
+        <translation>示例提示词的回答最多有多少词元。对留出行的回答，按略长于期望回答的长度截断。</translation>
     </message>
     <message>
         <source>auto uses the GPU if there is one. cpu, cuda or cuda:1 chooses a device, numbered as in nvidia-smi.</source>
@@ -18569,6 +18577,10 @@ Save a copy to train with your changes.</source>
         <translation>PyTorch 等程序库自身占用的部分。</translation>
     </message>
     <message>
+        <source>Measuring how long the examples are. The memory may change.</source>
+        <translation>正在测量样本长度，内存估计可能还会变化。</translation>
+    </message>
+    <message>
         <source>Processor (CPU), no GPU</source>
         <translation>处理器（CPU），无 GPU</translation>
     </message>
@@ -19930,6 +19942,14 @@ Save a copy to train with your changes.</source>
         <translation>错误</translation>
     </message>
     <message>
+        <source>The setting Sample length decides how long it may be.</source>
+        <translation>它最长多少由设置“示例长度”决定。</translation>
+    </message>
+    <message>
+        <source>An answer to a held-out row is cut somewhat behind the length of the expected one.</source>
+        <translation>对留出行的回答，按略长于期望回答的长度截断。</translation>
+    </message>
+    <message>
         <source>No samples yet.</source>
         <translation>还没有生成示例。</translation>
     </message>
@@ -21216,8 +21236,16 @@ Save a copy to train with your changes.</source>
         <translation>浏览更大模型的文件夹</translation>
     </message>
     <message>
+        <source>Get a bigger model</source>
+        <translation>获取更大的模型</translation>
+    </message>
+    <message>
         <source>It must be of the same family as the base model, so that both have the same tokens.</source>
         <translation>它必须与基础模型属于同一系列，这样两者的词元才相同。</translation>
+    </message>
+    <message>
+        <source>There is no bigger one of it on this computer yet. The Models page has some.</source>
+        <translation>这台电脑上还没有同系列的更大模型。可以在“模型”页面获取。</translation>
     </message>
     <message>
         <source>Choose the folder of a bigger model</source>

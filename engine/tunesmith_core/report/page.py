@@ -204,7 +204,7 @@ def _label_losses(facts: Facts) -> str:
 
 
 def _teacher_losses(facts: Facts) -> str:
-    labels = (Message("step"), Message("held-out loss"), Message("agrees with the teacher"))
+    labels = (Message("step"), Message("held-out loss"), Message("agrees with the bigger model"))
     rows = [
         (str(step), evaluations.shown("loss", facts.held_out[step]), f"{each['agreement']:.0%}")
         for step, each in sorted(facts.teacher.items())
@@ -320,7 +320,7 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
         (Message("classes"), joined(setup.get("classes") or (), LISTED) or None),
         (Message("rewards"), _rewarded(spec)),
         (Message("base model"), spec.model.path),
-        (Message("teacher"), spec.teacher.path if spec.objective.kind in DISTILLATION else None),
+        (Message("bigger model"), spec.teacher.path if spec.objective.kind in DISTILLATION else None),
         (Message("continues"), adapter_folders.lineage(spec) or None),
         (Message("compared with"), adapter_folders.reference_name(spec) or None),
         (Message("data"), joined((source.path for source in spec.data.sources), LISTED)),

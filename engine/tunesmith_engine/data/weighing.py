@@ -233,11 +233,11 @@ def planned_notes(
     # Beside the number of all rows, that of an epoch would look like a mistake.
     values = {"num": sum(made), "held_out": sum(held_out), "num_left": num_left}
     read = Message(
-        'Rows in the files: {num:,}. Held out: {held_out:,}. Left out by "Most rows": {num_left:,}.', **values
+        'Examples in the files: {num:,}. Held out: {held_out:,}. Left out by "Most rows": {num_left:,}.', **values
     )
-    if sum(made) > sum(num_rows):
+    if sum(made) == sum(num_rows):
         read = Message(
-            'Examples in the files: {num:,}. Held out: {held_out:,}. Left out by "Most rows": {num_left:,}.', **values
+            'Rows in the files: {num:,}. Held out: {held_out:,}. Left out by "Most rows": {num_left:,}.', **values
         )
     return {code: joined([read, words]) for code, words in notes.items()}
 

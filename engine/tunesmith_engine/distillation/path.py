@@ -52,7 +52,7 @@ class DistillationPath(PlainPath):
             pad_token_id,
             micro_batch_size,
             spec.hardware.activation_checkpointing,
-            Message("The model is compared with its teacher in plain PyTorch."),
+            Message("The model is compared with the bigger one in plain PyTorch."),
             parts.method,
             equal_lengths=any(feel),
         )

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_gui.dashboard.model import Sample
 from tunesmith_gui.models.answer_words import answer_words
-from tunesmith_gui.plain_text import paragraphs
+from tunesmith_gui.plain_text import paragraphs, set_tip
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, translate
@@ -20,15 +20,30 @@ _EXCERPT_LINES = 7
 _SAMPLE_LETTERS = 20_000
 
 
-def marks(is_right: bool | None, cut_at: int, parent: QWidget) -> list[StatusChip]:
-    """Chips beside an answer: right or wrong where anybody can tell, and after how many tokens it was cut."""
+def marks(is_right: bool | None, cut_at: int, parent: QWidget, *, is_expected: bool = True) -> list[StatusChip]:
+    """Chips beside an answer: right or wrong where anybody can tell, and after how many tokens it was cut.
+
+    Args:
+        is_right: whether it is the expected one.
+        cut_at: tokens, 0 where the model ended it.
+        parent: of the chips.
+        is_expected: whether the data answers too; else the setting Sample length decides how long it may be.
+    """
     chips = []
     if is_right is not None:
         words = translate("SamplesList", "Right") if is_right else translate("SamplesList", "Wrong")
         chips.append(StatusChip(words, "ok" if is_right else "warn", parent=parent))
     if cut_at:
         cut = fill(translate("SamplesList", "cut at %1 tokens"), number(cut_at))
-        chips.append(StatusChip(cut, "warn", parent=parent))
+        chip = StatusChip(cut, "warn", parent=parent)
+        why = translate("SamplesList", "The setting Sample length decides how long it may be.")
+        if is_expected:
+            why = translate(
+                "SamplesList", "An answer to a held-out row is cut somewhat behind the length of the expected one."
+            )
+        set_tip(chip, why)
+        chip.setAccessibleDescription(why)
+        chips.append(chip)
     return chips
 
 
@@ -118,7 +133,7 @@ class SamplesList(QWidget):
         row.setSpacing(SPACE)
         at = fill(self.tr("step %1"), sample.step) if sample.step else self.tr("before training")
         row.addWidget(StatusChip(at, "neutral", icon_name="sample", parent=parent))
-        for chip in marks(sample.is_right, sample.cut_at, parent):
+        for chip in marks(sample.is_right, sample.cut_at, parent, is_expected=bool(sample.expected)):
             row.addWidget(chip)
         row.addWidget(ElidedLabel(sample.prompt, tone="muted", parent=parent), 1)
         column.addLayout(row)

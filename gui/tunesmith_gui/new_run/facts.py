@@ -75,6 +75,7 @@ class PlanFacts:
         lengths: how long examples are, as a preview counted them.
         longest_tokens: length of the longest, where it was measured.
         hold_out_percent: share to hold out instead, where too few rows are.
+        is_measuring: whether the lengths of examples are being measured, after which it may be another plan.
         time: what tells how long it takes.
     """
 
@@ -86,6 +87,7 @@ class PlanFacts:
     longest_tokens: int | None = None
     time: Time = UNTIMED
     hold_out_percent: float | None = None
+    is_measuring: bool = False
 
     def num_longer(self, num_tokens: int) -> int | None:
         """At least how many examples are longer than so many tokens; None where nobody has measured them."""
@@ -176,6 +178,7 @@ class NewRunFacts(QObject):
         self._row_tokens: float | None = None
         self._lengths_look = LengthsLook(self)
         self._lengths_look.found.connect(self.know_preview)
+        self._lengths_look.failed.connect(self._on_unmeasured)
         self._wants_suggestion = False
         self._hardware_cache = _HardwareCache()
         self._hub = HubLook(self)
@@ -316,6 +319,9 @@ class NewRunFacts(QObject):
             self._ask_plan()  # at once: the old verdict is about other settings
         else:
             self._plan_timer.start()
+
+    def _on_unmeasured(self) -> None:
+        self._plan_timer.start()
 
     def _forget_preview(self) -> None:
         self._notes, self._lengths = (), ()
@@ -471,6 +477,8 @@ class NewRunFacts(QObject):
             facts = replace(facts, notes=notes, lengths=self._lengths, longest_tokens=self.longest_tokens)
         self.plan = facts
         self._look_at_lengths()
+        if self.plan is not None:
+            self.plan = replace(self.plan, is_measuring=self._lengths_look.is_looking)
         self._form.surroundings.does_not_fit = facts is not None and facts.verdict == "exceeds"
         self.plan_changed.emit()
 

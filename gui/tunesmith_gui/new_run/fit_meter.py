@@ -23,14 +23,15 @@ class FitMeter(QWidget):
 
     def __init__(self, name: str, *, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._parts: tuple[int, ...] = ()
+        self._parts: tuple[tuple[int, int], ...] = ()
         self._available_bytes = 1
         self.setAccessibleName(name)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         theme().changed.connect(self.update)
 
-    def set_parts(self, parts: Sequence[int], available_bytes: int, description: str) -> None:
-        """Shows parts, in bytes, of the free memory; what goes beyond it is drawn in the error colour."""
+    def set_parts(self, parts: Sequence[tuple[int, int]], available_bytes: int, description: str) -> None:
+        """Shows parts, as number of the colour and bytes, of the free memory; what goes beyond it is drawn as an error.
+        """
         self._parts = tuple(parts)
         self._available_bytes = max(1, available_bytes)
         self.setAccessibleDescription(description)
@@ -51,11 +52,12 @@ class FitMeter(QWidget):
         outline.addRoundedRect(rect, rect.height() / 2, rect.height() / 2)
         painter.setClipPath(outline)
         painter.fillRect(rect, QColor(colours.border))
-        exceeds = sum(self._parts) > self._available_bytes
-        whole = max(self._available_bytes, sum(self._parts))
+        total = sum(num_bytes for _, num_bytes in self._parts)
+        exceeds = total > self._available_bytes
+        whole = max(self._available_bytes, total)
         left = 0.0
-        for index, part in enumerate(self._parts):
-            width = rect.width() * part / whole
+        for index, num_bytes in self._parts:
+            width = rect.width() * num_bytes / whole
             painter.fillRect(QRectF(left, 0, max(0.0, width - GAP_PX), rect.height()), QColor(part_colour(index)))
             left += width
         if exceeds:
@@ -82,6 +84,6 @@ class Swatch(QWidget):
 
 
 def part_colour(index: int) -> str:
-    """The colour of the n-th part."""
+    """The n-th colour."""
     colours = tokens().chart
     return colours[index % len(colours)]

@@ -91,6 +91,11 @@ class _Sample:
     spec: RunSpec
 
 
+def _sentence(phrase: str) -> str:
+    """A phrase such as "must be at least 1", which follows a setting's name elsewhere, as it begins a sentence."""
+    return phrase[:1].upper() + phrase[1:]
+
+
 class NewRunForm(QObject):
     """The form's state.
 
@@ -211,7 +216,7 @@ class NewRunForm(QObject):
     def problems(self) -> dict[str, str]:
         """Dotted path -> words for every setting that is wrong; a missing model or data is not counted here."""
         found = self.reward_problems()
-        found |= {problem.path: core_text(problem.problem) for problem in self._state.spec.problems()}
+        found |= {problem.path: _sentence(core_text(problem.problem)) for problem in self._state.spec.problems()}
         column, columns = self._state.spec.evaluation.groups_by, self.surroundings.columns
         if column and columns is not None and column not in columns:
             found[GROUPS] = self.tr("The data has no such column. Choose another one, or none.")

@@ -18,10 +18,12 @@ class LengthsLook(QObject):
     """Asks for a preview of one run at a time.
 
     Signals:
-        found: (dict) the answer of PREVIEW. Where there is none, Start says why.
+        found: (dict) the answer of PREVIEW.
+        failed: there is none. Start says why.
     """
 
     found = Signal(object)
+    failed = Signal()
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
@@ -51,7 +53,17 @@ class LengthsLook(QObject):
         assert self._spec is not None
         task = self._task = OperationTask(PREVIEW, PreviewSpec(self._spec, num_rows=1), parent=self)
         task.succeeded.connect(self._take)
+        task.failed.connect(self._give_up)
         task.start()
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether an answer is still to come."""
+        return self._task is not None or self._timer.isActive()
+
+    def _give_up(self, _error: object) -> None:
+        self._task = None
+        self.failed.emit()
 
     def _take(self, answer: dict[str, Any]) -> None:  # Any: JSON values
         self._task = None

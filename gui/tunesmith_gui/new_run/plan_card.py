@@ -41,6 +41,20 @@ def part_word(part: str) -> str:
     }.get(part, part)
 
 
+COLOURS = {
+    "weights": 0,
+    "adapter": 1,
+    "training": 1,
+    "activations": 2,
+    "logits": 3,
+    "runtime": 4,
+    "teacher": 5,
+    "answers": 5,
+    "scoring": 1,
+}
+"""Number of the colour by part: the same in every way to teach."""
+
+
 def part_note(part: str) -> str:
     """What a part of the plan holds, by the terms of the field; "" where the name says it."""
     return {
@@ -110,6 +124,9 @@ class PlanCard(Card):
         total.addWidget(self.total, 1)
         total.addWidget(self.percent, 0, Qt.AlignmentFlag.AlignTop)
         self._column.addLayout(total)
+        measuring = self.tr("Measuring how long the examples are. The memory may change.")
+        self.measuring = SafeLabel(measuring, role="caption", tone="muted", wrap=True, parent=self._content)
+        self._column.addWidget(self.measuring)
         self._rows = QGridLayout()
         self._rows.setHorizontalSpacing(SPACE)
         self._rows.setVerticalSpacing(SPACE // 2)
@@ -173,7 +190,8 @@ class PlanCard(Card):
         sum_words = fill(self.tr("%1 of %2 GiB"), gib(total), gib(plan.available_bytes))
         self.total.setText(sum_words)
         self.percent.setText(f"{number(share * 100)}%")
-        self.meter.set_parts(list(parts.values()), plan.available_bytes, f"{sum_words}, {words}")
+        coloured = [(COLOURS.get(part, 0), num_bytes) for part, num_bytes in parts.items()]
+        self.meter.set_parts(coloured, plan.available_bytes, f"{sum_words}, {words}")
         self._measured = facts.measured_bytes is not None
         if not self._checking:
             self.show_checking(False)
@@ -184,6 +202,7 @@ class PlanCard(Card):
             notes.append(self.tr("Planned for examples as long as the whole context. Check the plan to measure yours."))
         self.notes.setText("\n\n".join(notes))
         self.notes.setVisible(bool(notes))
+        self.measuring.setVisible(facts.is_measuring)
         self._show_hold_out(facts.hold_out_percent)
         self._show_rows(facts)
         self._show_fixes(facts)
@@ -209,7 +228,8 @@ class PlanCard(Card):
         name = self._label(part_word(part))
         set_tip(name, part_note(part))
         name.setAccessibleDescription(part_note(part))
-        cells = (Swatch(row, parent=self._content), name, self._label(value), self._label("GiB", "muted"))
+        swatch = Swatch(COLOURS.get(part, 0), parent=self._content)
+        cells = (swatch, name, self._label(value), self._label("GiB", "muted"))
         for column, cell in enumerate(cells):
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             self._parts.addWidget(cell, row, column, right if column == 2 else Qt.AlignmentFlag.AlignVCenter)

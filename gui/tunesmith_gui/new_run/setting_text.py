@@ -16,6 +16,9 @@ from tunesmith_gui.tr import core_text, fill, translate
 
 _LIST_SETTINGS = (list[str], str | list[str])
 _LINE_PER_ENTRY = ("evaluation.sample_prompts", "model.new_tokens")
+SHARES = frozenset({"teacher.own_answers"})
+"""Settings from 0 to 1 that are shown in percent, as other shares are."""
+
 EXAMPLE = 0.1
 """A number for settings whose default, 0, would not show that they take fractions."""
 
@@ -44,7 +47,7 @@ def value_text(setting: Setting, value: Any) -> str:  # Any: the setting's type
     if isinstance(value, bool):
         return translate("SettingText", "on") if value else translate("SettingText", "off")
     if isinstance(value, (int, float)):
-        return number_text(value)
+        return number_text(round(value * _scale(setting), 10))
     if isinstance(value, dict):
         return ", ".join(f"{role} = {column}" for role, column in value.items())
     if isinstance(value, list):
@@ -70,7 +73,8 @@ def parse(setting: Setting, text: str) -> Any:  # Any: the setting's type
     if setting.type == float | None and not text.strip():
         return None
     if setting.type in (float, float | None):
-        return _checked(_decimal_number(setting, text), setting.declaration)
+        scale = _scale(setting)
+        return _checked(_decimal_number(setting, text) / scale, setting.declaration, scale)
     if setting.type in _LIST_SETTINGS:
         return _names(setting, text)
     if setting.type == dict[str, str]:
@@ -97,7 +101,16 @@ def _decimal_number(setting: Setting, text: str) -> float:
     return value
 
 
-def _checked(value: float, declaration: Declaration) -> float:
+def _scale(setting: Setting) -> int:
+    return 100 if setting.path in SHARES else 1
+
+
+def unit_text(setting: Setting) -> str:
+    """The unit of a setting as it is shown."""
+    return "%" if setting.path in SHARES else core_text(setting.declaration.unit)
+
+
+def _checked(value: float, declaration: Declaration, scale: int = 1) -> float:
     words = ""
     bound: float | None = None
     if declaration.above is not None and value <= declaration.above:
@@ -107,7 +120,7 @@ def _checked(value: float, declaration: Declaration) -> float:
     elif declaration.maximum is not None and value > declaration.maximum:
         words, bound = translate("SettingText", "Must be at most %1"), declaration.maximum
     if bound is not None:
-        raise SettingProblem(fill(words, number_text(bound)))
+        raise SettingProblem(fill(words, number_text(bound * scale)))
     return value
 
 
@@ -140,8 +153,9 @@ def _pairs(text: str) -> dict[str, str]:
     return pairs
 
 
-def range_text(declaration: Declaration) -> str:
+def range_text(setting: Setting) -> str:
     """The allowed range in words, or an empty text where anything goes."""
+    declaration, scale = setting.declaration, _scale(setting)
     if declaration.choices:
         return fill(translate("SettingText", "One of: %1"), ", ".join(map(choice_text, declaration.choices)))
     low = declaration.above if declaration.above is not None else declaration.minimum
@@ -153,17 +167,17 @@ def range_text(declaration: Declaration) -> str:
             if declaration.above is not None
             else translate("SettingText", "Range: %1 or more")
         )
-        return fill(words, number_text(low or 0))
+        return fill(words, number_text((low or 0) * scale))
     words = (
         translate("SettingText", "Range: above %1, up to %2")
         if declaration.above is not None
         else translate("SettingText", "Range: %1 to %2")
     )
-    return fill(words, number_text(low or 0), number_text(declaration.maximum))
+    return fill(words, number_text((low or 0) * scale), number_text(declaration.maximum * scale))
 
 
 def help_text(setting: Setting) -> str:
     """Meaning, range and effect of a setting, one a line."""
     declaration = setting.declaration
-    parts = [core_text(declaration.meaning), range_text(declaration), core_text(declaration.effect)]
+    parts = [core_text(declaration.meaning), range_text(setting), core_text(declaration.effect)]
     return "\n".join(part for part in parts if part)

@@ -20,7 +20,7 @@ from tunesmith_gui.new_run.facts import ENCODING
 from tunesmith_gui.new_run.form import NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
 from tunesmith_gui.new_run.setting_paths import LISTED, SETTINGS, SMOOTHING
-from tunesmith_gui.new_run.setting_text import choice_text, help_text, value_text
+from tunesmith_gui.new_run.setting_text import choice_text, help_text, unit_text, value_text
 from tunesmith_gui.new_run.start_picker import HELD, START
 from tunesmith_gui.plain_text import add_choice, set_tip
 from tunesmith_gui.tokens import SPACE
@@ -63,7 +63,7 @@ class SettingRow(QWidget):
         self._form = form
         self._is_typing = False
         label = core_text(setting.declaration.label)
-        unit = core_text(setting.declaration.unit)
+        unit = unit_text(setting)
         self._help = help_text(setting)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
@@ -18,7 +19,7 @@ from tunesmith_gui.new_run.model_picker import card_words
 from tunesmith_gui.new_run.setting_paths import TEACHER
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, translate
-from tunesmith_gui.widgets.buttons import IconButton
+from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -63,12 +64,19 @@ def _proposed(student: ModelCard, models: Sequence[ModelCard]) -> str:
 
 
 class TeacherCard(Card):
-    """Hidden while nothing is learned from a bigger model."""
+    """Hidden while nothing is learned from a bigger model.
+
+    Signals:
+        library_asked: the person wants to see which models there are to download.
+    """
+
+    library_asked = Signal()
 
     def __init__(self, form: NewRunForm, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("TeacherCard", "Bigger model"), parent=parent)
         self._form = form
         self._models: Sequence[ModelCard] = ()
+        self._choices: list[PathChoice] = []
         self._looks = Latest(self)
         self._asked: tuple[object, ...] = ()
         row = QHBoxLayout()
@@ -85,13 +93,14 @@ class TeacherCard(Card):
         self.problem = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
         self.body.addWidget(self.facts)
         self.body.addWidget(self.problem)
+        self.library = button(self.tr("Get a bigger model"), self.library_asked.emit, kind="link", parent=self)
+        self.body.addWidget(self.library, 0, Qt.AlignmentFlag.AlignLeft)
         self._show(TeacherLook())
         self.hide()
 
     def set_models(self, models: Sequence[ModelCard]) -> None:
         """Takes the models of the library."""
         self._models = models
-        self.combo.set_choices([PathChoice(card.name, str(card.path)) for card in models])
         self.refresh()
 
     def refresh(self) -> None:
@@ -101,6 +110,12 @@ class TeacherCard(Card):
         if not is_shown:
             return
         spec = self._form.spec
+        # The base model can't teach itself.
+        others = [card for card in self._models if str(card.path) != spec.model.path.strip()]
+        choices = [PathChoice(card.name, str(card.path)) for card in others]
+        if choices != self._choices:
+            self._choices = choices
+            self.combo.set_choices(choices)
         self.combo.show_path(spec.teacher.path)
         asked = (spec.model.path, spec.model.revision, spec.teacher.path, len(self._models))
         if asked != self._asked:
@@ -124,6 +139,10 @@ class TeacherCard(Card):
 
     def _show(self, look: TeacherLook) -> None:
         words = self.tr("It must be of the same family as the base model, so that both have the same tokens.")
+        is_missing = look.card is None and look.error is None and not self._form.value(TEACHER)
+        if is_missing and self._form.value("model.path").strip():
+            words += " " + self.tr("There is no bigger one of it on this computer yet. The Models page has some.")
+        self.library.setVisible(is_missing)
         self.facts.setText(card_words(look.card) if look.card else words)
         self.problem.setText(core_text(look.error.message) if look.error else "")
         self.problem.setVisible(look.error is not None)

@@ -38,6 +38,7 @@ class WordsCard(Card):
         self.body.addWidget(SafeLabel(words, role="caption", tone="muted", wrap=True, parent=self))
         self.state = SafeLabel(wrap=True, parent=self)
         self.body.addWidget(self.state)
+        self.state.hide()
         self.suggest = button(self.tr("Suggest new words"), self._ask, parent=self)
         self.add = button("", self._add, kind="link", parent=self)
         for each in (self.suggest, self.add):
@@ -55,7 +56,7 @@ class WordsCard(Card):
             if self._task is not None:
                 self._task.cancel()
                 self._task = None
-            self.state.setText("")
+            self._tell("")
         self.suggest.setEnabled(all(asked) and self._task is None)
         chosen = self._chosen
         self.add.setVisible(bool(chosen))
@@ -72,7 +73,7 @@ class WordsCard(Card):
         task = self._task = OperationTask(WORDS, self._form.spec, parent=self)
         task.succeeded.connect(self._take)
         task.failed.connect(self._fail)
-        self.state.setText(self.tr("Reading the data…"))
+        self._tell(self.tr("Reading the data…"))
         task.start()
         self.refresh()
 
@@ -83,12 +84,16 @@ class WordsCard(Card):
             fill(told, each["word"], number(each["pieces"]), number(each["count"])) for each in self._found[:MOST_ADDED]
         ]
         nothing = self.tr("No word is both frequent and written in many pieces.")
-        self.state.setText(", ".join(shown) or nothing)
+        self._tell(", ".join(shown) or nothing)
         self.refresh()
+
+    def _tell(self, words: str) -> None:
+        self.state.setText(words)
+        self.state.setVisible(bool(words))
 
     def _fail(self, error: TunesmithError) -> None:
         self._task = None
-        self.state.setText(core_text(error.message))
+        self._tell(core_text(error.message))
         self.refresh()
 
     def _add(self) -> None:

@@ -171,12 +171,12 @@ def test_the_report_the_verdict_and_the_card_tell_of_the_teacher(
     assert train(run) == 0
     facts = read(run)
     verdict = verdict_on(facts)
-    assert "the same as its teacher" in verdict.evidence
+    assert "the same as the bigger one" in verdict.evidence
     assert "another row" not in verdict.evidence, "under any question a model may be near to its teacher"
     assert events(run, "comparison")[-1].data["dependence"] is None
     html = page(run, run.load_spec(), facts, verdict)
     assert str(teacher) in html
-    assert "Agrees with the teacher" in html
+    assert "Agrees with the bigger model" in html
     assert "erplexity" not in html
     card = (run.adapter_path / "README.md").read_text(encoding="utf-8")
     assert "Generalized knowledge distillation (GKD), Agarwal et al. 2024" in card

@@ -189,6 +189,8 @@ def test_answers_to_held_out_rows_show_what_is_expected_and_whether_they_are_rig
     )
     chips = [chip.text for chip in page.samples.list._items.findChildren(StatusChip)]
     assert chips == ["step 30", "Right", "cut at 9 tokens", "before training", "Wrong"]
+    (cut,) = [chip for chip in page.samples.list._items.findChildren(StatusChip) if chip.text.startswith("cut")]
+    assert "length of the expected one" in cut.toolTip()
     assert texts(page.samples).count("Expected: Four.") == 2
     assert not page.samples.rhythm.isHidden(), "when they are asked is said"
     tell(page, ("sample", {"step": 30, "prompt": "Who?", "text": "Me."}))
@@ -211,6 +213,8 @@ def test_samples_of_every_step_can_be_chosen_and_cut_ones_are_marked(page: Dashb
     ]  # fmt: skip
     chips = [chip.text for chip in page.samples.list.findChildren(StatusChip)]
     assert chips == ["step 30", "step 20", "cut at 64 tokens", "before training"]
+    (cut,) = [chip for chip in page.samples.list.findChildren(StatusChip) if chip.text.startswith("cut")]
+    assert "Sample length" in cut.toolTip()
     steps.setCurrentIndex(3)
     shown = [chip.text for chip in page.samples.list._items.findChildren(StatusChip)]
     assert shown == ["before training"]

@@ -77,7 +77,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> type[Looked]:
 class Previewed(QObject):
     """Stands in for the look at how long rows are: answers what a test says, nothing unless it does."""
 
-    succeeded = Signal(object)
+    succeeded, failed = Signal(object), Signal(object)
     answer: ClassVar[dict[str, Any] | None] = None
     specs: ClassVar[list[RunSpec]] = []
 

@@ -123,6 +123,16 @@ class TestCutRows:
         assert [spec.data.context_length for spec in previewed.specs] == [8]
         assert page.plan_card.chip.text == "Fits"
 
+    def test_until_then_the_plan_says_that_it_may_change(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        assert page.plan_card.measuring.isHidden()
+        page.form.set_value("data.context_length", 8)
+        qtbot.waitUntil(lambda: len(previewed.specs) == 1 and page.plan_card.measuring.isVisible(), timeout=5000)
+        page.facts._lengths_look._task.failed.emit(None)
+        qtbot.waitUntil(page.plan_card.measuring.isHidden, timeout=5000)
+
     def test_a_plan_that_would_learn_nothing_does_not_say_that_it_fits(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, previewed: Any
     ) -> None:

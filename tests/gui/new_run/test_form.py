@@ -273,3 +273,12 @@ class TestProposals:
         ready.set_value("evaluation.percent", 30.0)
         ready.forget_data()
         assert ready.value("evaluation.percent") == 30.0
+
+
+def test_problems_begin_as_sentences(qapp: object) -> None:
+    form = NewRunForm()
+    form.set_text("adapter.rank", "0")
+    form.set_value("data.sources[0].format", "prompt-only")
+    assert {words[0] for words in form.problems().values()} <= set("MH")
+    form.set_value("schedule.epochs", -1.0)
+    assert form.problem("schedule.epochs").startswith("Must be")

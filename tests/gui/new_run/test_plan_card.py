@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 from tests.core.test_planner import CARD, fused, gpu, make
 from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped
+from tunesmith_core import cli_specs
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message
 from tunesmith_core.planner import Saving, plan
@@ -18,7 +19,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_gui import tr
 from tunesmith_gui.new_run.facts import PlanFacts
 from tunesmith_gui.new_run.page import SIDE_WIDTH_PX, NewRunPage
-from tunesmith_gui.new_run.plan_card import PlanCard
+from tunesmith_gui.new_run.plan_card import COLOURS, PlanCard
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.tr import size
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -152,3 +153,18 @@ def test_time_without_evaluations_is_named_so(qtbot: QtBot, other_s: float | Non
     card.show_plan(PlanFacts(estimate, gpu(80), time=Time(1.0, other_s)))
     words = [cell.text() for cell in card._cells if hasattr(cell, "text")]
     assert name in words
+
+
+def test_parts_keep_their_colours_in_every_way() -> None:
+    assert set(COLOURS) == set(cli_specs.PARTS)
+    shown = ["weights", "adapter", "activations", "logits", "runtime", "teacher"]
+    assert [COLOURS[part] for part in shown] == list(range(6))
+    assert COLOURS["training"] == COLOURS["adapter"]
+
+
+@pytest.mark.parametrize("is_measuring", [True, False])
+def test_a_plan_says_that_lengths_are_still_measured(qtbot: QtBot, is_measuring: bool) -> None:
+    card = PlanCard()
+    qtbot.addWidget(card)
+    card.show_plan(PlanFacts(plan(make(), gpu(80), card=CARD), gpu(80), is_measuring=is_measuring))
+    assert card.measuring.isHidden() is not is_measuring

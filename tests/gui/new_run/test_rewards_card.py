@@ -87,7 +87,7 @@ def test_a_file_is_chosen_and_what_is_missing_is_led_to(
     edit = card.rows[0].inputs["path"]
     assert isinstance(edit, QLineEdit)
     assert edit.property("invalid")
-    assert "Reward 1, Python file: must be a file. Choose one" in card.problems.text()
+    assert "Reward 1, Python file: Must be a file. Choose one" in card.problems.text()
     (link,) = rewarded.start_bar.problems.findChildren(QPushButton)
     link.click()
     assert edit.hasFocus()

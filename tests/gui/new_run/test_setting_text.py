@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from tunesmith_core.declared import value_problem
 from tunesmith_core.spec import iter_settings
 from tunesmith_gui.new_run.setting_text import (
+    SHARES,
     SettingProblem,
     choice_text,
     help_text,
     number_text,
     parse,
+    unit_text,
     value_text,
 )
 
@@ -37,16 +39,16 @@ def test_a_number_keeps_its_value_as_text(value: float) -> None:
 
 @given(st.sampled_from(NUMBERS), st.integers(-5, 2_000_000))
 def test_ranges_agree_with_core(setting: Any, value: int) -> None:
-    problem = value_problem(value, setting.declaration)
+    problem, scale = value_problem(value, setting.declaration), 100 if setting.path in SHARES else 1
     if problem is None:
-        assert parse(setting, str(value)) == value
+        assert parse(setting, str(value * scale)) == value
         return
     with pytest.raises(SettingProblem) as caught:
-        parse(setting, str(value))
+        parse(setting, str(value * scale))
     words, bound = str(caught.value).lower().rsplit(" ", 1)
     core_words, core_bound = problem.rsplit(" ", 1)
     assert words == core_words
-    assert float(bound) == pytest.approx(float(core_bound.replace(",", "")), rel=1e-5)
+    assert float(bound) == pytest.approx(float(core_bound.replace(",", "")) * scale, rel=1e-5)
 
 
 @given(st.text(max_size=20))
@@ -115,3 +117,13 @@ def test_help_says_meaning_range_and_effect() -> None:
     assert "Size of the adapter" in meaning
     assert allowed == "Range: 1 to 4096"
     assert "memory" in effect
+
+
+def test_a_share_of_a_spec_is_shown_in_percent() -> None:
+    setting = SETTINGS["teacher.own_answers"]
+    assert value_text(setting, 0.07) == "7"
+    assert parse(setting, "50") == 0.5
+    assert (unit_text(setting), unit_text(SETTINGS["adapter.dropout"])) == ("%", "")
+    assert "0 to 100" in help_text(setting)
+    with pytest.raises(SettingProblem, match="at most 100"):
+        parse(setting, "101")

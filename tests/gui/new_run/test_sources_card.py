@@ -87,7 +87,7 @@ class TestSourcesCard:
         open_files(qtbot, page, model, [rows("a.jsonl", 20), rows("b.jsonl", 60)])
         card = page.sources_card
         type_into(qtbot, card.rows[1].boxes["most_rows"], "0")
-        assert card.problems.text().startswith("b.jsonl, Most rows: must be at least 1")
+        assert card.problems.text().startswith("b.jsonl, Most rows: Must be at least 1")
         type_into(qtbot, card.rows[1].boxes["weight"], "x")
         assert "not “x”" in card.problems.text()
         assert shares(page) == ["", ""]

@@ -103,3 +103,32 @@ def test_settings_of_a_teacher_are_shown_with_it_only(qtbot: QtBot, page: NewRun
     form.set_value("teacher.own_answers", 0.5)
     assert form.uses("teacher.max_tokens")
     assert form.changed_paths() == ["teacher.own_answers"]
+
+
+def test_without_a_bigger_model_the_card_leads_to_the_models(
+    qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+) -> None:
+    asked: list[str] = []
+    page.navigate.connect(lambda place, _what: asked.append(place))
+    choose(qtbot, page, WAY)
+    fill_in(qtbot, page, model, data_file)
+    card = page.teacher_card
+    qtbot.waitUntil(lambda: "no bigger one of it on this computer" in card.facts.text(), timeout=5000)
+    assert not card.library.isHidden()
+    card.library.click()
+    assert asked == ["models"]
+
+
+def test_the_base_model_is_no_bigger_model(
+    qtbot: QtBot, page: NewRunPage, model: Path, bigger: Path, data_file: Path
+) -> None:
+    choose(qtbot, page, WAY)
+    page.facts.refresh()
+    fill_in(qtbot, page, model, data_file)
+    card = page.teacher_card
+    qtbot.waitUntil(lambda: page.form.value(TEACHER) == str(bigger), timeout=5000)
+    assert [card.combo.itemData(place) for place in range(card.combo.count())] == [str(bigger)]
+    assert card.library.isHidden()
+    page.form.set_value(TEACHER, f"{model}/")
+    qtbot.waitUntil(lambda: "is the base model itself" in card.problem.text(), timeout=5000)
+    assert page.form.missing() is Missing.TEACHER

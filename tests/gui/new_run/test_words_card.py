@@ -51,7 +51,9 @@ def test_words_are_suggested_and_taken(
     assert card.isHidden()
     page.actions_.choose_way(BY_READING)
     assert not card.isHidden()
+    assert card.state.isHidden(), "an empty line would be a gap"
     card.suggest.click()
+    assert not card.state.isHidden()
     assert not card.suggest.isEnabled()
     tasks[-1].succeeded.emit({"words": FOUND})
     assert card.state.text().startswith("glowmilla (4 pieces, 9 times), ")
