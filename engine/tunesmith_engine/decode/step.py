@@ -46,7 +46,7 @@ class Step:
         shape, compute, num_rows = assembly.shape, assembly.compute, cache.num_rows
         like = torch.empty(0, device=compute.device, dtype=compute.dtype)
         self.ids = torch.zeros(num_rows, device=compute.device, dtype=torch.int64)
-        self._x, self._y = (like.new_zeros(num_rows, shape.hidden_size) for _ in range(2))
+        self._x, self._y, self._read = (like.new_zeros(num_rows, shape.hidden_size) for _ in range(3))
         inputs = Inputs(num_rows)
         self._head = Product(assembly.tables.head(with_adapter), inputs, like)
         self.logits = like.new_zeros(num_rows, assembly.head.num_outputs)
@@ -90,6 +90,9 @@ class Step:
         scale = 1.0
         for index, layer in enumerate(self._layers):
             _add_norm(self._x, pending, layer.shape.input_norm, layer.attention_inputs.x, scale)
+            if layer.shape.parallel and not layer.shape.mlp_norm:
+                # Attention's own products may overwrite it before the MLP reads it.
+                self._read.copy_(layer.attention_inputs.x[:, : self._x.shape[1]])
             self._attend(index, layer, *turned[layer.shape.rotary_kind])
             scale = layer.shape.residual_scale
             self._mlp(layer, scale)
@@ -122,7 +125,7 @@ class Step:
             self._x.add_(self._y if scale == 1.0 else self._y * scale)
         elif shape.parallel:
             # The MLP reads what attention read.
-            layer.gate_up.x[:, : self._x.shape[1]].copy_(layer.attention_inputs.x[:, : self._x.shape[1]])
+            layer.gate_up.x[:, : self._x.shape[1]].copy_(self._read)
             self._x.add_(self._y if scale == 1.0 else self._y * scale)
         else:
             _add_norm(self._x, self._y, shape.mlp_norm, layer.gate_up.x, scale)
@@ -183,7 +186,7 @@ def _rotate(shape: AttentionShape, qkv: torch.Tensor, cos: torch.Tensor | None, 
             if shape.whole_width_norms:
                 rms_norm.add_norm(part, None, norm, part)
             else:
-                heads = part.reshape(-1, shape.head_dim)
+                heads = part.clone().view(-1, shape.head_dim)
                 rms_norm.add_norm(heads, None, norm, heads)
                 part.copy_(heads.view(part.shape))
         norms = (None, None)

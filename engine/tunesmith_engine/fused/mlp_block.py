@@ -17,7 +17,7 @@ from tunesmith_engine.shapes import MlpShape
 
 
 class MlpBlock:
-    """Runs down(activation(gate(x)) * up(x)), with or without the gate, forward and backward, on buffers that the layer hands it.
+    """Runs an MLP, with or without a gate, forward and backward, on buffers that the layer hands it.
 
     Attributes:
         inputs, down: the projections.

@@ -1,9 +1,9 @@
 """Residual addition with the norm behind it, and the norm's backward pass with the residual's gradient added.
 
-Computed are RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467) and LayerNorm, with weights that are frozen: they
-get no gradient. The forward pass rounds where transformers does (modeling_llama.LlamaRMSNorm,
-modeling_gemma2.Gemma2RMSNorm, modeling_olmo2.Olmo2RMSNorm, modeling_cohere.CohereLayerNorm, nn.LayerNorm); the backward pass computes
-in float32 and rounds once.
+Computed are RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467) and LayerNorm, with weights that are frozen: they get
+no gradient. The forward pass rounds where transformers does (modeling_llama.LlamaRMSNorm,
+modeling_gemma2.Gemma2RMSNorm, modeling_olmo2.Olmo2RMSNorm, modeling_cohere.CohereLayerNorm, nn.LayerNorm); the backward
+pass computes in float32 and rounds once.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -64,11 +66,11 @@ VISION = {
     "patch_size": 7,
 }
 
-NO_DROPOUT = {
-    name: 0.0
-    for name in "attn_pdrop embd_pdrop resid_pdrop dropout attention_dropout hidden_dropout layerdrop "
-    "residual_dropout embedding_dropout".split()
-}
+NO_DROPOUT = dict.fromkeys(
+    "attn_pdrop embd_pdrop resid_pdrop dropout attention_dropout hidden_dropout layerdrop residual_dropout "
+    "embedding_dropout".split(),
+    0.0,
+)
 PARTIAL_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 OPT = {"ffn_dim": 96, "word_embed_proj_dim": 64, **NO_DROPOUT}
 
@@ -97,6 +99,9 @@ BY_SHAPE: dict[str, dict[str, Any]] = {
     "persimmon": {"model_type": "persimmon", "rope_parameters": PARTIAL_ROPE},
     "persimmon-no-norms": {"model_type": "persimmon", "qk_layernorm": False},
 }
+
+QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus")
+"""Of these, what between them has every shape; the others are for the long run."""
 
 # Numbers are far from their usual values where the usual ones would not show: caps are low, scales are odd, and the
 # square root of Gemma's width is not a whole number.
@@ -209,6 +214,13 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
     "gpt2-dropout": ({"model_type": "gpt2"}, r"dropout"),
 }
 """Models that the fused path refuses, and what the sentence matches."""
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
+    return [
+        pytest.param(name, marks=pytest.mark.long) if name in BY_SHAPE and name not in QUICK else name for name in names
+    ]
 
 
 def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transformers model

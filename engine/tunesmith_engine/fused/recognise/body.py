@@ -62,7 +62,8 @@ class Body:
         for role, names in (("layers", LAYERS), ("embedding", EMBEDDING), ("norm", NORM)):
             part = first_of(module, names)
             if part is None:
-                raise NotFusableError("{name} ({kind}) has no {part}.", name=name, kind=type(module).__name__, part=role)
+                kind = type(module).__name__
+                raise NotFusableError("{name} ({kind}) has no {part}.", name=name, kind=kind, part=role)
             found[role] = part
         positions = first_of(module, POSITIONS)
         return cls(name, module, **found, positions=positions if positions in words.words(module) else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -98,15 +98,24 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
         name=name,
         attention=read_attention(f"{name}.{role}", attention, window, layout),
         mlp=_read_mlp(name, module),
-        **dict.fromkeys(PLACES),
+        input_norm=None,
+        post_attention_norm=None,
+        mlp_norm=None,
+        post_mlp_norm=None,
         residual_scale=float(module.residual_multiplier) if "residual_multiplier" in used else 1.0,
         rotary_kind=rotary_kind,
     )
     for names in places:
         # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
         for parallel in (False, True):
+            found_norms = [norms.get(role) for role in names]
             guess = replace(
-                shape, **{place: norms.get(role) for place, role in zip(PLACES, names, strict=True)}, parallel=parallel
+                shape,
+                input_norm=found_norms[0],
+                post_attention_norm=found_norms[1],
+                mlp_norm=found_norms[2],
+                post_mlp_norm=found_norms[3],
+                parallel=parallel,
             )
             if _agrees(name, module, names, guess):
                 return guess
@@ -149,7 +158,8 @@ def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerSh
             norms[place] = replace(norm, **weights)
     twin = replaced(module, parts, {})
     x = make.numbers(1, NUM_TOKENS, WIDTH)
-    nothing = accepted(module, dict.fromkeys(("attention_mask", "position_embeddings", "position_ids")), {"alibi": None})
+    usual = dict.fromkeys(("attention_mask", "position_embeddings", "position_ids"))
+    nothing = accepted(module, usual, {"alibi": None})
     result = result_of(name, lambda: twin(x, **nothing))
 
     def normed(place: str, numbers: torch.Tensor) -> torch.Tensor:

@@ -169,19 +169,20 @@ def _try_embedding(body: Body, scale: float) -> PositionTable | None:
         "rotary_emb": Constant((None, None)),
     }
     own = None if body.positions is None else plain(body.part(body.positions))
-    positions = None
     if body.positions is not None:
         if not isinstance(own, nn.Embedding):
             raise NotFusableError("{name} is not a table.", name=f"{body.name}.{body.positions}")
-        positions = parts[body.positions] = _small_embedding(own, make, NUM_TOKENS + MOST_OFFSET)
+        parts[body.positions] = _small_embedding(own, make, NUM_TOKENS + MOST_OFFSET)
     twin, ids = replaced(decoder, parts, {}), torch.arange(NUM_TOKENS)[None]
     result = result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
     expected = (functional.embedding(ids, embedding.weight).double() * scale).to(result.dtype)
-    if positions is None and torch.equal(result, expected):
+    if body.positions is None and torch.equal(result, expected):
         return None
-    for offset in range(MOST_OFFSET + 1 if positions is not None else 0):
-        if torch.equal(result, expected + functional.embedding(ids + offset, positions.weight)):
-            return PositionTable(own, offset)
+    if body.positions is not None and own is not None:
+        table = parts[body.positions].weight
+        for offset in range(MOST_OFFSET + 1):
+            if torch.equal(result, expected + functional.embedding(ids + offset, table)):
+                return PositionTable(own, offset)
     raise NotFusableError(
         "{name} ({kind}) changes its embedding in an unsupported way.", name=body.name, kind=type(decoder).__name__
     )

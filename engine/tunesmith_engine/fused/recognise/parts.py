@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -126,9 +127,14 @@ def read_norm(name: str, module: nn.Module) -> Norm:
         guess = Norm(stand_ins["weight"], eps, plus_one, centred, cast_last, bias=stand_ins.get("bias"))
         # The order of a sum may turn a rounding here and there; the wrong formula turns a fifth of all.
         if (normalise(x, guess) == ours).float().mean() > 0.98:
-            trained = [part if part is not None and part.requires_grad else None for part in parameters.values()]
-            bias = parameters["bias"].detach() if "bias" in parameters else None
-            return Norm(weight, eps, plus_one, centred, cast_last, trained[0], bias, trained[1] if bias is not None else None)
+            trained = {role: part for role, part in parameters.items() if part.requires_grad}
+            return replace(
+                guess,
+                weight=weight,
+                trained=trained.get("weight"),
+                bias=parameters["bias"].detach() if "bias" in parameters else None,
+                trained_bias=trained.get("bias"),
+            )
     raise NotFusableError(
         "{name} ({kind}) is a norm with an unsupported formula.", name=name, kind=type(module).__name__
     )

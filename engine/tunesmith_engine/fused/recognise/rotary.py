@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from tunesmith_engine.shapes import AnyModel, NotFusableError
-
 
 TABLE = "embed_positions"
 """Sines and cosines that attention holds itself, side by side, [positions, rotary width] (CodeGen)."""
