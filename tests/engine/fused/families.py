@@ -210,7 +210,7 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
     "stablelm-head-norms": ({"model_type": "stablelm", "qk_layernorm": True}, r"self_attn .*ModuleList|self_attn"),
     "falcon-alibi": ({"model_type": "falcon", "alibi": True}, r"alibi"),
     "bloom": ({"model_type": "bloom"}, r"alibi"),
-    "opt-350m": ({"model_type": "opt", **OPT, "do_layer_norm_before": False}, r"has no norm"),
+    "opt-350m": ({"model_type": "opt", **OPT, "do_layer_norm_before": False}, r"has none of norm, "),
     "gpt2-dropout": ({"model_type": "gpt2"}, r"dropout"),
 }
 """Models that the fused path refuses, and what the sentence matches."""

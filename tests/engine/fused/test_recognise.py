@@ -159,7 +159,7 @@ def test_unknown_word_is_named() -> None:
     [
         ("model.layers.1.mlp", r"layers\.1 .*no MLP"),
         ("model.layers.1.self_attn", r"layers\.1 .*no attention"),
-        ("model.norm", "no norm"),
+        ("model.norm", "none of norm, "),
         ("model", "no model"),
         ("lm_head", "lm_head"),
     ],

@@ -62,8 +62,12 @@ class Body:
         for role, names in (("layers", LAYERS), ("embedding", EMBEDDING), ("norm", NORM)):
             part = first_of(module, names)
             if part is None:
-                kind = type(module).__name__
-                raise NotFusableError("{name} ({kind}) has no {part}.", name=name, kind=kind, part=role)
+                raise NotFusableError(
+                    "{name} ({kind}) has none of {names}.",
+                    name=name,
+                    kind=type(module).__name__,
+                    names=", ".join(names),
+                )
             found[role] = part
         positions = first_of(module, POSITIONS)
         return cls(name, module, **found, positions=positions if positions in words.words(module) else None)
