@@ -33,6 +33,12 @@ def head_of(whole: AnyModel) -> str:
     return name
 
 
+def body_of(whole: AnyModel) -> str:
+    """Return the name of what a causal language model has below its output layer."""
+    prefix: str = whole.base_model_prefix
+    return prefix if isinstance(getattr(whole, prefix, None), nn.Module) else "model"
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
     """A decoder.

@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from tunesmith_engine.fused.recognise import words
-from tunesmith_engine.fused.recognise.body import Body, head_of
+from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
@@ -70,7 +70,7 @@ def find_decoder(whole: AnyModel) -> Body:
     Raises:
         NotFusableError: there is none, or what is around it does something that we don't know.
     """
-    name = whole.base_model_prefix
+    name = body_of(whole)
     inner, head = getattr(whole, name, None), head_of(whole)
     if inner is None:
         raise NotFusableError("{kind} has no model and lm_head side by side.", kind=type(whole).__name__)
@@ -238,7 +238,7 @@ def _try_head(whole: AnyModel, scale: float, softcap: float | None) -> None:
     body: nn.Module = Constant(_Results(last_hidden_state=hidden))
     if INSIDE in words.words(whole):
         body = replaced(nn.Module(), {INSIDE: body}, {})
-    twin = replaced(whole, {whole.base_model_prefix: body, head_of(whole): head}, {})
+    twin = replaced(whole, {body_of(whole): body, head_of(whole): head}, {})
     ids = torch.arange(NUM_TOKENS)[None]
     result = result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits)
     expected = scale * head(hidden)
