@@ -20,8 +20,9 @@ from tunesmith_core.json_values import is_count, is_number, shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.safetensors_header import Tensor, read_header
 from tunesmith_core.spec import RunSpec, compares, continues
-from tunesmith_core.spec_sections import ALL_EMBEDDINGS, FROZEN_EMBEDDINGS, NEW_EMBEDDINGS
+from tunesmith_core.spec_sections import ALL_EMBEDDINGS, ALL_LINEAR, FROZEN_EMBEDDINGS, NEW_EMBEDDINGS
 from tunesmith_core.spec_words import trains_whole
+from tunesmith_core.unmatched_names import linear_ends
 
 START, REFERENCE = "start", "reference"
 """Folders of a run with the adapter that it began with, and with the one that it compares with."""
@@ -169,6 +170,8 @@ def check_adapters(spec: RunSpec, shapes: Mapping[str, tuple[int, ...]]) -> None
             )
         for name, value in start.settings.items():
             given = getattr(spec.adapter, name)
+            if name == "target_modules" and given == ALL_LINEAR and value == linear_ends(shapes):
+                continue
             if given != value and sorted(given if isinstance(given, list) else [given]) != value:
                 raise TunesmithError(
                     "spec-invalid",

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,14 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.model_folder import base_folder
-from tunesmith_core.objectives import REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.kinds.words import WORDS
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, idle_note
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.teachers import check_teacher
+from tunesmith_core.unmatched_names import unmatched
 
 VERDICTS = {
     "fits": Message("The run fits."),
@@ -99,6 +101,7 @@ def plan(arguments: Namespace) -> int:
         held_out.note(spec, num_rows),
         idle_note(spec),
         unquantized.note(base_folder(spec.model.path, spec.model.revision), spec),
+        *_missing(spec),
         *looked.get("notes", ()),
     )
     notes = list(dict.fromkeys(note for note in possible if note))
@@ -112,6 +115,16 @@ def plan(arguments: Namespace) -> int:
         terminal.say(rewards.round_words(spec))
         terminal.say(Message("Rewards: {rewards}", rewards=rewards.described(spec.rollouts.rewards)))
     return EXIT_DONE
+
+
+def _missing(spec: RunSpec) -> Iterator[Message]:
+    """Yield what the run names and the base model does not have, and why there is no teacher."""
+    yield from (each.message for each in unmatched(spec, preflight.check_model(spec).shapes))
+    if spec.objective.kind in DISTILLATION:
+        try:
+            check_teacher(spec)
+        except TunesmithError as error:
+            yield error.message
 
 
 def _say_plan(estimate: planner.Plan, time: Time) -> None:

@@ -42,6 +42,7 @@ from tunesmith_core.spec_training import WSL
 from tunesmith_core.spec_words import trains_whole
 from tunesmith_core.teachers import check_teacher
 from tunesmith_core.trained_parts import FULL, is_chosen, state_bytes
+from tunesmith_core.unmatched_names import unmatched
 from tunesmith_core.wsl.guest import Guest
 
 MIN_FREE_BYTES = 64 << 20
@@ -71,6 +72,9 @@ def check(spec: RunSpec) -> None:
     model = check_model(spec)
     if spec.objective.kind in DISTILLATION:
         check_teacher(spec)
+    for each in unmatched(spec, model.shapes):
+        if each.is_certain:
+            raise TunesmithError(each.code, each.message)
     adapter_folders.check_adapters(spec, model.shapes)
     _check_base_of_start(spec, model)
     check_data(spec, model)

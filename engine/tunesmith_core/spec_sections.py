@@ -261,6 +261,10 @@ class SourceSpec:
         """Return how many of its rows are used."""
         return num_rows if self.most_rows is None else min(num_rows, self.most_rows)
 
+    def examples_used(self, num_rows: int, num_examples: int) -> int:
+        """Return how many examples its used rows make, about: all its rows make `num_examples`, for long ones split."""
+        return round(self.num_used(num_rows) * num_examples / max(1, num_rows))
+
 
 @dataclass(kw_only=True, slots=True)
 class DataSpec:

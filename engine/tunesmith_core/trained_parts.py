@@ -71,11 +71,18 @@ def _is_in(name: str, shape: Sequence[int], part: str) -> bool:
     pieces = name.split(".")
     if part in (EMBEDDINGS, NORMS, LAYERS):
         return _kind_of(name, shape) == part
-    first, dash, last = part.partition("-")
-    if first.isdigit() and (last.isdigit() if dash else not last):
-        number = next((int(piece) for piece in pieces if piece.isdigit()), -1)
-        return int(first) <= number <= int(last or first)
-    return part in pieces
+    if is_named(part):
+        return part in pieces
+    first, _, last = part.partition("-")
+    number = next((int(piece) for piece in pieces if piece.isdigit()), -1)
+    return int(first) <= number <= int(last or first)
+
+
+def is_named(part: str) -> bool:
+    """Return whether a part of a model is the name of a module, and no kind of weights and no number of a layer."""
+    first, dash, last = part.strip().partition("-")
+    is_number = first.isdigit() and (last.isdigit() if dash else not last)
+    return not is_number and part.strip() not in (EMBEDDINGS, NORMS, LAYERS)
 
 
 def _kind_of(name: str, shape: Sequence[int]) -> str:

@@ -362,3 +362,14 @@ def test_a_spec_file_says_only_what_it_has_to(make_spec: MakeSpec, tmp_path: Pat
         preflight.adapter_folders.check_adapters(spec, {})
     assert Run(tmp_path).path == tmp_path
     assert model_folder.is_dir()
+
+
+def test_all_linear_is_what_an_adapter_has_where_it_has_all(started: Callable[[Path], RunSpec], tmp_path: Path) -> None:
+    modules = {"layers.0.self_attn.q_proj": (8, 8), "layers.0.mlp.up_proj": (12, 8)}
+    spec = started(write_adapter(tmp_path / "all", modules))
+    spec.adapter.target_modules = "all-linear"
+    check_adapters(spec, SHAPES)
+    spec = started(write_adapter(tmp_path / "one"))
+    spec.adapter.target_modules = "all-linear"
+    with pytest.raises(TunesmithError, match="target_modules is all-linear, but the adapter to start from has q_proj"):
+        check_adapters(spec, SHAPES)

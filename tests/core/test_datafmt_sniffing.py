@@ -183,3 +183,9 @@ def test_a_workbook_is_left_to_the_engine(tmp_path: Path) -> None:
     assert (found.kind, found.format, found.columns, found.num_rows_estimate) == ("ods", "auto", (), None)
     assert found.max_tokens() is None
     assert datafmt.check_head(SourceSpec(path=str(path))) == (0, 0)
+
+
+def test_a_folder_is_as_large_as_its_files(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("x" * 5000)
+    assert datafmt.sniff(tmp_path).num_bytes == 10_000

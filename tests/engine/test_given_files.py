@@ -125,7 +125,8 @@ def test_each_row_of_an_archive_names_its_member(tmp_path: Path) -> None:
     assert said == ANSWERS * 3
     assert places[::3] == [f"{path}/a.jsonl, line 1", f"{path}/data/b.csv, line 2", f"{path}/t.parquet, row 1"]
     assert source.notes == {
-        "dataset-parts-unread": f"{path} has files that are not read (3): empty.jsonl, picture.png, README.md."
+        "dataset-parts-unread": f"{path} has files that are not read (2): picture.png, README.md. "
+        f"{path}/empty.jsonl: the file is empty. The file is left out."
     }
 
 
@@ -280,6 +281,33 @@ def test_a_folder_of_nothing_and_a_damaged_file_in_one_are_refused(tmp_path: Pat
     assert "The files are: none" in refusal_of(folder).message
     (folder / "a.xlsx").write_bytes(b"PK\x03\x04 nothing more")
     assert f"{folder / 'a.xlsx'}: the workbook " in refusal_of(folder).message
+
+
+def test_files_of_a_folder_that_can_not_be_read_are_left_out_and_named(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for name, content in {
+        "a.txt": b"Some text.\n",
+        "broken.pdf": b"%PDF-1.7 nothing more",
+        "empty.txt": b"",
+        "blank.md": b"\n\n",
+        "fake.pdf": b"No PDF.\n",
+        "z.txt": b"More text.\n",
+    }.items():
+        (folder / name).write_bytes(content)
+    _, said, source = read(folder)
+    assert said == ["Some text.", "More text."]
+    note = source.notes["dataset-parts-unread"]
+    assert f"{folder / 'empty.txt'}: the file is empty. The file is left out." in note
+    for name, reason in (("broken.pdf", "damaged"), ("blank.md", "no rows"), ("fake.pdf", 'ends in ".pdf"')):
+        assert reason in note.partition(f"{folder / name}: ")[2].partition("left out.")[0]
+    for name in ("a.txt", "z.txt"):
+        (folder / name).unlink()
+    assert refusal_of(folder).message == f"{folder / 'blank.md'}: the file has no rows."
+    # Which encoding it has is for the person to say.
+    (folder / "a.txt").write_text("Some text.\n")
+    (folder / "b.txt").write_bytes("\xfcber".encode("latin-1"))
+    assert refusal_of(folder).code == "dataset-encoding"
 
 
 def test_a_sheet_can_be_chosen(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from tests.engine.prepared import prepare
 from tunesmith_core.datafmt import PromptCompletion, Text, Tokens
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.spec_sections import DataSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import Example
@@ -141,6 +142,24 @@ def test_a_run_trains_each_part_and_the_preview_shows_the_same(
     assert [[token["id"] for token in row["tokens"]] for row in shown["rows"]] == [
         row.input_ids.tolist() for row in data.train
     ]
+
+
+def test_replay_and_weights_are_told_in_examples_of_texts_that_are_split(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    for name, texts in (("long", [LONG["english"][:400]]), ("replay", ["short"] * 20)):
+        (tmp_path / name).write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+    spec = tiny_spec(data={"path": "x", "context_length": 32, "overlong": "split"}, evaluation={"percent": 0.0})
+    spec.data.sources = [
+        SourceSpec(path=str(tmp_path / "long")), SourceSpec(path=str(tmp_path / "replay"), replay=50.0)
+    ]
+    shown, data = preview(spec, tokenizer, 2), prepare(spec, tokenizer)
+    num = shown["examples"][0]
+    assert shown["examples"] == [num, 20]
+    assert num > 2
+    (told,) = [note for note in shown["notes"] if "Examples in an epoch" in note]
+    assert f"Examples in an epoch: {2 * num}." in told
+    assert told in data.notes.values()
 
 
 def test_the_parts_of_a_text_are_on_one_side(

@@ -6529,6 +6529,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{place}：{message}</translation>
     </message>
     <message>
+        <source>{problem} The file is left out.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>{rate:,.1f} passages/min</source>
         <translation>{rate:,.1f} 段/分钟</translation>
     </message>
@@ -8403,8 +8407,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>所有回答都标注为好（{num:,} 个）。这个目标还需要差的回答。</translation>
     </message>
     <message>
+        <source>Examples in the files: {num:,}. Held out: {held_out:,}. Left out by &quot;Most rows&quot;: {num_left:,}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Folder</source>
         <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>Further files can&apos;t be read: {num}.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Held-out perplexity of each data file:</source>
@@ -8441,6 +8453,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>No fused kernel reads 8-bit weights.</source>
         <translation>没有融合内核能读取 8 位权重。</translation>
+    </message>
+    <message>
+        <source>No module with an adapter is called {pattern}. Those with one are {known}.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>No vote prefers an answer yet, so there are no pairs to learn from.</source>
@@ -8713,6 +8729,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The loss was NaN or infinite in every step. Nothing was learned.</source>
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
+    </message>
+    <message>
+        <source>The model has no layer {number}. Its layers are 0 to {last}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The model has no module named {name}. Its modules are {known}.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
@@ -20950,6 +20974,10 @@ Save a copy to train with your changes.</source>
         <translation>要保留模型原有的能力，请给一个对话或通用文本文件设置回放占比，例如 10%。运行结束后，“评估”会提一些常识问题，告诉你模型是否有所遗忘。</translation>
     </message>
     <message>
+        <source>Counted before long texts are split into examples.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Further files: %1. Set their weights in the spec.</source>
         <translation>其他文件：%1 个。请在运行配置中设置它们的权重。</translation>
     </message>
@@ -21091,6 +21119,10 @@ Save a copy to train with your changes.</source>
         <translation>%1 进行到第 %2 步。停止并保存后，可以从那里继续。</translation>
     </message>
     <message>
+        <source>%1 has not finished its first step, so there is nothing to save yet.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>If you discard, what came after the checkpoint of step %1 is lost.</source>
         <translation>如果放弃，第 %1 步检查点之后的内容会丢失。</translation>
     </message>
@@ -21101,6 +21133,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Stop and save</source>
         <translation>停止并保存</translation>
+    </message>
+    <message>
+        <source>Stop the run</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Stop and discard</source>

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tunesmith_core import files
 from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
-from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
+from tunesmith_core.datafmt.encoding import FOLDER, UTF_8, open_bytes, row_place
 from tunesmith_core.datafmt.formats import Conversation, Labeled, Layout, Place
 from tunesmith_core.datafmt.json_rows import BadRow, Row
 from tunesmith_core.datafmt.labels import SCALE, to_labeled, with_labels
@@ -95,7 +96,7 @@ def sniff(
         UserError: `dataset-parse-error` or `dataset-empty` when no row can be read; a malformed row is left out.
     """
     kind = file_kind(path)
-    num_bytes = path.stat().st_size
+    num_bytes = files.folder_bytes(path) if kind == FOLDER else path.stat().st_size
     if kind in READ_BY_ENGINE:
         return Sniffed(kind, "auto", (), {}, count_rows(path) if kind == PARQUET else None, num_bytes)
     rows = head_rows(path, num_rows, _ignore, encoding)

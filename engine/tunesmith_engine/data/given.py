@@ -23,7 +23,7 @@ from tunesmith_core.datafmt.encoding import (
 )
 from tunesmith_core.datafmt.reading import KIND_OF_SUFFIX
 from tunesmith_core.errors import UserError
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, joined
 from tunesmith_engine.data.members import MAX_ENTRIES, compressed, is_plain_name, zip_members
 
 DOCUMENTS = frozenset({documents.PLAIN, documents.MARKDOWN, HTML, DOCX, PDF})
@@ -39,6 +39,7 @@ READ_SUFFIXES = {*KIND_OF_SUFFIX, *WORKBOOKS, ".parquet", ".arrow", ".pdf", ".do
 STATE, SPLITS, MAX_STATE_BYTES = "state.json", "dataset_dict.json", 16 * 1024**2
 """What `datasets` writes beside the tables of a saved set."""
 
+UNREAD = "dataset-parts-unread"
 TRAIN = "train"
 MAX_NAMED = 5
 
@@ -47,7 +48,8 @@ class Given:
     """What one path gives.
 
     Attributes:
-        skipped: names of the files that can't be read.
+        skipped: names of the files that are not read.
+        problems: what is wrong with those that ought to be readable.
         notes: what a person should know of what is not read: codes and sentences.
     """
 
@@ -55,6 +57,7 @@ class Given:
         """Take a path; nothing is opened yet."""
         self._path = path
         self.skipped: list[str] = []
+        self.problems: list[UserError] = []
         self.notes: dict[str, str] = {}
 
     def files(self) -> Iterator[tuple[DataFile, str]]:
@@ -71,20 +74,33 @@ class Given:
             yield _inside(self._path, kind)
             return
         found = list(self._listed(zip_members(self._path) if kind == ZIP else _files_of(self._path, self.notes)))
+        if not found and self.problems:
+            raise self.problems[0]
         if not found:
             names = _named(self.skipped) or Message("none")
             raise parse_error(self._path, "there is no file that can be read. The files are: {names}.", names=names)
-        if self.skipped:
-            self.notes.setdefault(
-                "dataset-parts-unread",
-                Message(
-                    "{path} has files that are not read ({num}): {names}.",
-                    path=self._path,
-                    num=len(self.skipped),
-                    names=_named(self.skipped),
-                ),
-            )
+        if unread := list(self._unread()):
+            self.notes.setdefault(UNREAD, joined(unread))
         yield from found
+
+    def leave_out(self, error: UserError) -> None:
+        """Note that one of several files is not read, of which nothing can be."""
+        self.problems.append(error)
+        self.notes[UNREAD] = joined(self._unread())
+
+    def _unread(self) -> Iterator[Message]:
+        """Yield sentences about the files that are left out: those of other kinds by name, others with the reason."""
+        if self.skipped:
+            yield Message(
+                "{path} has files that are not read ({num}): {names}.",
+                path=self._path,
+                num=len(self.skipped),
+                names=_named(self.skipped),
+            )
+        for error in self.problems[:MAX_NAMED]:
+            yield Message("{problem} The file is left out.", problem=error.message)
+        if len(self.problems) > MAX_NAMED:
+            yield Message("Further files can't be read: {num}.", num=len(self.problems) - MAX_NAMED)
 
     def _listed(self, candidates: Iterable[DataFile]) -> list[tuple[DataFile, str]]:
         """Return what can be read among files; notices beside data are left out."""
@@ -100,9 +116,13 @@ class Given:
                     file, kind = _nested(file, kind)
             except UserError as error:
                 inner = name.lower().removesuffix(".gz").removesuffix(".zst")
-                if error.code != "dataset-empty" and Path(inner).suffix in READ_SUFFIXES:
+                if Path(inner).suffix not in READ_SUFFIXES:
+                    self.skipped.append(name)
+                    continue
+                # An archive with damage in it may hold more: it is to be copied again.
+                if error.code != "dataset-empty" and not isinstance(file, Path):
                     raise
-                self.skipped.append(name)
+                self.problems.append(error)
                 continue
             stem = name.partition(".")[0].lower()
             is_notice = stem in METADATA or (kind in DOCUMENTS and stem in NOTICES)
@@ -156,7 +176,7 @@ def _saved_splits(folder: Path, notes: dict[str, str]) -> list[Path]:
     chosen = TRAIN if TRAIN in splits else splits[0]
     others = [name for name in splits if name != chosen]
     if others:
-        notes["dataset-parts-unread"] = Message(
+        notes[UNREAD] = Message(
             "{path} has splits that are not read: {names}.", path=folder, names=_named(others)
         )
     return _saved_tables(folder / chosen)

@@ -62,7 +62,8 @@ def preview(
         `tokens` also tokens: [{id, text, trained, special}], the text empty behind the first token of a character that
         takes several, `special` the name of a control token, else empty.
         histogram: list of {from_tokens, to_tokens, num_rows}, the upper bound exclusive.
-        num_rows, the examples, of which a row that is split has several; num_skipped, bad rows and those that are
+        num_rows, the examples, of which a row that is split has several; examples, so many of each source, None where
+        not all rows were looked at; num_skipped, bad rows and those that are
         skipped because they are too long; num_cut, num_untrained,
         longest_tokens, context_length; is_complete, False when the file
         goes on behind the rows that were looked at; problems: list of {line, message}, at most 100; notes: sentences
@@ -97,6 +98,7 @@ class _Head:
         num_shown: rows of each source that are shown at most.
         is_complete: whether these are all rows.
         numbers: how many rows of each source were looked at.
+        examples: how many these make.
     """
 
     sources: list[Source]
@@ -104,6 +106,7 @@ class _Head:
     num_shown: int
     is_complete: bool = True
     numbers: list[int] = field(default_factory=list)
+    examples: list[int] = field(default_factory=list)
 
     def rows(self) -> Iterator[tuple[int, str, str, bool, Rendered, Tokenised]]:
         """Yield line, place, which answer, whether it is to be shown, and the row as text and as tokens."""
@@ -115,6 +118,7 @@ class _Head:
             looked_at = list(islice(placed, max(1, MAX_ROWS // len(self.sources))))
             self.is_complete &= next(found, None) is None
             self.numbers.append(len(looked_at) // num_answers)
+            self.examples.append(self.numbers[-1])
             all_tokenised = self.renderer.tokenise(rendered for *_, rendered in looked_at)
             both = zip(looked_at, all_tokenised, strict=True)
             for number, ((line, place, is_bad, rendered), tokenised) in enumerate(both):
@@ -155,7 +159,9 @@ def _looked_at(
         leading = renderer.leading_text if rendered.starts_document else ""
         is_shown = is_shown and num_shown < num_rows * num_answers
         num_shown += is_shown
-        for part, tokenised in enumerate(cuts.parts(row), 1):
+        parts = list(cuts.parts(row))
+        head.examples[-1] += len(parts) - 1
+        for part, tokenised in enumerate(parts, 1):
             length = len(tokenised.example.input_ids)
             lengths.append(length)
             if is_skipped := spec.data.overlong == "skip" and length > cuts.limit:
@@ -174,11 +180,12 @@ def _looked_at(
                     rows[-1]["tokens"] = _shown_tokens(tokenizer, tokenised, example)
     notes = renderer.notes | notes_of(sources) | cuts.notes() | _overlong_notes(num_overlong, len(lengths), cuts.limit)
     notes |= few_trained(num_trained_tokens, num_tokens)
-    notes |= planned_notes(spec, head.numbers if head.is_complete else None)
+    notes |= planned_notes(spec, head.numbers if head.is_complete else None, head.examples)
     return {
         "rows": rows,
         "histogram": histogram(lengths),
         "num_rows": (len(lengths) - num_overlong) // num_answers,
+        "examples": head.examples if head.is_complete else None,
         "num_skipped": sum(source.num_skipped_rows for source in sources) + num_overlong,
         "num_cut": cuts.num_cut,
         "num_untrained": num_untrained // num_answers,

@@ -33,6 +33,9 @@ PAIRS_TEXT = Message(
 MOST_NOTES = 3
 """Sentences of a kind that are said of files."""
 
+UNREADABLE = frozenset({"dataset-parse-error", "dataset-empty"})
+"""What is wrong with a document of which nothing can be read: of several it is left out."""
+
 MOST_BAD_ROWS = 100_000
 """After so many at the beginning of a file no good one is expected; some bytes of Parquet can be a billion rows."""
 
@@ -286,6 +289,8 @@ class Source:
         self._announce(0)
         given = Given(self.path)
         self._noted.append(given.notes)
+        failure: UserError | None = None
+        has_begun = False
         for place, (file, kind) in enumerate(given.files()):
             self._noted.append({})
             self.group = stable_hash([self.spec.path, place]) if kind in DOCUMENTS else None
@@ -297,7 +302,20 @@ class Source:
                 self._kind = kind
                 self._file = unpacked_into(Path(folder), file) if kind in WHOLE else file
                 self.document = str(file) if kind in DOCUMENTS else self.spec.path
-                yield self._rows_of(self._file, kind)
+                rows = self._rows_of(self._file, kind)
+                if kind in DOCUMENTS and isinstance(file, Path) and file != self.path:
+                    try:
+                        rows = chain([each for each in [next(rows, None)] if each], rows)
+                    except UserError as error:
+                        if error.code not in UNREADABLE:
+                            raise
+                        failure = failure or error
+                        given.leave_out(error)
+                        continue
+                has_begun = True
+                yield rows
+        if failure and not has_begun:
+            raise failure
 
     def _rows_of(self, file: DataFile, kind: str) -> Iterator[tuple[int, datafmt.Row]]:
         # Imported where they are needed, because older environments lack some of the libraries.

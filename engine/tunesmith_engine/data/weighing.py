@@ -191,12 +191,15 @@ def mixture_notes(spec: RunSpec, shares: Sequence[SourceShare]) -> dict[str, str
     return {"dataset-mixture": joined(words)}
 
 
-def planned_notes(spec: RunSpec, num_rows: Sequence[int] | None) -> dict[str, str]:
+def planned_notes(
+    spec: RunSpec, num_rows: Sequence[int] | None, examples: Sequence[int] | None = None
+) -> dict[str, str]:
     """Return what weights will do, before rows are held out.
 
     Args:
         spec: the run.
         num_rows: of each file; None where they are not counted.
+        examples: how many these make, where long ones are split; None for one of each.
     """
     sources = spec.data.sources
     total = sum(source.weight for source in sources)
@@ -217,22 +220,23 @@ def planned_notes(spec: RunSpec, num_rows: Sequence[int] | None) -> dict[str, st
         ]
         return {"dataset-mixture": joined(words[:MOST_TOLD])} if words else {}
     share = 0.0 if spec.evaluation.path else spec.evaluation.percent / 100
-    used = [source.num_used(num) for source, num in zip(sources, num_rows, strict=True)]
+    made = num_rows if examples is None else examples
+    used = [source.examples_used(*numbers) for source, *numbers in zip(sources, num_rows, made, strict=True)]
     held_out = [round(num * share) for num in used]
     try:
         notes = mixture_notes(spec, shares_of(spec, [num - out for num, out in zip(used, held_out, strict=True)], []))
     except TunesmithError as error:
         return {error.code: error.message}
-    num_left = sum(num_rows) - sum(used)
+    num_left = sum(made) - sum(used)
     if not notes or not (sum(held_out) or num_left):
         return notes
     # Beside the number of all rows, that of an epoch would look like a mistake.
-    read = Message(
-        'Rows in the files: {num:,}. Held out: {held_out:,}. Left out by "Most rows": {num_left:,}.',
-        num=sum(num_rows),
-        held_out=sum(held_out),
-        num_left=num_left,
-    )
+    values = {"num": sum(made), "held_out": sum(held_out), "num_left": num_left}
+    read = Message('Rows in the files: {num:,}. Held out: {held_out:,}. Left out by "Most rows": {num_left:,}.', **values)
+    if sum(made) > sum(num_rows):
+        read = Message(
+            'Examples in the files: {num:,}. Held out: {held_out:,}. Left out by "Most rows": {num_left:,}.', **values
+        )
     return {code: joined([read, words]) for code, words in notes.items()}
 
 

@@ -30,7 +30,10 @@ class StopRunDialog(QDialog):
         column.setSpacing(SPACE * 2)
         column.addWidget(SafeLabel(self.tr("Stop the run?"), role="heading", parent=self))
         saved = fill(self.tr("%1 is at step %2. If you stop and save, you can resume it from there."), name, step)
-        if paused:
+        if not step:
+            # A stop lets a step that is running end, and saves it then.
+            saved = fill(self.tr("%1 has not finished its first step, so there is nothing to save yet."), name)
+        elif paused:
             words = self.tr("%1 is waiting to save. If it still can’t when you stop, the steps after %2 are lost.")
             saved = fill(words, name, last_checkpoint_step)
         column.addWidget(SafeLabel(saved, wrap=True, parent=self))
@@ -39,11 +42,14 @@ class StopRunDialog(QDialog):
             if last_checkpoint_step
             else self.tr("If you discard, all steps are lost: there is no checkpoint yet.")
         )
-        column.addWidget(SafeLabel(lost, tone="muted", wrap=True, parent=self))
+        if step:
+            column.addWidget(SafeLabel(lost, tone="muted", wrap=True, parent=self))
         row = QHBoxLayout()
         row.setSpacing(SPACE)
-        self.save = button(self.tr("Stop and save"), lambda: self._choose("save"), kind="primary", parent=self)
+        stop = self.tr("Stop and save") if step else self.tr("Stop the run")
+        self.save = button(stop, lambda: self._choose("save"), kind="primary", parent=self)
         self.discard = button(self.tr("Stop and discard"), lambda: self._choose("discard"), kind="danger", parent=self)
+        self.discard.setVisible(step > 0)
         self.keep = button(self.tr("Keep running"), self.reject, parent=self)
         row.addWidget(self.discard)
         row.addStretch(1)

@@ -27,6 +27,7 @@ from tunesmith_core.model_folder import local_folder
 from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.unmatched_names import unmatched
 from tunesmith_gui.background import Latest
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
@@ -167,6 +168,7 @@ class NewRunFacts(QObject):
         self.plan: PlanFacts | None = None
         self.longest_tokens: int | None = None
         self._num_examples: int | None = None
+        self._examples: tuple[int, ...] = ()
         self.checked = UNMEASURED
         self._notes: tuple[str, ...] = ()
         self._lengths: tuple[Mapping[str, int], ...] = ()
@@ -201,6 +203,7 @@ class NewRunFacts(QObject):
         """A preview read the rows; what it found holds until model or data change."""
         self.longest_tokens = answer["longest_tokens"]
         self._num_examples = answer["num_rows"] if answer["is_complete"] else None
+        self._examples = tuple(answer.get("examples") or ())
         self._row_tokens = answer["num_tokens"] / answer["num_rows"] if answer["num_rows"] else None
         self._learns_nothing = answer["is_complete"] and answer["num_untrained"] >= answer["num_rows"]
         self._notes = tuple(answer.get("notes", ()))
@@ -231,10 +234,20 @@ class NewRunFacts(QObject):
 
     @property
     def rows_of_files(self) -> list[int | None]:
-        """Rows of each data file that are used, None where that can't be told."""
+        """Rows of each data file that are used, None where that can't be told; of long texts that are split, examples.
+        """
         sources = self._form.spec.data.sources
         found = [self._rows_of_first, *(other.num_rows for other in self.data.others)] if self.data else []
+        if len(self._examples) == len(sources):
+            counted = zip(sources, found, self._examples, strict=False)
+            return [source.examples_used(num or made, made) for source, num, made in counted]
         return [None if num is None else source.num_used(num) for source, num in zip(sources, found, strict=False)]
+
+    @property
+    def may_split(self) -> bool:
+        """Whether a row of the files may become several examples, and nobody has counted them yet."""
+        data, limit = self._form.spec.data, self.max_tokens
+        return data.overlong == "split" and not self._examples and (limit is None or limit > data.context_length)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -297,6 +310,8 @@ class NewRunFacts(QObject):
             self._data_timer.start(0 if path in ("", DATA, SHEET, SOURCES) else DEBOUNCE_MS)
         if path in ("", *PLAN_PATHS) or section in PLAN_SECTIONS:
             self._forget_check()
+        if section in ("", "adapter", "objective"):
+            self._compare_names()
         if self._form.problems():
             self._ask_plan()  # at once: the old verdict is about other settings
         else:
@@ -305,7 +320,15 @@ class NewRunFacts(QObject):
     def _forget_preview(self) -> None:
         self._notes, self._lengths = (), ()
         self._num_examples = self._row_tokens = None
+        self._examples = ()
         self._learns_nothing = False
+
+    def _compare_names(self) -> None:
+        """Tells the form which settings name what the model certainly does not have."""
+        card = self.model.card if self.model else None
+        # Values that are wrong by themselves are told first.
+        found = unmatched(self._form.spec, card.shapes) if card and not self._form.spec.problems() else []
+        self._form.surroundings.unmatched = {each.path: each.message for each in found if each.is_certain}
 
     def _forget_check(self) -> None:
         self.checked = UNMEASURED
@@ -333,6 +356,7 @@ class NewRunFacts(QObject):
         self.model = model
         self._form.surroundings.model_broken = model is not None and model.error is not None
         self._form.surroundings.no_room = bool(model and model.offered and model.offered.is_short)
+        self._compare_names()
         self.model_changed.emit()
         self._plan_timer.start()
 
@@ -527,6 +551,7 @@ def make_plan(
             warmup_note(spec, estimate.total_steps),
             held_out.note(spec, known.num_rows),
             unquantized.note(card.path, spec),
+            *(each.message for each in unmatched(spec, card.shapes)),
         )
         told = tuple(note for note in notes if note)
         advised = held_out.advised_percent(spec, known.num_rows)

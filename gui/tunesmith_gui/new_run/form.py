@@ -216,6 +216,7 @@ class NewRunForm(QObject):
         if column and columns is not None and column not in columns:
             found[GROUPS] = self.tr("The data has no such column. Choose another one, or none.")
         found |= {path: wrong.problem for path, wrong in self._state.wrong.items() if self.uses(path)}
+        found |= {path: core_text(words) for path, words in self.surroundings.unmatched.items() if path not in found}
         missing = [path for path in (*CHOSEN_ABOVE, TEACHER) if not self.value(path).strip()]
         return {path: words for path, words in found.items() if path not in missing}
 

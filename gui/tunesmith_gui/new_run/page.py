@@ -359,7 +359,7 @@ class NewRunPage(Page):
     def _show_sources(self) -> None:
         data = self.facts.data
         errors = [None, *(other.error for other in data.others)] if data else []
-        self.sources_card.show_files(self.facts.rows_of_files, errors)
+        self.sources_card.show_files(self.facts.rows_of_files, errors, may_split=self.facts.may_split)
 
     def _show_start(self) -> None:
         missing = self.form.missing()
@@ -509,6 +509,7 @@ class NewRunPage(Page):
         else:
             self.plan_card.show_nothing(self.tr("Choose a model and data to see how much memory the run needs."))
         self.start_bar.plan.setText(self.plan_card.summary)
+        self._show_sources()
         self._show_start()
 
     def _show_error(self, error: TunesmithError) -> None:

@@ -127,6 +127,9 @@ class SourcesCard(Card):
         )
         self.replay = SafeLabel(replay, role="caption", tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.replay)
+        whole = self.tr("Counted before long texts are split into examples.")
+        self.whole = SafeLabel(whole, role="caption", tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.whole)
         self.problems = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
         self.body.addWidget(self.problems)
         self._left: set[int] = set()
@@ -155,12 +158,15 @@ class SourcesCard(Card):
             self._form.is_weighing = False
             self.weighed.emit()
 
-    def show_files(self, num_rows: Sequence[int | None], errors: Sequence[TunesmithError | None]) -> None:
+    def show_files(
+        self, num_rows: Sequence[int | None], errors: Sequence[TunesmithError | None], *, may_split: bool = False
+    ) -> None:
         """Shows the data files of the form.
 
         Args:
             num_rows: rows of each that are used, about; None where that can't be told.
             errors: what is wrong with each.
+            may_split: whether rows may become several examples that nobody has counted.
         """
         sources = self._form.spec.data.sources
         self.setVisible(len(sources) > 1)
@@ -176,6 +182,7 @@ class SourcesCard(Card):
         for label in (self.replay, self._replay_head):
             label.setVisible(replays)
         shares = self._shares(num_rows)
+        self.whole.setVisible(bool(shares) and may_split)
         for place, row in enumerate(self.rows):
             row.refresh(errors[place] if place < len(errors) else None)
             row.boxes[REPLAY].setVisible(replays)

@@ -46,6 +46,7 @@ class Surroundings:
             known.
         reward_problems: what is wrong with rewards: kind and path, and words about it.
         packages_missing: a reward needs packages that are not installed.
+        unmatched: setting path to what it names and the model certainly does not have.
         does_not_fit: the plan says that memory will not suffice.
         no_room: the chosen model of a hub doesn't fit on the drive.
         downloading: a run waits for its model.
@@ -64,6 +65,7 @@ class Surroundings:
     is_text: bool | None = None
     reward_problems: Mapping[tuple[str, str], str] = field(default_factory=dict)
     packages_missing: bool = False
+    unmatched: Mapping[str, str] = field(default_factory=dict)
     does_not_fit: bool = False
     no_room: bool = False
     downloading: bool = False

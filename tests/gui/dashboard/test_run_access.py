@@ -83,6 +83,18 @@ def test_a_stop_of_a_paused_run_promises_no_save(qtbot: Any) -> None:
     assert "the steps after 270 are lost" in words(True)
 
 
+def test_a_stop_before_the_first_step_promises_no_save(qtbot: Any) -> None:
+    dialog = StopRunDialog("my-run", 0, 0)
+    qtbot.addWidget(dialog)
+    words = " ".join(label.text() for label in dialog.findChildren(SafeLabel))
+    assert "resume" not in words
+    assert "nothing to save yet" in words
+    assert dialog.save.text() == "Stop the run"
+    assert dialog.discard.isHidden()
+    dialog.save.click()
+    assert dialog.mode == "save"
+
+
 def test_delete_dialog_keeps_by_default_and_asks_about_the_files(qtbot: Any) -> None:
     row = RunRow("a", Path("/r/a"), "a", RunState.FINISHED, size_bytes=2**20)
     dialog = DeleteRunDialog([row], RunContents(0, 0, 2**20))

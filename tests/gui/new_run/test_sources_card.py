@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
@@ -12,7 +13,7 @@ from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
-from tests.gui.new_run.driving import type_into
+from tests.gui.new_run.driving import ANSWER, type_into
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.form import Missing, NewRunForm
@@ -191,6 +192,23 @@ class TestGroups:
         assert page.form.missing() is Missing.SETTING
         page.form.set_value("evaluation.group_column", "question")
         assert page.form.missing() is not Missing.SETTING
+
+
+def test_texts_that_are_split_are_counted_as_examples(
+    qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path, rows: WriteRows, previewed: Any
+) -> None:
+    (tmp_path / "long.md").write_text("# Long\n\n" + "word " * 1000)
+    spec = RunSpec()
+    spec.model.path, spec.evaluation.percent, spec.data.overlong = str(model), 0.0, "split"
+    spec.data.sources = [SourceSpec(path=str(path)) for path in (tmp_path / "long.md", rows("a.jsonl", 20))]
+    spec.data.context_length = 64
+    page.on_shown(spec)
+    qtbot.waitUntil(lambda: page.facts.plan is not None and bool(shares(page)[0]), timeout=8000)
+    assert page.facts.may_split
+    assert page.sources_card.whole.isVisible()
+    page.facts.know_preview(ANSWER | {"examples": [60, 20], "num_rows": 80, "is_complete": True})
+    qtbot.waitUntil(lambda: shares(page) == ["about 60  ·  75%", "about 20  ·  25%"], timeout=8000)
+    assert page.sources_card.whole.isHidden()
 
 
 def test_removing_a_file_forgets_its_refused_texts_and_a_lonely_weight(qapp: object) -> None:
