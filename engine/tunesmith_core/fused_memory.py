@@ -39,6 +39,11 @@ INT8_BYTES = 1.002
 
 """Bytes per weight: 4 bits, one 8-bit scale per 64 weights, one 32-bit scale per 256 of those (QLoRA, section 3)."""
 
+_INTERLEAVED = "query_key_value"
+"""A merged projection whose heads are put in order behind the product."""
+
+_ATTENTION_OUTPUTS = frozenset({"o_proj", "out_proj", "dense", "c_proj"})
+_MLP_OUTPUTS = frozenset({"down_proj", "fc2", "fc_out", "dense_4h_to_h", "c_proj"})
 _MERGED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
 
 
@@ -69,18 +74,19 @@ def _tiling(level: str) -> Tiling:
 
 @dataclass(slots=True)
 class _Product:
-    """Linear layers that are one product: their outputs, inputs and the sum of their ranks."""
+    """Linear layers that are one product: their outputs, inputs and the sum of their ranks, one more for biases."""
 
     name: str
     rows: int = 0
     columns: int = 0
     rank: int = 0
     has_magnitudes: bool = False
+    has_bias: bool = False
 
     @property
     def extra(self) -> int:
         """Columns R that the adapters take."""
-        return math.ceil(self.rank / COLUMN_ALIGNMENT) * COLUMN_ALIGNMENT
+        return math.ceil((self.rank + self.has_bias) / COLUMN_ALIGNMENT) * COLUMN_ALIGNMENT
 
     @property
     def buffer(self) -> int:
@@ -101,6 +107,8 @@ def _products(spec: RunSpec, card: ModelCard) -> Iterator[_Product]:
         if is_wanted and is_in_layers(numbers, tensor):
             product.rank += size_of(spec.adapter, tensor.removesuffix(".weight"), patterns)
             product.has_magnitudes = spec.adapter.dora
+        if spec.adapter.kind == LORA and tensor.removesuffix("weight") + "bias" in card.shapes:
+            product.has_bias = True
     yield from found.values()
 
 
@@ -110,6 +118,23 @@ def products_of(card: ModelCard) -> Iterator[tuple[str, int, int]]:
     whole.adapter.kind = FULL
     for product in _products(whole, card):
         yield product.name, product.rows, product.columns
+
+
+def _inner_width(card: ModelCard) -> int:
+    """Return the width of gate and up together, or of up where the MLP has no gate."""
+    leaves = {tensor.removesuffix(".weight").rpartition(".")[2] for tensor in card.linear_shapes}
+    has_gate = bool(card.expert_shapes) or not leaves or any("gate" in leaf for leaf in leaves)
+    return card.intermediate_size * (2 if has_gate else 1)
+
+
+def _is_parallel(card: ModelCard) -> bool:
+    """Return whether attention and MLP may read the same input, for which the layers keep one more gradient."""
+    norms = [
+        tensor
+        for tensor, shape in card.shapes.items()
+        if ".0." in tensor and tensor.endswith(".weight") and shape == (card.hidden_size,)
+    ]
+    return len(norms) == 1 or any(_INTERLEAVED in tensor for tensor in card.linear_shapes)
 
 
 def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: bool) -> int:
@@ -148,19 +173,19 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
         num_tokens: of a micro-batch.
         level: one of LEVELS.
     """
-    d, f = card.hidden_size, card.intermediate_size
+    d = card.hidden_size
     q, k = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim
     extra = max((product.extra for product in _products(spec, card)), default=0)
-    attention, gate_up = 2 * q + 2 * k + extra, 2 * f + extra
+    attention, gate_up = 2 * q + 2 * k + extra, _inner_width(card) + extra
     scaled = {product.name for product in _products(spec, card) if product.has_magnitudes}
     # The gradient of DoRA's magnitudes needs the outputs of the blocks.
-    of_attention, of_mlp = d * ("o_proj" in scaled), d * ("down_proj" in scaled)
+    of_attention, of_mlp = d * bool(scaled & _ATTENTION_OUTPUTS), d * bool(scaled & _MLP_OUTPUTS)
     outputs = of_mlp + (0 if level in ("full", "saver") else of_attention)
     kept = {"none": 2 * d + attention + gate_up, "mlp": 2 * d + attention, "smart": 2 * d}.get(level, d) + outputs
     shared = {"none": 0, "mlp": 0, "smart": attention}.get(level, attention + d + of_attention)
     num_kept = min(NUM_SLOTS, card.num_layers) if level == "saver" else card.num_layers
     num_sums = card.num_heads * (card.num_layers + 1 if level in ("none", "mlp") else 2)
-    per_token = size * (num_kept * kept + shared + 3 * (d + extra)) + 4 * num_sums
+    per_token = size * (num_kept * kept + shared + 3 * (d + extra) + d * _is_parallel(card)) + 4 * num_sums
     inside = tokens_at_once(card, num_tokens, level) * (size * (3 * q + 2 * k) + ATTENTION_BYTES_PER_NUMBER * q)
     # The head works where the blocks of the layers do: what it takes is counted there.
     block = max(0, _block_bytes(spec, card, size, num_tokens, level) - logit_bytes(card, size, num_tokens, level))
@@ -172,9 +197,11 @@ def _block_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int, lev
     q, k, f = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim, card.intermediate_size
     extra = max((product.extra for product in _products(spec, card)), default=0)
     tile = min(num_tokens, _tiling(level).mlp_tokens)
-    mlp = tile * (f + extra + (0 if level == "none" else 2 * f + extra))
+    mlp = tile * (f + extra + (0 if level == "none" else _inner_width(card) + extra))
     # DoRA's magnitudes need queries and keys as they were before they were rotated.
     raw = q + k if any(product.has_magnitudes and product.name == "qkv" for product in _products(spec, card)) else 0
+    if any(product.name == _INTERLEAVED for product in _products(spec, card)):
+        raw = max(raw, q + 2 * k)
     return size * max(mlp, num_tokens * (2 * q + 2 * k + extra + raw))
 
 

@@ -99,7 +99,7 @@ def read_model_card(folder: Path) -> ModelCard:
         hidden_size=hidden,
         num_layers=layers,
         num_heads=heads,
-        num_kv_heads=_number(text, "num_key_value_heads", default=heads),
+        num_kv_heads=_num_kv_heads(text, heads),
         head_dim=_number(text, "head_dim", default=max(1, hidden // heads)),
         intermediate_size=_number(text, *WIDE, default=4 * hidden),
         vocab_size=_number(text, "vocab_size", default=vocabulary),
@@ -112,6 +112,13 @@ def read_model_card(folder: Path) -> ModelCard:
         expert_shapes={name: shape for name, shape in shapes.items() if is_expert(name, shape)},
         shapes=dict(shapes),
     )
+
+
+def _num_kv_heads(text: Mapping[str, Any], heads: int) -> int:  # Any: JSON values
+    """Return the heads of keys and values; some configs only say that there is one (Falcon, StarCoder)."""
+    if text.get("multi_query") is True and not text.get("new_decoder_architecture"):
+        return 1
+    return _number(text, "num_key_value_heads", "num_kv_heads", default=heads)
 
 
 def list_models(models_dir: Path) -> list[ModelCard]:

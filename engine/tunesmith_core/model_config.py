@@ -22,7 +22,7 @@ from tunesmith_core.unquantized import base_of
 NUM_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
 NUM_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
-WIDE = ("intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim")
+WIDE = ("intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim", "ffn_hidden_size")
 """Names of these numbers in the configs of the families."""
 
 _AT_LEAST_1 = frozenset((*NUM_HEADS, *NUM_LAYERS, *HIDDEN, "vocab_size", "num_key_value_heads"))

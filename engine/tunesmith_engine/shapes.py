@@ -19,11 +19,14 @@ class Norm:
     Attributes:
         weight: [width], or None where the norm has no weight.
         eps: added to the variance.
-        plus_one: the weight is stored less one (Gemma).
+        plus_one: the weight is stored less one (Gemma). Where the mean is subtracted, too, the sum of weight and one is
+            rounded to the weight's number format (Nemotron).
         centred: the mean is subtracted first (LayerNorm, Cohere).
         cast_last: the weight is multiplied in float32 and the product rounded once (Gemma, OLMo 2); else the
             normalised value is rounded first, then multiplied (Llama).
         trained: the parameter whose values `weight` has, or None where it is frozen.
+        bias: [width], added at last, or None.
+        trained_bias: the parameter whose values `bias` has, or None where it is frozen.
     """
 
     weight: torch.Tensor | None
@@ -32,6 +35,13 @@ class Norm:
     centred: bool = False
     cast_last: bool = False
     trained: nn.Parameter | None = None
+    bias: torch.Tensor | None = None
+    trained_bias: nn.Parameter | None = None
+
+    @property
+    def trained_parameters(self) -> list[nn.Parameter]:
+        """Those that get gradients."""
+        return [parameter for parameter in (self.trained, self.trained_bias) if parameter is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,8 @@ class AttentionShape:
         query_norm, key_norm: norms of width head_dim (each head alone) or of the whole projection (OLMo 2).
         rotary: rotary embedding is applied (some layers of some models have none).
         interleaved: rotation pairs neighbouring numbers (Cohere) instead of halves.
+        order: where in the output of one merged module, counted in heads, each head of q, then of k, then of v lies
+            (GPT-NeoX, Falcon, CodeGen); None where they lie in this order.
     """
 
     inputs: tuple[nn.Module, ...]
@@ -61,6 +73,7 @@ class AttentionShape:
     key_norm: Norm | None = None
     rotary: bool = True
     interleaved: bool = False
+    order: tuple[int, ...] | None = None
 
     @property
     def whole_width_norms(self) -> tuple[Norm, Norm] | None:
@@ -70,20 +83,36 @@ class AttentionShape:
             return None
         return query, key
 
+    @property
+    def norms_apart(self) -> tuple[Norm, Norm] | None:
+        """The norms of queries and keys that don't run in one pass with the rotation: wide ones, or with a mean."""
+        query, key = self.query_norm, self.key_norm
+        if query is None or key is None or not query.centred:
+            return self.whole_width_norms
+        return query, key
+
 
 @dataclass(frozen=True, slots=True)
 class MlpShape:
-    """A gated MLP: down(activation(gate(x)) * up(x)).
+    """An MLP: down(activation(gate(x)) * up(x)), or down(activation(up(x))) without a gate.
 
     Attributes:
-        inputs: the modules gate, up in this order, or one merged module with the gate's rows first.
-        activation: "silu", "gelu" (exact) or "gelu_tanh".
+        inputs: the modules gate, up in this order, or one merged module with the gate's rows first, or up alone.
+        activation: "silu", "gelu" (exact), "gelu_tanh", "quick_gelu", "relu" or "relu2" (its square).
+        function: an activation without a name, which is run as it is written; only where there is no gate.
     """
 
     inputs: tuple[nn.Module, ...]
     down: nn.Module
     activation: str
     width: int
+    gated: bool = True
+    function: nn.Module | None = None
+
+    @property
+    def inner_width(self) -> int:
+        """Outputs of `inputs` together."""
+        return 2 * self.width if self.gated else self.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +129,8 @@ class LayerShape:
 
     Attributes:
         name: as in `named_modules`.
-        parallel: attention and MLP read the same norm and are added together (Cohere); there is no mlp_norm then.
+        parallel: attention and MLP read the same input and are added together: through the same norm (Cohere), or the
+            MLP through the mlp_norm (GPT-NeoX).
         residual_scale: factor of what a block adds (Granite).
         rotary_kind: key of the rotary table that this layer takes, "" where there is one only.
     """
@@ -125,6 +155,14 @@ class LayerShape:
 
 
 @dataclass(frozen=True, slots=True)
+class PositionTable:
+    """Learned positions: row `position + offset` of a table is added to each embedded token."""
+
+    embedding: nn.Embedding
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """A whole decoder model.
 
@@ -132,6 +170,7 @@ class ModelShape:
         embedding: input embedding; its output is multiplied by embedding_scale, in the embedding's own number format.
         rotary: (any tensor of the wanted dtype and device, positions [1, T], rotary_kind) -> cos, sin of
             [1, T, rotary_dim]; None for models without.
+        positions: what is added to the embedded tokens, after their factor, or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
     """
@@ -145,6 +184,7 @@ class ModelShape:
     softcap: float | None
     rotary: Callable[[torch.Tensor, torch.Tensor, str], tuple[torch.Tensor, torch.Tensor]] | None
     hidden_size: int
+    positions: PositionTable | None = None
     notes: list[str] = field(default_factory=list)
 
     @property

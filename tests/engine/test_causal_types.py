@@ -185,6 +185,29 @@ def test_losses_of_every_other_type_are_those_of_transformers_and_peft(kind: str
     _check_agreement(write(kind))
 
 
+BY_SHAPE = (
+    "gpt2 arcee apertus biogpt codegen falcon gpt_bigcode gpt_neox gptj nemotron opt persimmon phi stablelm "
+    "starcoder2".split()
+)
+"""Types that nothing in the fused path names."""
+
+METHODS: list[dict[str, Any]] = [{"kind": "qlora"}, {"kind": "lora", "dora": True}, {"kind": "lora", "dropout": 0.1}]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", METHODS, ids=["qlora", "dora", "dropout"])
+@pytest.mark.parametrize("kind", BY_SHAPE)
+def test_types_of_other_shapes_run_fused_with_every_method(kind: str, method: dict[str, Any], write: Any) -> None:
+    folder, data = write(kind), rows()
+    ours = Trained(spec_of(folder, method=method), data)
+    assert ours.path.name == "fused"
+    assert str(ours.path.report[0]) == "2 of 2 layers run on Tunesmith's own path."
+    assert all(np.isfinite(ours.losses))
+    if "dropout" not in method:
+        plain = Trained(spec_of(folder, method=method, hardware={"kernels": False}), data)
+        assert ours.losses == pytest.approx(plain.losses, rel=TOLERANCE)
+
+
 @pytest.mark.parametrize(
     "kind",
     [kind if kind in ("roberta", "xlnet") else pytest.param(kind, marks=pytest.mark.long) for kind in LOOKS_AHEAD],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine import causal_types
 from tunesmith_core import full_memory, fused_memory
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.planner import num_adapter_parameters, trained_shapes
@@ -15,11 +16,14 @@ from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.device import DTYPES, choose_compute
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.memory import MemoryPlanner
+from tunesmith_engine.fused.projection import COLUMN_ALIGNMENT
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.model.full import load_full
 from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter
 from tunesmith_engine.train.fused_path import compute_of_weights, whole_weights
+
+OTHER_SHAPES = ("gpt2", "gpt_neox", "falcon", "opt", "starcoder2", "nemotron", "persimmon", "codegen")
 
 
 @pytest.mark.parametrize("flops_per_s", [1e9, 3e10, 1e12])
@@ -54,6 +58,34 @@ def test_planner_and_engine_count_alike(
     beside = fused_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim
     theirs += fused_memory.tokens_at_once(card, tokens, level) * beside
     assert theirs <= ours <= 1.15 * theirs
+
+
+@pytest.mark.parametrize("level", ["none", "smart", "full"])
+@pytest.mark.parametrize("kind", ["phi", *(pytest.param(kind, marks=pytest.mark.long) for kind in OTHER_SHAPES)])
+def test_they_count_other_shapes_alike(
+    tiny_spec: Callable[..., RunSpec],
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    level: str,
+) -> None:
+    monkeypatch.setattr("tunesmith_engine.fused.memory.measure_matmul_rate", lambda *_: 1e12)
+    # As on a GPU: models this small show the difference.
+    monkeypatch.setitem(COLUMN_ALIGNMENT, "cpu", fused_memory.COLUMN_ALIGNMENT)
+    folder, tokens = causal_types.write_model(kind, tmp_path / kind, tiny_model), 5000
+    spec = tiny_spec(method={"rank": 16})
+    card, compute = read_model_card(folder), choose_compute(spec)
+    model = attach_adapter(load_model(folder, compute, False), spec)
+    assembly = Assembly(model, recognise(model), compute)
+    ours = fused_memory.activation_bytes(spec, card, 4, tokens, level)
+    ours += fused_memory.logit_bytes(card, 4, tokens, level)
+    ours += fused_memory.weight_bytes(spec, card, 4, False)
+    held = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad) * 4
+    theirs = MemoryPlanner(assembly, tokens, None, 8.0).plan(level).peak_bytes + held
+    theirs -= 8 * assembly.arena.weights.numel()
+    theirs += tokens * fused_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim
+    assert 0.93 * theirs <= ours <= 1.15 * theirs
 
 
 @pytest.mark.parametrize("by_layer", [False, True])

@@ -3400,14 +3400,6 @@ The report is in {path}.</source>
         <translation>{name}（{kind}）的计算与它的属性不符。</translation>
     </message>
     <message>
-        <source>{name} ({kind}) has no gate.</source>
-        <translation>{name}（{kind}）没有门控。</translation>
-    </message>
-    <message>
-        <source>{name} ({kind}) has no layers.</source>
-        <translation>{name}（{kind}）没有 layers。</translation>
-    </message>
-    <message>
         <source>{name} ({kind}) is a norm with an unsupported formula.</source>
         <translation>{name}（{kind}）的归一化公式不受支持。</translation>
     </message>
@@ -3422,10 +3414,6 @@ The report is in {path}.</source>
     <message>
         <source>{name} ({kind}) is not a linear layer.</source>
         <translation>{name}（{kind}）不是线性层。</translation>
-    </message>
-    <message>
-        <source>{name} ({kind}) is not a norm with only a weight.</source>
-        <translation>{name}（{kind}）不是只带权重的归一化层。</translation>
     </message>
     <message>
         <source>{name} ({kind}) is not a plain embedding.</source>
@@ -3478,10 +3466,6 @@ The report is in {path}.</source>
     <message>
         <source>{name}: {path}</source>
         <translation>{name}：{path}</translation>
-    </message>
-    <message>
-        <source>{name}: {width} outputs don&apos;t divide into heads of {head_dim} in groups of {groups}.</source>
-        <translation>{name}：{width} 个输出无法分成大小为 {head_dim}、每组 {groups} 个的注意力头。</translation>
     </message>
     <message>
         <source>{num_documents} documents of {shortest} to {longest} tokens (bound {max_length}, {num_bounds} bounds) don&apos;t cover {num_tokens} tokens.</source>
@@ -6199,6 +6183,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{mean} points ({low} … {high})</source>
         <translation>{mean} 个百分点（{low} … {high}）</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) has none of {names}.</source>
+        <translation>{name}（{kind}）没有 {names} 中的任何一个。</translation>
     </message>
     <message>
         <source>{num_fused} of {num_layers} layers run on Tunesmith&apos;s own path.</source>
@@ -11563,6 +11551,30 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}（权重 {weight:g}）</translation>
     </message>
     <message>
+        <source>{name} ({kind}) hands its layers {names}.</source>
+        <translation>{name}（{kind}）会把 {names} 传给各层。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) has an unsupported form.</source>
+        <translation>{name}（{kind}）的形式不受支持。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) has no MLP.</source>
+        <translation>{name}（{kind}）没有 MLP。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) has no activation.</source>
+        <translation>{name}（{kind}）没有激活函数。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) has no attention.</source>
+        <translation>{name}（{kind}）没有注意力模块。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) is not a norm with a weight.</source>
+        <translation>{name}（{kind}）不是带权重的归一化层。</translation>
+    </message>
+    <message>
         <source>{name} can&apos;t have an adapter and be trained whole. Remove it from the target modules.</source>
         <translation>{name} 不能既有适配器又整体训练。请把它从目标模块中删去。</translation>
     </message>
@@ -11577,6 +11589,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} has no rank or alpha</source>
         <translation>{name} 中没有秩或 alpha</translation>
+    </message>
+    <message>
+        <source>{name} has no rotary table.</source>
+        <translation>{name} 没有旋转位置编码表。</translation>
     </message>
     <message>
         <source>{name} has parts that run in plain PyTorch only.</source>
@@ -11613,6 +11629,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} is not a JSON number</source>
         <translation>{name} 不是 JSON 数字</translation>
+    </message>
+    <message>
+        <source>{name} is not a table.</source>
+        <translation>{name} 不是嵌入表。</translation>
     </message>
     <message>
         <source>{name} is not installed.</source>
@@ -11749,6 +11769,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name}: {shown}. The current one stays in use.</source>
         <translation>{name}：{shown}。继续使用当前的环境。</translation>
+    </message>
+    <message>
+        <source>{name}: {width} outputs don&apos;t divide into heads of {head_dim}.</source>
+        <translation>{name}：{width} 个输出无法划分为大小为 {head_dim} 的注意力头。</translation>
     </message>
     <message>
         <source>{name}{inside}</source>

@@ -17,7 +17,7 @@ from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.tiling import SMALL
 from tunesmith_engine.kernels import rms_norm
-from tunesmith_engine.kernels.embedding import embed
+from tunesmith_engine.kernels.embedding import add_positions, embed
 from tunesmith_engine.packed.pack import make_packed_batch
 
 
@@ -69,6 +69,8 @@ class Prefill:
         pending: torch.Tensor | None = None
         self._assembly.scratch.forget()
         embed(batch.input_ids, self._assembly.tables.table(with_adapter), shape.embedding_scale, x)
+        if shape.positions:
+            add_positions(shape.positions, batch.positions, x)
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
             qkv = self._store.forward(layer.index, batch.num_tokens)["qkv"]

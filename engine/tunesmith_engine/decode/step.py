@@ -14,8 +14,8 @@ from tunesmith_engine.decode.product import Inputs, Product
 from tunesmith_engine.decode.rotary import RotaryTables
 from tunesmith_engine.fused.assembly import Assembly, LayerProjections
 from tunesmith_engine.fused.projection import Projection
-from tunesmith_engine.kernels import cached_attention, rms_norm, rope
-from tunesmith_engine.kernels.embedding import embed
+from tunesmith_engine.kernels import cached_attention, glu, rms_norm, rope
+from tunesmith_engine.kernels.embedding import add_positions, embed
 from tunesmith_engine.shapes import AttentionShape, LayerShape, MlpShape, Norm, NotFusableError
 
 
@@ -29,6 +29,7 @@ class StepLayer:
     gate_up: Product
     down: Product
     qkv: torch.Tensor
+    order: torch.Tensor | None
 
 
 class Step:
@@ -45,7 +46,7 @@ class Step:
         shape, compute, num_rows = assembly.shape, assembly.compute, cache.num_rows
         like = torch.empty(0, device=compute.device, dtype=compute.dtype)
         self.ids = torch.zeros(num_rows, device=compute.device, dtype=torch.int64)
-        self._x, self._y = (like.new_zeros(num_rows, shape.hidden_size) for _ in range(2))
+        self._x, self._y, self._read = (like.new_zeros(num_rows, shape.hidden_size) for _ in range(3))
         inputs = Inputs(num_rows)
         self._head = Product(assembly.tables.head(with_adapter), inputs, like)
         self.logits = like.new_zeros(num_rows, assembly.head.num_outputs)
@@ -82,11 +83,16 @@ class Step:
         shape, cache = self._assembly.shape, self.cache
         self._assembly.scratch.forget()
         embed(self.ids, self._assembly.tables.table(self._with_adapter), shape.embedding_scale, self._x)
+        if shape.positions:
+            add_positions(shape.positions, cache.lengths, self._x)
         turned = self.rotary.at(cache.lengths)
         pending: torch.Tensor | None = None
         scale = 1.0
         for index, layer in enumerate(self._layers):
             _add_norm(self._x, pending, layer.shape.input_norm, layer.attention_inputs.x, scale)
+            if layer.shape.parallel and not layer.shape.mlp_norm:
+                # Attention's own products may overwrite it before the MLP reads it.
+                self._read.copy_(layer.attention_inputs.x[:, : self._x.shape[1]])
             self._attend(index, layer, *turned[layer.shape.rotary_kind])
             scale = layer.shape.residual_scale
             self._mlp(layer, scale)
@@ -100,6 +106,9 @@ class Step:
         """Write the attention block's output to `_y`."""
         attention, cache, qkv = layer.shape.attention, self.cache, layer.qkv
         layer.attention_inputs.forward(qkv, self._with_adapter)
+        if layer.order is not None:
+            heads = qkv.unflatten(1, (-1, attention.head_dim))
+            heads.copy_(heads.index_select(1, layer.order))
         _rotate(attention, qkv, cos, sin)
         heads = layer.attention_output.x[:, : attention.num_heads * attention.head_dim]
         parts = self._parts[attention.num_heads, attention.head_dim]
@@ -111,14 +120,19 @@ class Step:
     def _mlp(self, layer: StepLayer, scale: float) -> None:
         """Add the attention block's output to the stream; write that of the MLP to `_y`."""
         shape = layer.shape
-        if shape.parallel:
+        if shape.parallel and shape.mlp_norm:
+            _add_norm(self._x, None, shape.mlp_norm, layer.gate_up.x, scale)
+            self._x.add_(self._y if scale == 1.0 else self._y * scale)
+        elif shape.parallel:
             # The MLP reads what attention read.
-            layer.gate_up.x[:, : self._x.shape[1]].copy_(layer.attention_inputs.x[:, : self._x.shape[1]])
+            layer.gate_up.x[:, : self._x.shape[1]].copy_(self._read)
             self._x.add_(self._y if scale == 1.0 else self._y * scale)
         else:
             _add_norm(self._x, self._y, shape.mlp_norm, layer.gate_up.x, scale)
         hidden = layer.down.x[:, : layer.shape.mlp.width] if isinstance(layer.shape.mlp, MlpShape) else layer.down.x
         layer.gate_up.forward(hidden, self._with_adapter)
+        if isinstance(shape.mlp, MlpShape) and not shape.mlp.gated:
+            glu.gate_and_multiply(hidden, None, shape.mlp.activation, hidden)
         layer.down.forward(self._y, self._with_adapter)
         if shape.post_mlp_norm:
             rms_norm.add_norm(self._y, None, shape.post_mlp_norm, self._y)
@@ -128,6 +142,8 @@ def check_steppable(assembly: Assembly) -> None:
     """Raise NotFusableError where a part of the model runs only as transformers wrote it."""
     for layer, parts in zip(assembly.shape.layers, assembly.projections, strict=True):
         if not all(isinstance(part, Projection) for part in parts.all()) or not isinstance(layer.mlp, MlpShape):
+            raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
+        if layer.mlp.function is not None:
             raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
 
 
@@ -140,9 +156,10 @@ def _layer(shape: LayerShape, parts: LayerProjections, inputs: Inputs, like: tor
         shape,
         Product(first, inputs, like),
         Product(output, inputs, like),
-        Product(gate_up, inputs, like, shape.mlp.activation),
+        Product(gate_up, inputs, like, shape.mlp.activation if shape.mlp.gated else None),
         Product(down, inputs, like),
         like.new_empty(inputs.num_rows, first.num_outputs),
+        None if shape.attention.order is None else torch.tensor(shape.attention.order, device=like.device),
     )
 
 
@@ -164,9 +181,14 @@ def _rotate(shape: AttentionShape, qkv: torch.Tensor, cos: torch.Tensor | None, 
     num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
     q, k = qkv[:, :num_query], qkv[:, num_query : num_query + num_key]
     norms: tuple[Norm | None, Norm | None] = (shape.query_norm, shape.key_norm)
-    if whole_width := shape.whole_width_norms:
-        for part, norm in zip((q, k), whole_width, strict=True):
-            rms_norm.add_norm(part, None, norm, part)
+    if apart := shape.norms_apart:
+        for part, norm in zip((q, k), apart, strict=True):
+            if shape.whole_width_norms:
+                rms_norm.add_norm(part, None, norm, part)
+            else:
+                heads = part.clone().view(-1, shape.head_dim)
+                rms_norm.add_norm(heads, None, norm, heads)
+                part.copy_(heads.view(part.shape))
         norms = (None, None)
     if not shape.rotary:
         cos = sin = None

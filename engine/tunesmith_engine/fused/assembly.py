@@ -113,10 +113,11 @@ class Assembly:
             others = [weight for module in plain for weight in module.parameters() if weight.requires_grad]
             layers.append(Group([*bundles, *_bundles_of_norms(shape.norms)], others))
         group = Group([bundle for bundle in ends if not (tied and bundle[0] is embedding)])
-        if not (embedding.requires_grad or any(each.weights for each in (group, *layers))):
+        positions = self.shape.positions.embedding.weight if self.shape.positions else None
+        tables = [table if table is not None and table.requires_grad else None for table in (embedding, positions)]
+        if not (any(table is not None for table in tables) or any(each.weights for each in (group, *layers))):
             return None
-        trained = embedding if embedding.requires_grad else None
-        found = WeightGradients(group, layers, trained, tied, self.compute.dtype)
+        found = WeightGradients(group, layers, tables[0], tied, self.compute.dtype, tables[1])
         for part in [head, *(part for parts in self.projections for part in parts.all())]:
             if isinstance(part, TrainedProjection):
                 part.gradients = found
@@ -131,11 +132,12 @@ class Assembly:
         """The lowest layer that the backward pass must reach, and whether it needs the gradient of that one's input."""
         if self.gradients is None:
             return 0, self.tables.trains_embedding
-        if self.shape.embedding.weight.requires_grad:
+        positions = self.shape.positions
+        if self.shape.embedding.weight.requires_grad or (positions and positions.embedding.weight.requires_grad):
             return 0, True
         index = next((index for index, group in enumerate(self.gradients.layers) if group.weights), 0)
         norm = self.shape.layers[index].input_norm
-        return index, norm is not None and norm.trained is not None
+        return index, norm is not None and bool(norm.trained_parameters)
 
     @cached_property
     def arena(self) -> AdapterArena:
@@ -341,5 +343,5 @@ def _bundles(part: Projection | PlainModules) -> list[Bundle]:
 
 
 def _bundles_of_norms(norms: Sequence[Norm]) -> list[Bundle]:
-    return [(norm.trained,) for norm in norms if norm.trained is not None]
+    return [(parameter,) for norm in norms for parameter in norm.trained_parameters]
 

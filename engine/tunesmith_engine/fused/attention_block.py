@@ -72,6 +72,10 @@ class AttentionBlock:
         if not self._in_place:
             shapes += [(capacity_tokens, self._num_query), (capacity_tokens, self._num_key)]
         workspace.reserve("block", *shapes)
+        self._order: torch.Tensor | None = None
+        if shape.order is not None:
+            self._order = torch.tensor(shape.order, device=workspace.device)
+            workspace.reserve("block", *shapes[:2], (capacity_tokens, num_all))
         self._backend: Backend | None = None
         self._case: tuple[int | None, int, int] = (None, 0, 0)
 
@@ -87,7 +91,12 @@ class AttentionBlock:
 
     def project(self, x: torch.Tensor, qkv: torch.Tensor, rotary: Rotary, with_adapter: bool) -> None:
         """Write queries, keys and values, [T, (H + 2K) D], from the normalised input [T, hidden + R]."""
-        self.inputs.forward(x, qkv, with_adapter)
+        if self._order is None:
+            self.inputs.forward(x, qkv, with_adapter)
+        else:
+            (raw,) = self._workspace.carve("block", (x.shape[0], self.qkv_width))
+            self.inputs.forward(x, raw, with_adapter)
+            torch.index_select(self._split(raw), 1, self._order, out=self._split(qkv))
         if self._in_place:
             q, k = self._raw(qkv)
             self._rotate(q, k, rotary, q, k, norms=False)
@@ -159,8 +168,16 @@ class AttentionBlock:
                 dq, dk = wanted[0], wanted[1]
             del dv
         self._rotate_backward(dq.flatten(1), dk.flatten(1), qkv, rotary, to_qkv, to_heads)
-        if isinstance(self.inputs, Projection) and self.inputs.has_magnitudes:
-            self.inputs.add_to_magnitudes(column_dots(inside, qkv), to_qkv)
+        dots = column_dots(inside, qkv) if self.inputs.has_magnitudes else None
+        if self._order is not None:
+            *_, in_order = self._workspace.carve("block", to_heads.shape, to_qkv.shape, inside.shape)
+            in_order.copy_(inside)
+            self._split(inside).index_copy_(1, self._order, self._split(in_order))
+            if dots is not None:
+                heads_dots = dots.view(-1, self.shape.head_dim)
+                dots = torch.empty_like(heads_dots).index_copy_(0, self._order, heads_dots).flatten()
+        if isinstance(self.inputs, Projection) and dots is not None:
+            self.inputs.add_to_magnitudes(dots, to_qkv)
         self.inputs.backward(to_qkv, x, out)
 
     # Parts
@@ -202,8 +219,11 @@ class AttentionBlock:
             return q, k
         shapes = [(q.shape[0], self._num_query), (q.shape[0], self.qkv_width + self.inputs.num_extra)]
         *_, out_q, out_k = self._workspace.carve("block", *shapes, (q.shape[0], q.shape[1]), (k.shape[0], k.shape[1]))
-        if norms := self.shape.whole_width_norms:
+        if norms := self.shape.norms_apart:
             for raw, norm, out in ((q, norms[0], out_q), (k, norms[1], out_k)):
+                if self.shape.whole_width_norms is None:
+                    out.copy_(raw)
+                    raw, out = out.view(-1, self.shape.head_dim), out.view(-1, self.shape.head_dim)
                 rms_norm.add_norm(raw, None, norm, out)
             self._rotate(out_q, out_k, rotary, out_q, out_k, norms=False)
         else:
@@ -240,8 +260,8 @@ class AttentionBlock:
         q, k = self._raw(qkv)
         out_q, out_k = self._raw(out)
         cos, sin = (rotary.cos, rotary.sin) if self.shape.rotary else (None, None)
-        whole_width = self.shape.whole_width_norms
-        norms = self._norms(whole_width is None)
+        apart = self.shape.norms_apart
+        norms = self._norms(apart is None)
         if self._gradients and any(norm is not None and norm.trained is not None for norm in norms):
             # The weights' gradients need those of the norms' outputs, before they go through the norms.
             form = self.shape.head_dim, self.shape.interleaved
@@ -250,10 +270,27 @@ class AttentionBlock:
                 self._gradients.add_norm(norm, slope, raw, None)
             dq, dk, cos, sin = out_q, out_k, None, None
         rope.rotate_backward(dq, dk, q, k, cos, sin, self.shape.head_dim, self.shape.interleaved, *norms, out_q, out_k)
-        if whole_width:
-            for raw, norm, out_part in ((q, whole_width[0], out_q), (k, whole_width[1], out_k)):
-                # The norm's output is not needed, only its statistics.
-                statistics = rms_norm.add_norm(raw, None, norm, scrap[:, : raw.shape[1]])
-                if self._gradients:
-                    self._gradients.add_norm(norm, out_part, raw, statistics)
-                rms_norm.norm_backward(out_part, raw, norm, statistics, out_part)
+        if apart:
+            self._norms_backward(apart, (q, k), (out_q, out_k), scrap)
+
+    def _norms_backward(
+        self,
+        norms: tuple[Norm, Norm],
+        sources: tuple[torch.Tensor, torch.Tensor],
+        slopes: tuple[torch.Tensor, torch.Tensor],
+        scrap: torch.Tensor,
+    ) -> None:
+        """Turn the gradients of normalised queries and keys into those of the raw ones, where they are."""
+        for norm, raw, out in zip(norms, sources, slopes, strict=True):
+            # The norm's output is not needed, only its statistics.
+            slope, unused = out, scrap[:, : raw.shape[1]]
+            if self.shape.whole_width_norms is None:
+                # A row is a head, which has no fixed distance to the next one where they lie.
+                raw, slope = (part.reshape(-1, self.shape.head_dim) for part in (raw, out))
+                unused = scrap.flatten()[: raw.numel()].view_as(raw)
+            statistics = rms_norm.add_norm(raw, None, norm, unused)
+            if self._gradients:
+                self._gradients.add_norm(norm, slope, raw, statistics)
+            rms_norm.norm_backward(slope, raw, norm, statistics, slope)
+            if slope.shape != out.shape:
+                out.copy_(slope.view(out.shape))

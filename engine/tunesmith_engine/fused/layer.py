@@ -103,6 +103,8 @@ class FusedLayer:
         self._attention_output(kept, y, now.with_adapter)
         if shape.parallel:
             self._add(kept["x"], y, kept["x_mid"])
+            if shape.mlp_norm:
+                self._add_norm(kept["x"], None, shape.mlp_norm, normed, None)
         else:
             self._add_norm(kept["x"], y, shape.mlp_norm, normed, kept["x_mid"])
         mlp_output = kept["mlp_output"] if self._keeps_mlp_output else y
@@ -148,24 +150,26 @@ class FusedLayer:
 
         to_block = self._block_gradient(gradient, shape.post_mlp_norm, kept.get("mlp_output"), self.mlp.down, scratch)
         self._add_to_magnitudes(self.mlp.down, to_block, kept.get("mlp_output"))
-        if shape.parallel:
-            statistics = self._add_norm(kept["x"], None, shape.input_norm, normed, None)
-        else:
-            statistics = self._add_norm(kept["x_mid"], None, shape.mlp_norm, normed, None)
+        shares_norm = shape.parallel and shape.mlp_norm is None
+        to_mlp, mlp_norm = (kept["x"] if shape.parallel else kept["x_mid"]), shape.mlp_norm
+        statistics = self._add_norm(to_mlp, None, shape.input_norm if shares_norm else mlp_norm, normed, None)
         gate_up = None if "gate_up" in missing else kept.get("gate_up")
         wide = self._with_columns(normed, self.mlp.inputs)
         self.mlp.backward(to_block, wide, to_input, gate_up, now.store.tiles(self.index))
         from_mlp = None
         if shape.parallel:
+            # Attention's part of the gradient is that of the stream alone, so this one waits.
             (from_mlp,) = now.workspace.carve("parallel", (num_tokens, self._hidden_size))
             from_mlp.copy_(to_input)
+            if mlp_norm is not None and statistics is not None:
+                self._through_norm(from_mlp, to_mlp, mlp_norm, statistics, from_mlp)
         else:
-            self._norm_backward(to_input, kept["x_mid"], shape.mlp_norm, statistics, stream)
+            self._norm_backward(to_input, to_mlp, mlp_norm, statistics, stream)
 
         norm = shape.post_attention_norm
         to_block = self._block_gradient(gradient, norm, kept.get("attention_output"), self.attention.output, scratch)
         self._add_to_magnitudes(self.attention.output, to_block, kept.get("attention_output"))
-        if not shape.parallel:
+        if not shares_norm:
             statistics = self._add_norm(kept["x"], None, shape.input_norm, normed, None)
         wide = self._with_columns(normed, self.attention.inputs)
         if hasattr(self.attention.inputs, "shrink"):
@@ -174,9 +178,11 @@ class FusedLayer:
         out = None if first else to_input
         self.attention.backward(to_block, wide, kept["qkv"], kept["heads"], self._saved, rotary, documents, out)
         if not first:
-            if from_mlp is not None:
+            if from_mlp is not None and shares_norm:
                 to_input.add_(from_mlp)
             self._norm_backward(to_input, kept["x"], shape.input_norm, statistics, stream)
+            if from_mlp is not None and not shares_norm:
+                stream.add_(from_mlp)
         self._saved = ()
         now.store.backward_done(self.index)
 
@@ -277,6 +283,18 @@ class FusedLayer:
         if norm is None or statistics is None:
             stream.add_(to_normed)
         else:
-            if self._gradients:
-                self._gradients.add_norm(norm, to_normed, total, statistics)
-            rms_norm.norm_backward(to_normed, total, norm, statistics, stream, residual=stream)
+            self._through_norm(to_normed, total, norm, statistics, stream, stream)
+
+    def _through_norm(
+        self,
+        to_normed: torch.Tensor,
+        total: torch.Tensor,
+        norm: Norm,
+        statistics: torch.Tensor,
+        out: torch.Tensor,
+        residual: torch.Tensor | None = None,
+    ) -> None:
+        """Write the gradient of a norm's input, with that of the residual stream added if it is given."""
+        if self._gradients:
+            self._gradients.add_norm(norm, to_normed, total, statistics)
+        rms_norm.norm_backward(to_normed, total, norm, statistics, out, residual=residual)

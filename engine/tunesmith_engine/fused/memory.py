@@ -372,4 +372,6 @@ class MemoryPlanner:
         at_once = -(-whole // num_parts(attention, capacity, tiling.attention_numbers))
         statistics = whole * 4 * attention.num_heads * num_saved
         copies = 2 if self._spread > 1 else 1
+        if attention.norms_apart and not attention.whole_width_norms:
+            statistics += 2 * capacity * query * itemsize
         return at_once * (copies * (3 * query + 2 * key) * itemsize + beside) + statistics

@@ -1,4 +1,4 @@
-"""The gated MLP of one layer between its norm and the residual, in tiles of rows so that long batches need no more."""
+"""The MLP of one layer between its norm and the residual, in tiles of rows so that long batches need no more."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.sent_tiles import SentTiles
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu
-from tunesmith_engine.kernels.column_dots import gated_column_dots
+from tunesmith_engine.kernels.column_dots import column_dots, gated_column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.shapes import MlpShape
 
 
 class MlpBlock:
-    """Runs down(activation(gate(x)) * up(x)) forward and backward, on buffers that the layer hands it.
+    """Runs an MLP, with or without a gate, forward and backward, on buffers that the layer hands it.
 
     Attributes:
         inputs, down: the projections.
@@ -35,7 +35,7 @@ class MlpBlock:
     ) -> None:
         self.shape, self.inputs, self.down = shape, inputs, down
         self._workspace, self._tile_tokens = workspace, tile_tokens
-        self.gate_up_width = 2 * shape.width + inputs.num_extra
+        self.gate_up_width = shape.inner_width + inputs.num_extra
         self._hidden_width = shape.width + down.num_extra
         # Columns that gate and up leave free until their gradients come: enough for S = hidden A^T of `down`?
         self._keeps_shrunk = 0 < down.num_extra <= inputs.num_extra
@@ -66,7 +66,7 @@ class MlpBlock:
             self._begin_at(rows.start)
             hidden, tile = self._buffers(rows, gate_up, room)
             self._gate_up(x[rows], tile, with_adapter)
-            glu.gate_and_multiply(*self._halves(tile), self.shape.activation, hidden[:, : self.shape.width])
+            self._activate(tile, hidden[:, : self.shape.width])
             if sent:
                 sent.written(number)
             self.down.forward(hidden, out[rows], with_adapter)
@@ -90,7 +90,7 @@ class MlpBlock:
             gate_up: what the forward pass kept, or None; it is used up.
             sent: what it was given, or None; other tiles than these are computed again.
         """
-        width, activation = self.shape.width, self.shape.activation
+        width = self.shape.width
         # In reverse: the tiles that were sent last are still there.
         for number, rows in reversed(list(enumerate(self._tiles(x.shape[0])))):
             there = sent.read(number, rows.stop - rows.start) if sent else None
@@ -100,22 +100,21 @@ class MlpBlock:
                 self._gate_up(x[rows], tile, True)
             elif isinstance(self.inputs, Projection):
                 self.inputs.shrink(x[rows])
-            gate, up = self._halves(tile)
             to_hidden, dots = hidden[:, :width], None
             if isinstance(self.down, Projection):
                 self.down.input_gradient(gradient[rows], to_hidden)
                 dots = self._dots(to_hidden, tile)
-                glu.gate_backward(to_hidden, gate, up, activation, gate, up, out_hidden=to_hidden)
+                self._activate_backward(to_hidden, tile, to_hidden)
                 if gate_up is not None and self._keeps_shrunk:
                     copy_rows(self._kept_shrunk(tile), hidden[:, width:])
                 else:
                     self.down.shrink(hidden)
                 self.down.accumulate(gradient[rows], hidden)
             else:
-                glu.gate_and_multiply(gate, up, activation, to_hidden)
+                self._activate(tile, to_hidden)
                 self.down.backward(gradient[rows], to_hidden, to_hidden)
                 dots = self._dots(to_hidden, tile)
-                glu.gate_backward(to_hidden, gate, up, activation, gate, up)
+                self._activate_backward(to_hidden, tile, None)
             if dots is not None and isinstance(self.inputs, Projection):
                 self.inputs.add_to_magnitudes(dots, tile)
             self.inputs.backward(tile, x[rows], out[rows])
@@ -132,16 +131,46 @@ class MlpBlock:
         """Return gate and up times their gradients, summed over the tile, where DoRA's magnitudes need them."""
         if not self.inputs.has_magnitudes:
             return None
-        return gated_column_dots(to_hidden, tile[:, : 2 * self.shape.width], self.shape.activation)
+        inner = tile[:, : self.shape.inner_width]
+        if self.shape.gated:
+            return gated_column_dots(to_hidden, inner, self.shape.activation)
+        slope = inner.clone()
+        self._activate_backward(to_hidden, slope, None)
+        return column_dots(slope, inner)
+
+    def _activate(self, tile: torch.Tensor, out: torch.Tensor) -> None:
+        """Write activation(gate) * up of a tile, or activation(up)."""
+        gate, up = self._halves(tile)
+        if self.shape.function is None:
+            glu.gate_and_multiply(gate, up, self.shape.activation, out)
+        else:
+            out.copy_(self.shape.function(gate))
+
+    def _activate_backward(self, gradient: torch.Tensor, tile: torch.Tensor, out: torch.Tensor | None) -> None:
+        """Turn gate and up into their gradients, where they are; write their product to `out` if that is given."""
+        gate, up = self._halves(tile)
+        if self.shape.function is None:
+            glu.gate_backward(gradient, gate, up, self.shape.activation, gate, up, out_hidden=out)
+            return
+        with torch.enable_grad():
+            leaf = gate.detach().clone().requires_grad_()
+            product = self.shape.function(leaf)
+            product.backward(gradient.to(product.dtype))
+        if out is not None:
+            out.copy_(product.detach())
+        if leaf.grad is not None:
+            gate.copy_(leaf.grad)
 
     def _gate_up(self, x: torch.Tensor, tile: torch.Tensor, with_adapter: bool) -> None:
-        self.inputs.forward(x, tile[:, : 2 * self.shape.width], with_adapter)
+        self.inputs.forward(x, tile[:, : self.shape.inner_width], with_adapter)
 
-    def _halves(self, tile: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _halves(self, tile: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if not self.shape.gated:
+            return tile[:, : self.shape.width], None
         return tile[:, : self.shape.width], tile[:, self.shape.width : 2 * self.shape.width]
 
     def _kept_shrunk(self, tile: torch.Tensor) -> torch.Tensor:
-        start = 2 * self.shape.width
+        start = self.shape.inner_width
         return tile[:, start : start + self.down.num_extra]
 
     def _tiles(self, num_tokens: int) -> Iterator[slice]:

@@ -28,7 +28,7 @@ from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeight
 from tunesmith_engine.fused.noise import Noise
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
-from tunesmith_engine.kernels.embedding import embed
+from tunesmith_engine.kernels.embedding import add_positions, embed
 from tunesmith_engine.model.other_weights import Weights, reference_of, start_of
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import NotFusableError
@@ -402,6 +402,9 @@ class FusedModel:
                 gradients.done_with_layer(layer.index)
         if gradients:
             gradients.add_embedding(shape.embedding, now.batch.input_ids, stream, shape.embedding_scale)
+            if shape.positions:
+                places = now.batch.positions + shape.positions.offset
+                gradients.add_embedding(shape.positions.embedding, places, stream, 1.0)
             gradients.done()
         self._assembly.tables.add_to_embedding(now.batch.input_ids, stream, shape.embedding_scale)
         return losses
@@ -412,6 +415,9 @@ class FusedModel:
         (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
         x: torch.Tensor = embedded[:, : shape.hidden_size]
         embed(now.batch.input_ids, self._assembly.tables.table(now.with_adapter), shape.embedding_scale, x)
+        if shape.positions:
+            (added,) = self._parts.workspace.carve("input", (num_tokens, shape.hidden_size))
+            add_positions(shape.positions, now.batch.positions, x, added)
         if self._noise and self._assembly.masks.active:
             self._noise.add(now.batch, self._assembly.masks, x)
         pending: torch.Tensor | None = None

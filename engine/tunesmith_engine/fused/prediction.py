@@ -76,11 +76,11 @@ class LayerCosts:
         attention = shape.attention
         query = attention.num_heads * attention.head_dim
         key = attention.num_key_value_heads * attention.head_dim
-        width = shape.mlp.width if isinstance(shape.mlp, MlpShape) else 0
+        width, inner = (shape.mlp.width, shape.mlp.inner_width) if isinstance(shape.mlp, MlpShape) else (0, 0)
         seen = min(document_length, 2 * attention.window) if attention.window else document_length
         scores = 2 * query * seen
-        products = 2 * hidden_size * (2 * query + 2 * key + 3 * width)
-        mlp = 4 * hidden_size * width
+        products = 2 * hidden_size * (2 * query + 2 * key + inner + width)
+        mlp = 2 * hidden_size * inner
         smart = mlp + 2 * hidden_size * (query + 2 * key) + scores
         seconds = num_tokens / flops_per_s
         replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": smart + 2 * hidden_size * query}

@@ -21,9 +21,11 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from tunesmith_core.messages import MessageError
 from tunesmith_engine.fused.masks import Masks
+from tunesmith_engine.fused.recognise.parts import is_linear
 from tunesmith_engine.kernels import dropout, nf4, registry
 from tunesmith_engine.kernels.copy_rows import copy_rows
 
@@ -53,7 +55,10 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One linear layer: its frozen weight as a tensor [outputs, inputs] or in NF4, its bias, its adapter."""
+    """One linear layer: its frozen weight as a tensor [outputs, inputs] or in NF4, its bias, its adapter.
+
+    `transposed` says that the module itself has its weight as [inputs, outputs] (GPT-2).
+    """
 
     base: nn.Module
     weight: torch.Tensor | nf4.Nf4Weight
@@ -61,6 +66,7 @@ class Member:
     adapter: Adapter | None
     num_outputs: int
     num_inputs: int
+    transposed: bool = False
 
     @classmethod
     def of(cls, module: nn.Module) -> Member:
@@ -76,11 +82,18 @@ class Member:
                 weight: torch.Tensor | nf4.Nf4Weight = nf4.Nf4Weight.of(base.weight)
             except ValueError as error:
                 raise PlainOnlyError(str(error)) from error
-        elif type(base) is nn.Linear:
+        elif type(base) is Conv1D:
+            num_inputs, num_outputs = base.weight.shape
+            return cls(base, base.weight.data.t(), base.bias, adapter, num_outputs, num_inputs, transposed=True)
+        elif is_linear(base):
             weight = base.weight.data
         else:
             raise PlainOnlyError("{kind} is not a supported linear layer.", kind=type(base).__name__)
         return cls(base, weight, base.bias, adapter, base.out_features, base.in_features)
+
+    def hold(self, weight: torch.Tensor) -> None:
+        """Let the module have its weight, given as [outputs, inputs], as a view."""
+        self.base.weight.data = weight.t() if self.transposed else weight
 
 
 def _adapter(module: nn.Module) -> Adapter | None:
@@ -242,13 +255,15 @@ class Projection:
     def _take_over_dense_weights(self) -> None:
         """Move 16-bit weights into one buffer with room for the adapters; the modules keep views of it."""
         if len(self.members) == 1 and not self.num_extra:
-            self._own = self.members[0].base.weight.data
+            weight = self.members[0].weight
+            self._own = weight if isinstance(weight, torch.Tensor) else None
             return
         self._own = torch.zeros(self.buffer_shape, device=self._device, dtype=self._dtype)
         for index, (member, rows, columns) in enumerate(self._parts):
             view = self._own[rows, : self.num_inputs]
-            view.copy_(member.base.weight.data)
-            member.base.weight.data = view
+            if isinstance(member.weight, torch.Tensor):
+                view.copy_(member.weight)
+            member.hold(view)
             # Nothing may hold on to the old weight: both together would not fit.
             self.members[index] = replace(member, weight=view)
             self._parts[index] = (self.members[index], rows, columns)

@@ -78,10 +78,19 @@ class TrainedProjection(Projection):
         weights = tuple(member.base.weight for member in self.members)
         together = all(weight.requires_grad for weight in weights)
         if together:
-            self.gradients.add_product(weights, gradient[:, : self.num_outputs], x)
+            self._add_product(weights, gradient[:, : self.num_outputs], x)
         for (member, rows, _), weight in zip(self._parts, weights, strict=True):
             if weight.requires_grad and not together:
-                self.gradients.add_product((weight,), gradient[:, rows], x)
+                self._add_product((weight,), gradient[:, rows], x)
             if member.bias is not None and member.bias.requires_grad:
                 wide = torch.promote_types(gradient.dtype, torch.float32)
                 self.gradients.add(member.bias, gradient[:, rows].sum(0, dtype=wide))
+
+    def _add_product(self, weights: Bundle, gradient: torch.Tensor, x: torch.Tensor) -> None:
+        """Add dW, or its transpose where the module has its weight that way."""
+        if self.gradients is None:
+            return
+        if self.members[0].transposed:
+            self.gradients.add_product(weights, x, gradient)
+        else:
+            self.gradients.add_product(weights, gradient, x)

@@ -65,6 +65,7 @@ class WeightGradients:
         embedding: nn.Parameter | None,
         tied: bool,
         dtype: torch.dtype,
+        positions: nn.Parameter | None = None,
     ) -> None:
         """Plan the memory; none is taken before the first gradient.
 
@@ -74,9 +75,10 @@ class WeightGradients:
             embedding: its weight if that is trained, done with behind all layers.
             tied: the head adds to the embedding's gradient, too, before the layers.
             dtype: number format of products.
+            positions: the weight of learned positions if that is trained, done with as the embedding.
         """
         self._ends, self.layers, self._dtype = ends, layers, dtype
-        self._last = Group([] if embedding is None else [(embedding,)])
+        self._last = Group([(table,) for table in (embedding, positions) if table is not None])
         groups = [ends, *layers, self._last]
         weights = [weight for group in groups for weight in group.weights]
         self._weight_dtype, self._device = weights[0].dtype, weights[0].device
@@ -150,16 +152,22 @@ class WeightGradients:
         statistics: torch.Tensor | None,
         scale: float = 1.0,
     ) -> None:
-        """Add the gradient of a norm's weight if that is trained; see `norm_weight_gradient`. `scale` is a factor."""
+        """Add the gradients of a norm's weight and bias that are trained; see `norm_weight_gradient`.
+
+        `scale` is a factor.
+        """
         if norm is not None and norm.trained is not None:
             found = norm_weight_gradient(gradient, total, norm, statistics)
             self.add(norm.trained, found if scale == 1.0 else found * scale)
+        if norm is not None and norm.trained_bias is not None:
+            wide = torch.promote_types(gradient.dtype, torch.float32)
+            self.add(norm.trained_bias, gradient[:, : total.shape[1]].sum(0, dtype=wide) * scale)
 
     def add_embedding(
         self, embedding: nn.Embedding, input_ids: torch.Tensor, gradient: torch.Tensor, scale: float
     ) -> None:
         """Add the gradient of the embedding if that is trained; see `add_embedding_gradient`."""
-        if self._last.bundles:
+        if embedding.weight.requires_grad:
             room, is_fresh = self._room((embedding.weight,))
             if is_fresh:
                 room.zero_()

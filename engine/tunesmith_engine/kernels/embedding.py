@@ -6,6 +6,7 @@ import torch
 
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
+from tunesmith_engine.shapes import PositionTable
 
 NAME = "embedding"
 LARGEST_BLOCK = 2048
@@ -32,6 +33,22 @@ def embed(input_ids: torch.Tensor, table: torch.Tensor, scale: float, out: torch
             input_ids, table, out, input_ids.stride(0), table.stride(0), out.stride(0), scale, WIDTH=width, BLOCK=block,
             num_warps=NUM_WARPS,
         )  # fmt: skip
+
+
+def add_positions(
+    positions: PositionTable, places: torch.Tensor, x: torch.Tensor, rows: torch.Tensor | None = None
+) -> None:
+    """Add learned positions to embedded tokens.
+
+    Args:
+        positions: their table.
+        places: of the tokens in their documents, [T].
+        x: [T, d], what is added to.
+        rows: [T, d], memory for the rows of the table; None takes some.
+    """
+    rows = torch.empty_like(x) if rows is None else rows
+    embed((places + positions.offset).long(), positions.embedding.weight.data, 1.0, rows)
+    x.add_(rows)
 
 
 @jit

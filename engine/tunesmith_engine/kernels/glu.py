@@ -1,7 +1,10 @@
 """The gated product of an MLP, activation(gate) * up, and its backward pass, which can write the product once more.
 
+Without a gate it is activation(up) alone: `up` is None then, and the numbers that are activated are called the gate's.
+
 Gated linear units are those of Shazeer 2020 (arXiv 2002.05202); the activations are SiLU, exact GELU and its tanh form
-(Hendrycks and Gimpel 2016, arXiv 1606.08415). The forward pass rounds where transformers does, in
+(Hendrycks and Gimpel 2016, arXiv 1606.08415), its sigmoid form, ReLU and its square (So et al. 2021, arXiv 2109.08668).
+The forward pass rounds where transformers does, in
 modeling_llama.LlamaMLP: the activation, then the product; the backward pass computes in float32 and rounds once.
 """
 
@@ -21,24 +24,28 @@ GELU = {"gelu": "none", "gelu_tanh": "tanh"}
 """PyTorch's names."""
 
 
-def gate_and_multiply(gate: torch.Tensor, up: torch.Tensor, activation: str, out: torch.Tensor) -> None:
+def gate_and_multiply(gate: torch.Tensor, up: torch.Tensor | None, activation: str, out: torch.Tensor) -> None:
     """Write out = activation(gate) * up.
 
     Args:
-        gate, up: [T, width] each, with any stride between rows.
-        activation: "silu", "gelu" (exact) or "gelu_tanh".
+        gate, up: [T, width] each, with any stride between rows; up is None where nothing is multiplied.
+        activation: as in `MlpShape`.
         out: [T, width]; may be gate or up.
     """
     num_rows, width = gate.shape
     if not registry.runs(NAME, gate.device):
-        torch.mul(_activate_twin(gate, activation).to(gate.dtype), up, out=out)
+        active = _activate_twin(gate, activation).to(gate.dtype)
+        if up is None:
+            out.copy_(active)
+        else:
+            torch.mul(active, up, out=out)
     elif num_rows:
         num_blocks = triton.cdiv(width, BLOCK)
         launch(
             _gate_and_multiply,
             (num_rows * num_blocks, 1, 1),
             (gate, up, out),
-            (gate.stride(0), up.stride(0), out.stride(0)),
+            (gate.stride(0), 0 if up is None else up.stride(0), out.stride(0)),
             (width, num_blocks, BLOCK, activation),
             num_warps=NUM_WARPS,
         )
@@ -47,10 +54,10 @@ def gate_and_multiply(gate: torch.Tensor, up: torch.Tensor, activation: str, out
 def gate_backward(
     gradient: torch.Tensor,
     gate: torch.Tensor,
-    up: torch.Tensor,
+    up: torch.Tensor | None,
     activation: str,
     out_gate: torch.Tensor,
-    out_up: torch.Tensor,
+    out_up: torch.Tensor | None,
     out_hidden: torch.Tensor | None = None,
 ) -> None:
     """Write the gradients of gate and up, and the product again if wanted, with the bits of `gate_and_multiply`.
@@ -58,7 +65,7 @@ def gate_backward(
     Args:
         gradient: of the product, [T, width], with any stride between rows, as all.
         gate, up, activation: as in `gate_and_multiply`.
-        out_gate, out_up: the gradients, [T, width]; may be any of the inputs, each another.
+        out_gate, out_up: the gradients, [T, width]; may be any of the inputs, each another. out_up is None with up.
         out_hidden: the product, [T, width]; may be `gradient`. None: it is not written.
     """
     num_rows, width = gate.shape
@@ -97,9 +104,10 @@ def _gate_and_multiply(
     columns = tl.program_id(0) % NUM_BLOCKS * BLOCK + tl.arange(0, BLOCK)
     inside = columns < WIDTH
     x = tl.load(gate + row * gate_stride + columns, mask=inside, other=0.0).to(tl.float32)
-    factor = tl.load(up + row * up_stride + columns, mask=inside, other=0.0).to(tl.float32)
     active, _ = activate(x, ACTIVATION)
-    product = active.to(gate.dtype.element_ty).to(tl.float32) * factor
+    product = active.to(gate.dtype.element_ty).to(tl.float32)
+    if up is not None:
+        product = product * tl.load(up + row * up_stride + columns, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + row * out_stride + columns, product.to(out.dtype.element_ty), mask=inside)
 
 
@@ -127,13 +135,16 @@ def _gate_backward(
     inside = columns < WIDTH
     slope = tl.load(gradient + row * gradient_stride + columns, mask=inside, other=0.0).to(tl.float32)
     x = tl.load(gate + row * gate_stride + columns, mask=inside, other=0.0).to(tl.float32)
-    factor = tl.load(up + row * up_stride + columns, mask=inside, other=0.0).to(tl.float32)
     active, derivative = activate(x, ACTIVATION)
-    to_gate = (slope * factor * derivative).to(out_gate.dtype.element_ty)
-    tl.store(out_gate + row * out_gate_stride + columns, to_gate, mask=inside)
-    tl.store(out_up + row * out_up_stride + columns, (slope * active).to(out_up.dtype.element_ty), mask=inside)
+    product = active.to(gate.dtype.element_ty).to(tl.float32)
+    to_gate = slope * derivative
+    if up is not None:
+        factor = tl.load(up + row * up_stride + columns, mask=inside, other=0.0).to(tl.float32)
+        product = product * factor
+        to_gate = slope * factor * derivative
+        tl.store(out_up + row * out_up_stride + columns, (slope * active).to(out_up.dtype.element_ty), mask=inside)
+    tl.store(out_gate + row * out_gate_stride + columns, to_gate.to(out_gate.dtype.element_ty), mask=inside)
     if out_hidden is not None:
-        product = active.to(gate.dtype.element_ty).to(tl.float32) * factor
         tl.store(out_hidden + row * out_hidden_stride + columns, product.to(out_hidden.dtype.element_ty), mask=inside)
 
 
@@ -146,6 +157,15 @@ def activate(x, ACTIVATION: tl.constexpr):
     elif ACTIVATION == "silu":
         share, slope = _sigmoid(x)
         derivative = share + x * slope
+    elif ACTIVATION == "quick_gelu":
+        share, slope = _sigmoid(1.702 * x)
+        derivative = share + 1.702 * x * slope
+    elif ACTIVATION == "relu":
+        share = tl.where(x > 0, 1.0, 0.0)
+        derivative = share
+    elif ACTIVATION == "relu2":
+        share = tl.where(x > 0, x, 0.0)
+        derivative = 2.0 * share
     else:
         # (1 + tanh(z)) / 2 is the sigmoid of 2 z, with z = sqrt(2 / pi) (x + 0.044715 x^3).
         square = x * x
@@ -168,24 +188,35 @@ def _sigmoid(z):
 def _gate_backward_twin(
     gradient: torch.Tensor,
     gate: torch.Tensor,
-    up: torch.Tensor,
+    up: torch.Tensor | None,
     activation: str,
     out_gate: torch.Tensor,
-    out_up: torch.Tensor,
+    out_up: torch.Tensor | None,
     out_hidden: torch.Tensor | None,
 ) -> None:
-    x = _wide(gate)
     active = _activate_twin(gate, activation)
-    product = None if out_hidden is None else active.to(gate.dtype) * up
-    slope = gradient * _wide(up)
-    if activation == "silu":
-        to_gate = torch.ops.aten.silu_backward(slope, x)
-    else:
-        to_gate = torch.ops.aten.gelu_backward(slope, x.contiguous(), approximate=GELU[activation])
-    torch.mul(gradient, active, out=out_up)
+    product = active.to(gate.dtype)
+    slope = _wide(gradient)
+    if up is not None:
+        product, slope = product * up, gradient * _wide(up)
+    to_gate = _slope_twin(slope, _wide(gate), activation)
+    if out_up is not None:
+        torch.mul(gradient, active, out=out_up)
     out_gate.copy_(to_gate)
-    if out_hidden is not None and product is not None:
+    if out_hidden is not None:
         out_hidden.copy_(product)
+
+
+def _slope_twin(slope: torch.Tensor, x: torch.Tensor, activation: str) -> torch.Tensor:
+    """Return a gradient times the derivative of the activation."""
+    if activation == "silu":
+        return torch.ops.aten.silu_backward(slope, x)
+    if activation == "quick_gelu":
+        share = torch.sigmoid(1.702 * x)
+        return slope * (share + 1.702 * x * share * (1 - share))
+    if activation.startswith("relu"):
+        return slope * (x > 0) if activation == "relu" else slope * 2 * x.relu()
+    return torch.ops.aten.gelu_backward(slope, x.contiguous(), approximate=GELU[activation])
 
 
 def _activate_twin(gate: torch.Tensor, activation: str) -> torch.Tensor:
@@ -193,6 +224,10 @@ def _activate_twin(gate: torch.Tensor, activation: str) -> torch.Tensor:
     x = _wide(gate)
     if activation == "silu":
         return torch.nn.functional.silu(x)
+    if activation == "quick_gelu":
+        return x * torch.sigmoid(1.702 * x)
+    if activation.startswith("relu"):
+        return x.relu() if activation == "relu" else x.relu().square()
     # Between gaps PyTorch takes another error function, with other bits.
     return torch.nn.functional.gelu(x.contiguous(), approximate=GELU[activation])
 

@@ -1,9 +1,9 @@
 """Residual addition with the norm behind it, and the norm's backward pass with the residual's gradient added.
 
-Computed are RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467) and LayerNorm without bias, with weights that are
-frozen: they get no gradient. The forward pass rounds where transformers does (modeling_llama.LlamaRMSNorm,
-modeling_gemma2.Gemma2RMSNorm, modeling_olmo2.Olmo2RMSNorm, modeling_cohere.CohereLayerNorm); the backward pass computes
-in float32 and rounds once.
+Computed are RMS norm (Zhang and Sennrich 2019, arXiv 1910.07467) and LayerNorm, with weights that are frozen: they get
+no gradient. The forward pass rounds where transformers does (modeling_llama.LlamaRMSNorm,
+modeling_gemma2.Gemma2RMSNorm, modeling_olmo2.Olmo2RMSNorm, modeling_cohere.CohereLayerNorm, nn.LayerNorm); the backward
+pass computes in float32 and rounds once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def add_norm(
         launch(
             _add_norm,
             (num_rows, 1, 1),
-            (x, y, norm.weight, out, total, statistics),
+            (x, y, norm.weight, norm.bias, out, total, statistics),
             (*strides, scale, norm.eps),
             (width, block, norm.plus_one, norm.centred, norm.cast_last),
             num_warps=_num_warps(block, out.dtype),
@@ -122,6 +122,7 @@ def _add_norm(
     x,
     y,
     weight,
+    bias,
     out,
     total,
     statistics,
@@ -163,7 +164,11 @@ def _add_norm(
         factor = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
         if PLUS_ONE:
             factor += 1.0
+            if CENTRED:
+                factor = factor.to(weight.dtype.element_ty).to(tl.float32)
         normal = normal * factor
+    if bias is not None:
+        normal += tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + row * out_stride + columns, normal.to(out.dtype.element_ty), mask=inside)
 
 
@@ -194,6 +199,8 @@ def _norm_backward(
         factor = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
         if PLUS_ONE:
             factor += 1.0
+            if CENTRED:
+                factor = factor.to(weight.dtype.element_ty).to(tl.float32)
         slope = slope * factor
     if CENTRED:
         values = tl.where(inside, values - tl.load(statistics + row * 2).to(tl.float32), 0.0)
@@ -230,7 +237,9 @@ def _add_norm_twin(
     if not norm.cast_last:
         normal = _wide(normal.to(x.dtype))
     factor = _factor(norm, values)
-    if factor is None:
+    if norm.bias is not None:
+        out.copy_((normal if factor is None else normal * factor) + norm.bias.detach().to(normal.dtype))
+    elif factor is None:
         out.copy_(normal)
     else:
         torch.mul(normal, factor, out=out)
@@ -265,8 +274,10 @@ def _factor(norm: Norm, like: torch.Tensor) -> torch.Tensor | None:
     """Return what the normalised values are multiplied by."""
     if norm.weight is None:
         return None
-    weight = norm.weight.detach().to(like.dtype)
-    return weight + 1 if norm.plus_one else weight
+    weight = norm.weight.detach()
+    if norm.plus_one and norm.centred:
+        return (weight + 1).to(like.dtype)
+    return weight.to(like.dtype) + 1 if norm.plus_one else weight.to(like.dtype)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

@@ -96,6 +96,10 @@ def _glu(sizes: Sizes, inputs: Inputs) -> Results:
 
     gate, up, gradient = (inputs.rows(sizes.mlp) for _ in range(3))
     out, gate_slope, up_slope, again = (inputs.empty(NUM_ROWS, sizes.mlp) for _ in range(4))
+    if not sizes.gated:
+        gate_and_multiply(gate, None, sizes.activation, out)
+        gate_backward(gradient, gate, None, sizes.activation, gate_slope, None, again)
+        return {"out": out, "gate gradient": gate_slope, "hidden": again}
     gate_and_multiply(gate, up, sizes.activation, out)
     gate_backward(gradient, gate, up, sizes.activation, gate_slope, up_slope, again)
     return {"out": out, "gate gradient": gate_slope, "up gradient": up_slope, "hidden": again}

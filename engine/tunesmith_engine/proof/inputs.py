@@ -25,7 +25,9 @@ class Sizes:
 
     Attributes:
         dtype: number format of a run, such as "bfloat16".
-        mlp: width inside the gated MLP; 0 where it is not fused.
+        mlp: width inside the MLP; 0 where it is not fused.
+        gated: the MLP has a gate.
+        biased: norms have biases.
         rotary: numbers of each head that are rotated; 0 for none.
         four_bit: frozen weights are NF4.
         eight_bit: products with frozen weights are in 8 bits.
@@ -64,6 +66,8 @@ class Sizes:
     noise: bool = False
     whole: bool = False
     embeds: bool = False
+    gated: bool = True
+    biased: bool = False
 
 
 class Inputs:
@@ -97,7 +101,8 @@ class Inputs:
     def norm(self, width: int) -> Norm:
         """Return a norm of the model's kind."""
         sizes = self.sizes
-        return Norm(self.random(width), 1e-6, sizes.plus_one, sizes.centred, sizes.cast_last)
+        bias = self.random(width) if sizes.biased else None
+        return Norm(self.random(width), 1e-6, sizes.plus_one, sizes.centred, sizes.cast_last, bias=bias)
 
 
 def sizes_of(
@@ -130,13 +135,13 @@ def sizes_of(
     return Sizes(
         dtype=str(dtype).removeprefix("torch."),
         hidden=shape.hidden_size,
-        mlp=layer.mlp.width if isinstance(layer.mlp, MlpShape) else 0,
+        mlp=layer.mlp.width if isinstance(layer.mlp, MlpShape) and layer.mlp.function is None else 0,
         num_heads=attention.num_heads,
         num_key_value_heads=attention.num_key_value_heads,
         head_dim=attention.head_dim,
         rotary=_rotary_width(shape),
         vocabulary=shape.embedding.num_embeddings,
-        activation=layer.mlp.activation if isinstance(layer.mlp, MlpShape) else "silu",
+        activation=layer.mlp.activation if isinstance(layer.mlp, MlpShape) and layer.mlp.function is None else "silu",
         plus_one=norm.plus_one,
         centred=norm.centred,
         cast_last=norm.cast_last,
@@ -155,6 +160,8 @@ def sizes_of(
         noise=noise,
         whole=whole,
         embeds=embeds or whole,
+        gated=not isinstance(layer.mlp, MlpShape) or layer.mlp.gated,
+        biased=norm.bias is not None,
     )
 
 
@@ -169,4 +176,4 @@ def _rotary_width(shape: ModelShape) -> int:
 
 def _has_head_norms(attention: AttentionShape) -> bool:
     norm = attention.query_norm
-    return norm is not None and (norm.weight is None or norm.weight.numel() == attention.head_dim)
+    return norm is not None and attention.norms_apart is None

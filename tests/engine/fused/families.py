@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -63,6 +65,43 @@ VISION = {
     "image_size": 28,
     "patch_size": 7,
 }
+
+NO_DROPOUT = dict.fromkeys(
+    "attn_pdrop embd_pdrop resid_pdrop dropout attention_dropout hidden_dropout layerdrop residual_dropout "
+    "embedding_dropout".split(),
+    0.0,
+)
+PARTIAL_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+OPT = {"ffn_dim": 96, "word_embed_proj_dim": 64, **NO_DROPOUT}
+
+# LayerNorm with bias, MLPs without gate, learned positions, both blocks side by side, merged projections.
+BY_SHAPE: dict[str, dict[str, Any]] = {
+    "gpt2": {"model_type": "gpt2", "n_inner": 96, **NO_DROPOUT},
+    "gpt2-scaled": {"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True, **NO_DROPOUT},
+    "gpt-bigcode": {"model_type": "gpt_bigcode", **NO_DROPOUT},
+    "gpt-bigcode-heads": {"model_type": "gpt_bigcode", "multi_query": False, **NO_DROPOUT},
+    "gptj": {"model_type": "gptj", "rotary_dim": 8, **NO_DROPOUT},
+    "codegen": {"model_type": "codegen", "rotary_dim": 8, **NO_DROPOUT},
+    "gpt-neox": {"model_type": "gpt_neox", "rope_parameters": PARTIAL_ROPE},
+    "gpt-neox-in-turn": {"model_type": "gpt_neox", "use_parallel_residual": False, "hidden_act": "gelu_fast"},
+    "stablelm": {"model_type": "stablelm", "use_qkv_bias": True},
+    "stablelm-parallel": {"model_type": "stablelm", "use_parallel_residual": True, "rope_parameters": PARTIAL_ROPE},
+    "starcoder2": {"model_type": "starcoder2", "sliding_window": 5, **NO_DROPOUT},
+    "phi": {"model_type": "phi", "rope_parameters": PARTIAL_ROPE, **NO_DROPOUT},
+    "phi-head-norms": {"model_type": "phi", "rope_parameters": PARTIAL_ROPE, "qk_layernorm": True, **NO_DROPOUT},
+    "opt": {"model_type": "opt", **OPT},
+    "biogpt": {"model_type": "biogpt", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **NO_DROPOUT},
+    "falcon": {"model_type": "falcon", "bias": True},
+    "falcon-new": {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 2},
+    "falcon-heads": {"model_type": "falcon", "multi_query": False, "parallel_attn": False},
+    "nemotron": {"model_type": "nemotron", "head_dim": 16, "rope_parameters": PARTIAL_ROPE},
+    "apertus": {"model_type": "apertus", "head_dim": 16, "rope_parameters": PLAIN_ROPE},
+    "persimmon": {"model_type": "persimmon", "rope_parameters": PARTIAL_ROPE},
+    "persimmon-no-norms": {"model_type": "persimmon", "qk_layernorm": False},
+}
+
+QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus")
+"""Of these, what between them has every shape; the others are for the long run."""
 
 # Numbers are far from their usual values where the usual ones would not show: caps are low, scales are odd, and the
 # square root of Gemma's width is not a whole number.
@@ -139,13 +178,14 @@ FUSED: dict[str, dict[str, Any]] = {
     "ernie": {"model_type": "ernie4_5", "head_dim": 16, "use_bias": True},
     "seed": {"model_type": "seed_oss", "head_dim": 16, "attention_dropout": 0.0, "residual_dropout": 0.0},
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
+    "arcee": {"model_type": "arcee"},
+    **BY_SHAPE,
 }
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
 MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "qwen3-moe": ({"model_type": "qwen3_moe", "head_dim": 16, **EXPERTS}, "experts"),
     "mixtral": ({"model_type": "mixtral", "sliding_window": 5, **EXPERTS}, "experts"),
-    "arcee": ({"model_type": "arcee"}, "has no gate"),
 }
 """Models whose attention runs fused and whose MLPs don't, and a word of the reason."""
 
@@ -167,9 +207,20 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
     "qwen3-next": ({"model_type": "qwen3_next", "head_dim": 16, **EXPERTS}, r"model \(.*linear_attention"),
     "lfm2": ({"model_type": "lfm2"}, r"model \(.*conv"),
     "hunyuan": ({"model_type": "hunyuan_v1_dense", "head_dim": 16}, r"layers\.0\.self_attn .*query_layernorm"),
-    "stablelm": ({"model_type": "stablelm"}, r"layers\.0 .*use_parallel_residual"),
+    "stablelm-head-norms": ({"model_type": "stablelm", "qk_layernorm": True}, r"self_attn .*ModuleList|self_attn"),
+    "falcon-alibi": ({"model_type": "falcon", "alibi": True}, r"alibi"),
+    "bloom": ({"model_type": "bloom"}, r"alibi"),
+    "opt-350m": ({"model_type": "opt", **OPT, "do_layer_norm_before": False}, r"has none of norm, "),
+    "gpt2-dropout": ({"model_type": "gpt2"}, r"dropout"),
 }
 """Models that the fused path refuses, and what the sentence matches."""
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
+    return [
+        pytest.param(name, marks=pytest.mark.long) if name in BY_SHAPE and name not in QUICK else name for name in names
+    ]
 
 
 def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transformers model

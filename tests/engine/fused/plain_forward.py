@@ -17,6 +17,9 @@ ACTIVATIONS = {
     "silu": lambda x: x / (1.0 + torch.exp(-x)),
     "gelu": lambda x: 0.5 * x * (1.0 + torch.erf(x / 2.0**0.5)),
     "gelu_tanh": lambda x: 0.5 * x * (1.0 + torch.tanh((2.0 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    "quick_gelu": lambda x: x / (1.0 + torch.exp(-1.702 * x)),
+    "relu": lambda x: x.clamp_min(0.0),
+    "relu2": lambda x: x.clamp_min(0.0) ** 2,
 }
 
 
@@ -29,7 +32,8 @@ def normalise(x: torch.Tensor, norm: Norm | None) -> torch.Tensor:
     x = x / torch.sqrt((x * x).mean(-1, keepdim=True) + norm.eps)
     if norm.weight is None:
         return x
-    return x * (norm.weight.to(x.dtype) + (1.0 if norm.plus_one else 0.0))
+    x = x * (norm.weight.to(x.dtype) + (1.0 if norm.plus_one else 0.0))
+    return x if norm.bias is None else x + norm.bias.to(x.dtype)
 
 
 def hidden_numbers(
@@ -45,6 +49,8 @@ def hidden_numbers(
     """
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
     x = functional.embedding(input_ids, shape.embedding.weight) * shape.embedding_scale
+    if shape.positions is not None:
+        x = x + shape.positions.embedding.weight[positions[0] + shape.positions.offset]
     for layer in shape.layers:
         x = _layer(layer, x, _table(shape, layer, x, positions), lengths)
     return normalise(x, shape.final_norm) if with_final_norm else x
@@ -87,16 +93,19 @@ def _layer(
         _attention(layer.attention, read, table, lengths), layer.post_attention_norm
     )
     if layer.parallel:
+        read = read if layer.mlp_norm is None else normalise(x, layer.mlp_norm)
         return x + attended + layer.residual_scale * normalise(_mlp(layer.mlp, read), layer.post_mlp_norm)
     x = x + attended
     return x + layer.residual_scale * normalise(_mlp(layer.mlp, normalise(x, layer.mlp_norm)), layer.post_mlp_norm)
 
 
 def _mlp(mlp: MlpShape | Unfused, x: torch.Tensor) -> torch.Tensor:
-    """down(activation(gate(x)) * up(x)); an unfused part is asked itself."""
+    """down(activation(gate(x)) * up(x)), or down(activation(up(x))); an unfused part is asked itself."""
     if isinstance(mlp, Unfused):
         output = mlp.module(x[None])
         return (output[0] if isinstance(output, tuple) else output).view_as(x)
+    if not mlp.gated:
+        return mlp.down((mlp.function or ACTIVATIONS[mlp.activation])(mlp.inputs[0](x)))
     gate, up = torch.cat([module(x) for module in mlp.inputs], dim=-1).split(mlp.width, dim=-1)
     return mlp.down(ACTIVATIONS[mlp.activation](gate) * up)
 
@@ -107,6 +116,9 @@ def _attention(
     """Return the output of the output projection, [T, hidden]."""
     projected = torch.cat([module(x) for module in shape.inputs], dim=-1)
     num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+    if shape.order is not None:
+        heads = projected.split(shape.head_dim, dim=-1)
+        projected = torch.cat([heads[place] for place in shape.order], dim=-1)
     q, k, v = projected.split([num_query, num_key, num_key], dim=-1)
     q, k = _heads(q, shape, shape.query_norm, table), _heads(k, shape, shape.key_norm, table)
     v = v.view(len(v), -1, shape.head_dim)

@@ -56,7 +56,7 @@ def _packed(shape: ModelShape, input_ids: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("adapted", [False, True], ids=["base", "lora"])
-@pytest.mark.parametrize("name", RECOGNISED)
+@pytest.mark.parametrize("name", families.marked(RECOGNISED))
 def test_shape_computes_what_transformers_computes(name: str, adapted: bool) -> None:
     model = families.make(name).eval()
     if adapted:
@@ -69,7 +69,7 @@ def test_shape_computes_what_transformers_computes(name: str, adapted: bool) -> 
     mutants_fail(lambda mutant: judge(name, mutant, ours, exact, torch.float32, CHAIN), usual)
 
 
-@pytest.mark.parametrize("name", RECOGNISED)
+@pytest.mark.parametrize("name", families.marked(RECOGNISED))
 def test_loss_is_that_of_transformers(name: str) -> None:
     model = families.make(name).eval()
     input_ids = _input_ids()
@@ -83,7 +83,7 @@ def test_loss_is_that_of_transformers(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", families.FUSED)
+@pytest.mark.parametrize("name", families.marked(families.FUSED))
 def test_whole_family_runs_fused(name: str) -> None:
     shape = recognise(families.make(name))
     assert shape.notes == []

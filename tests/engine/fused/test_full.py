@@ -50,8 +50,10 @@ def test_gradients_of_every_weight_are_those_of_float64(name: str) -> None:
 
 def _compare(found: Gradients, exact: Gradients) -> None:
     assert found.keys() == exact.keys()
+    # A bias of keys that are not rotated moves all scores alike: its gradient is nothing but rounding.
+    least = 1e-4 * max(gradient.norm() for gradient in exact.values())
     for name, gradient in exact.items():
-        assert (found[name] - gradient).norm() <= 1e-5 * gradient.norm().clamp_min(1e-9), name
+        assert (found[name] - gradient).norm() <= 1e-5 * gradient.norm().clamp_min(least), name
 
 
 @pytest.mark.parametrize("name", ["llama3", "qwen3", pytest.param("gemma2", marks=pytest.mark.long)])

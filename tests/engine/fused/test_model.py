@@ -86,7 +86,7 @@ def fused(
     return twin, loss, gradients
 
 
-@pytest.mark.parametrize("name", [*families.FUSED, *families.MLP_UNFUSED])
+@pytest.mark.parametrize("name", families.marked([*families.FUSED, *families.MLP_UNFUSED]))
 def test_packed_rows_give_the_loss_and_gradients_of_separate_rows(name: str) -> None:
     model = adapted(name)
     expected_loss, expected = reference(model, rows())
@@ -107,9 +107,12 @@ def test_packed_rows_give_the_loss_and_gradients_of_separate_rows(name: str) -> 
 
 
 @pytest.mark.parametrize("policy", ["mlp", "smart", "full", "offload"])
-def test_no_policy_changes_a_bit(policy: str) -> None:
-    _, kept_loss, kept = fused(adapted("llama"), rows(), "none")
-    _, loss, gradients = fused(adapted("llama"), rows(), policy)
+@pytest.mark.parametrize(
+    "name", ["llama", *(pytest.param(name, marks=pytest.mark.long) for name in ("cohere", *families.BY_SHAPE))]
+)
+def test_no_policy_changes_a_bit(name: str, policy: str) -> None:
+    _, kept_loss, kept = fused(adapted(name), rows(), "none")
+    _, loss, gradients = fused(adapted(name), rows(), policy)
     assert torch.equal(loss, kept_loss)
     assert all(torch.equal(gradients[name], kept[name]) for name in kept)
 

@@ -11,6 +11,7 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.llama import modeling_llama
+from transformers.models.nemotron.modeling_nemotron import NemotronLayerNorm1P
 
 from tests.engine.fused import families
 from tunesmith_engine.fused.recognise import recognise
@@ -50,9 +51,22 @@ def test_formula_of_norm_is_found_for_any_weight(family: str, flags: tuple[bool,
     assert torch.equal(normalise(x, norm), module(x))
 
 
-def test_norm_with_bias_is_refused() -> None:
+@pytest.mark.parametrize("kind", [nn.LayerNorm, NemotronLayerNorm1P])
+def test_norm_with_bias_is_read_for_any_weights(kind: type[nn.LayerNorm]) -> None:
+    module = kind(64).bfloat16()
+    norm = read_norm("norm", module)
+    assert (norm.plus_one, norm.centred, norm.cast_last) == (kind is NemotronLayerNorm1P, True, True)
+    assert (norm.trained, norm.trained_bias) == (module.weight, module.bias)
+    module.requires_grad_(False)
+    for parameter in (module.weight, module.bias):
+        parameter.copy_(torch.randn(64, generator=torch.Generator().manual_seed(1)))
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    assert torch.equal(normalise(x, norm), module(x))
+
+
+def test_norm_without_a_weight_is_refused() -> None:
     with pytest.raises(NotFusableError, match=r"layers\.1\.some_norm"):
-        read_norm("layers.1.some_norm", nn.LayerNorm(8))
+        read_norm("layers.1.some_norm", nn.LayerNorm(8, elementwise_affine=False))
 
 
 def test_norm_with_wrong_eps_is_refused() -> None:
@@ -73,6 +87,10 @@ def test_norm_with_wrong_eps_is_refused() -> None:
         ("gelu", "gelu"),
         ("gelu_new", "gelu_tanh"),
         ("gelu_pytorch_tanh", "gelu_tanh"),
+        ("gelu_fast", "gelu_tanh"),
+        ("quick_gelu", "quick_gelu"),
+        ("relu", "relu"),
+        ("relu2", "relu2"),
     ],
 )
 def test_activation_goes_by_its_values(activation: str, name: str) -> None:
@@ -82,9 +100,9 @@ def test_activation_goes_by_its_values(activation: str, name: str) -> None:
 
 
 def test_unknown_activation_leaves_the_mlp_unfused() -> None:
-    mlp = recognise(families.make("llama", hidden_act="relu")).layers[0].mlp
+    mlp = recognise(families.make("llama", hidden_act="mish")).layers[0].mlp
     assert isinstance(mlp, Unfused)
-    assert "ReLU" in mlp.reason
+    assert "Mish" in mlp.reason
 
 
 # A part that looks as usual and computes not a gated MLP
@@ -137,13 +155,20 @@ def test_unknown_word_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "missing", ["model.layers.1.mlp", "model.layers.1.self_attn", "model.norm", "model", "lm_head"]
+    ("missing", "named"),
+    [
+        ("model.layers.1.mlp", r"layers\.1 .*no MLP"),
+        ("model.layers.1.self_attn", r"layers\.1 .*no attention"),
+        ("model.norm", "none of norm, "),
+        ("model", "no model"),
+        ("lm_head", "lm_head"),
+    ],
 )
-def test_missing_part_is_a_sentence(missing: str) -> None:
+def test_missing_part_is_a_sentence(missing: str, named: str) -> None:
     model = families.make("llama")
     parent, _, name = missing.rpartition(".")
     delattr(model.get_submodule(parent), name)
-    with pytest.raises(NotFusableError, match=name):
+    with pytest.raises(NotFusableError, match=named):
         recognise(model)
 
 

@@ -35,6 +35,16 @@ MODELS: dict[str, dict[str, Any]] = {
         "hidden": 3072, "mlp": 8192, "num_heads": 32, "num_key_value_heads": 32, "head_dim": 96, "rotary": 96,
         "vocabulary": 32064, "window": 2047,
     },
+    "nemotron-4-15b": {
+        "hidden": 6144, "mlp": 24576, "num_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "rotary": 64,
+        "vocabulary": 256000, "activation": "relu2", "gated": False, "plus_one": True, "centred": True,
+        "cast_last": True, "biased": True, "whole": True,
+    },
+    "phi-2": {
+        "hidden": 2560, "mlp": 10240, "num_heads": 32, "num_key_value_heads": 32, "head_dim": 80, "rotary": 32,
+        "vocabulary": 51200, "activation": "gelu_tanh", "gated": False, "centred": True, "cast_last": True,
+        "biased": True,
+    },
     "smollm2-135m": {
         "hidden": 576, "mlp": 1536, "num_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rotary": 64,
         "vocabulary": 49152, "activation": "gelu",

@@ -12,7 +12,14 @@ from tests.engine.kernels.conftest import DTYPES, rows
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels.glu import gate_and_multiply, gate_backward
 
-ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+ACTIVATIONS = {
+    "silu": "silu",
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+    "relu2": "relu2",
+}
 SIZES = [(3, 576, 0), (2, 2880, 8), (1, 1, 0), (5, 33, 1)]
 
 
@@ -20,6 +27,10 @@ def _exact(gate: torch.Tensor, up: torch.Tensor, activation: str) -> torch.Tenso
     """The plain formulas in float64."""
     if activation == "silu":
         return gate / (1 + torch.exp(-gate)) * up
+    if activation == "quick_gelu":
+        return gate / (1 + torch.exp(-1.702 * gate)) * up
+    if activation.startswith("relu"):
+        return gate.clamp_min(0) ** (2 if activation == "relu2" else 1) * up
     if activation == "gelu":
         return gate * 0.5 * (1 + torch.erf(gate / 2**0.5)) * up
     return gate * 0.5 * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (gate + 0.044715 * gate**3))) * up
@@ -71,6 +82,25 @@ def _judge(
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_without_a_gate_it_is_the_product_with_one(device: torch.device, activation: str, dtype: torch.dtype) -> None:
+    gradient, x = (rows(3, 576, dtype, device, seed=seed, offset=3) for seed in range(2))
+    out, slope, wanted, wanted_slope, hidden = (torch.empty_like(x) for _ in range(5))
+    ones = torch.ones_like(x)
+    gate_and_multiply(x, ones, activation, wanted)
+    gate_backward(gradient, x, ones, activation, wanted_slope, torch.empty_like(x))
+    gate_and_multiply(x, None, activation, out)
+    gate_backward(gradient, x, None, activation, slope, None, hidden)
+    assert torch.equal(out, wanted)
+    assert torch.equal(hidden, wanted)
+    assert torch.equal(slope, wanted_slope)
+    inputs = [gradient.clone(), x.clone()]
+    gate_backward(inputs[0], inputs[1], None, activation, inputs[1], None, inputs[0])
+    assert torch.equal(inputs[0], wanted)
+    assert torch.equal(inputs[1], wanted_slope)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_in_place_gives_the_same_bits(device: torch.device, activation: str, dtype: torch.dtype) -> None:
     gradient, gate, up = (rows(3, 96, dtype, device, seed=seed) for seed in range(3))
     out, out_gate, out_up = _results(gradient, gate, up, activation)
@@ -87,7 +117,7 @@ def test_in_place_gives_the_same_bits(device: torch.device, activation: str, dty
     assert (hidden[:, 96:] == 7).all()
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if not name.startswith("relu")])
 def test_large_values_stay_finite(device: torch.device, activation: str) -> None:
     gate = torch.tensor([[-60000.0, -200.0, -20.0, 0.0, 20.0, 200.0, 60000.0]], device=device).half()
     one = torch.ones_like(gate)

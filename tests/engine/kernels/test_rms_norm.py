@@ -9,6 +9,7 @@ import torch
 from transformers.models.cohere.modeling_cohere import CohereLayerNorm
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.nemotron.modeling_nemotron import NemotronLayerNorm1P
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
 from tests.engine.kernels.conftest import DTYPES, rows
@@ -22,7 +23,10 @@ KINDS = {
     "gemma": (Gemma2RMSNorm, {"plus_one": True, "cast_last": True}),
     "olmo": (Olmo2RMSNorm, {"cast_last": True}),
     "cohere": (CohereLayerNorm, {"centred": True, "cast_last": True}),
+    "layer_norm": (torch.nn.LayerNorm, {"centred": True, "cast_last": True}),
+    "nemotron": (NemotronLayerNorm1P, {"plus_one": True, "centred": True, "cast_last": True}),
 }
+BIASED = ("layer_norm", "nemotron")
 SIZES = [(5, 576, 0), (3, 960, 3), (2, 2880, 8), (1, 3, 0), (7, 33, 1)]
 
 
@@ -30,18 +34,30 @@ def _weight(width: int, device: torch.device, dtype: torch.dtype) -> torch.Tenso
     return rows(1, width, dtype, device, seed=9)[0].contiguous()
 
 
-def _module(kind: str, weight: torch.Tensor, dtype: torch.dtype) -> torch.nn.Module:
-    module = KINDS[kind][0](weight.numel(), eps=EPS)
-    module.weight.data = weight.detach().to(dtype)
+def _norm(kind: str, width: int, device: torch.device, dtype: torch.dtype) -> Norm:
+    bias = rows(1, width, dtype, device, seed=10)[0].contiguous() if kind in BIASED else None
+    return Norm(_weight(width, device, dtype), EPS, **KINDS[kind][1], bias=bias)
+
+
+def _module(kind: str, norm: Norm, dtype: torch.dtype) -> torch.nn.Module:
+    assert norm.weight is not None
+    module = KINDS[kind][0](norm.weight.numel(), eps=EPS)
+    module.weight.data = norm.weight.detach().to(dtype)
+    if norm.bias is not None:
+        module.bias.data = norm.bias.detach().to(dtype)
     return module.requires_grad_(False)
 
 
-def _exact(kind: str, weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def _exact(kind: str, norm: Norm, x: torch.Tensor) -> torch.Tensor:
     """The plain formulas in float64."""
-    factor = weight.cpu().double() + (1 if kind == "gemma" else 0)
-    if kind == "cohere":
+    assert norm.weight is not None
+    factor = norm.weight.cpu().double() + (1 if kind == "gemma" else 0)
+    if kind == "nemotron":
+        factor = (norm.weight.cpu() + 1).double()
+    if kind == "cohere" or norm.bias is not None:
         x = x - x.mean(-1, keepdim=True)
-    return x / (x.square().mean(-1, keepdim=True) + EPS).sqrt() * factor
+    normal = x / (x.square().mean(-1, keepdim=True) + EPS).sqrt() * factor
+    return normal if norm.bias is None else normal + norm.bias.cpu().double()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,8 +68,7 @@ def test_forward_and_backward(
 ) -> None:
     make = partial(rows, num_rows, width, dtype, device, offset=offset)
     x, y, gradient, residual, out, total, slope = (make(seed=seed) for seed in range(7))
-    weight = _weight(width, device, dtype)
-    norm = Norm(weight, EPS, **KINDS[kind][1])
+    norm = _norm(kind, width, device, dtype)
     statistics = add_norm(x, y, norm, out, total, scale=0.3)
     usual_total = x + y * 0.3
     exact_total = x.cpu().double() + y.cpu().double() * 0.3
@@ -62,8 +77,8 @@ def test_forward_and_backward(
 
     usual_input = total.detach().clone().requires_grad_()
     exact_input = total.detach().cpu().double().requires_grad_()
-    usual = _module(kind, weight, dtype)(usual_input)
-    exact = _exact(kind, weight, exact_input)
+    usual = _module(kind, norm, dtype)(usual_input)
+    exact = _exact(kind, norm, exact_input)
     usual.backward(gradient)
     exact.backward(gradient.cpu().double())
     judge_out = partial(_judge, "out", usual, exact, dtype, REDUCTION)
@@ -86,7 +101,7 @@ def _judge(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_in_place_gives_the_same_bits(device: torch.device, kind: str, dtype: torch.dtype) -> None:
-    norm = Norm(_weight(96, device, dtype), EPS, **KINDS[kind][1])
+    norm = _norm(kind, 96, device, dtype)
     x, y, out, total, gradient, residual, slope = (rows(4, 96, dtype, device, seed=seed) for seed in range(7))
     statistics = add_norm(x, y, norm, out, total)
     for replaced in (0, 1):
@@ -117,7 +132,7 @@ def test_without_weight_without_residual(device: torch.device) -> None:
     norm = Norm(None, EPS)
     norm_backward(gradient, x, norm, add_norm(x, None, norm, out), slope)
     exact_input = x.cpu().double().requires_grad_()
-    exact = _exact("llama", torch.ones(40), exact_input)
+    exact = _exact("llama", Norm(torch.ones(40), EPS), exact_input)
     exact.backward(gradient.cpu().double())
     assert exact_input.grad is not None
     judge("out", out, exact.float(), exact, torch.float32)
@@ -158,7 +173,7 @@ def test_no_rows(device: torch.device) -> None:
 def test_twin_against_finite_differences(implementation: str, kind: str) -> None:
     if implementation != "twin":
         return
-    norm = Norm(_weight(6, torch.device("cpu"), torch.float64), EPS, **KINDS[kind][1])
+    norm = _norm(kind, 6, torch.device("cpu"), torch.float64)
 
     class Function(torch.autograd.Function):
         @staticmethod

@@ -7,12 +7,15 @@ give what was read from it.
 
 from __future__ import annotations
 
+import torch
+
 from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise import words
-from tunesmith_engine.fused.recognise.layer import check_layer_words, read_layer
-from tunesmith_engine.fused.recognise.model import find_decoder, read_embedding, read_logits
+from tunesmith_engine.fused.recognise.body import Body, head_of
+from tunesmith_engine.fused.recognise.layer import attention_of, check_layer_words, read_layer
+from tunesmith_engine.fused.recognise.model import check_layer_inputs, find_decoder, read_embedding, read_logits
 from tunesmith_engine.fused.recognise.parts import read_norm
-from tunesmith_engine.fused.recognise.rotary import RotaryTables
+from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import AnyModel, LayerShape, ModelShape, NotFusableError, Unfused
@@ -39,38 +42,40 @@ def recognise(model: AnyModel) -> ModelShape:
 def _read(model: AnyModel) -> ModelShape:
     """Do what `recognise` says; a part that is missing shows as an AttributeError."""
     whole = base_model(model)
-    name, decoder = find_decoder(whole)
-    layers = tuple(_layers(name, decoder))
-    embedding, scale = read_embedding(name, decoder)
+    body = find_decoder(whole)
+    layers = tuple(_layers(body))
+    embedding, scale, positions = read_embedding(body)
     logit_scale, softcap = read_logits(whole)
     shape = ModelShape(
         embedding=embedding,
         embedding_scale=scale,
         layers=layers,
-        final_norm=read_norm(f"{name}.norm", decoder.norm),
-        head=plain(whole.lm_head),
+        final_norm=read_norm(f"{body.name}.{body.norm}", body.part(body.norm)),
+        head=plain(getattr(whole, head_of(whole))),
         logit_scale=logit_scale,
         softcap=softcap,
-        rotary=_rotary(decoder, layers),
+        rotary=_rotary(body, layers),
         hidden_size=embedding.embedding_dim,
+        positions=positions,
     )
-    shape.notes.extend(_check_trained(model, decoder, shape))
+    shape.notes.extend(_check_trained(model, body, shape))
     return shape
 
 
-def _layers(decoder_name: str, decoder: AnyModel) -> list[LayerShape]:
+def _layers(body: Body) -> list[LayerShape]:
     """Read all layers; the decoder hands each its mask and its rotary table by the config's `layer_types`."""
-    config, used = decoder.config, words.words(decoder)
+    config, used = body.module.config, words.words(body.module)
     if getattr(config, "use_bidirectional_attention", False):
         raise NotFusableError("The decoder's attention is not causal.")
     types = list(config.layer_types) if "layer_types" in used else []
-    tables = RotaryTables(decoder.rotary_emb) if hasattr(decoder, "rotary_emb") else None
     layers = {
-        f"{decoder_name}.layers.{index}": layer
-        for index, layer in enumerate(decoder.layers[: config.num_hidden_layers])
+        f"{body.name}.{body.layers}.{index}": layer
+        for index, layer in enumerate(body.part(body.layers)[: config.num_hidden_layers])
     }
     for name, layer in layers.items():
         check_layer_words(name, layer)
+    check_layer_inputs(body)
+    tables = rotary_tables(body.module, [attention_of(name, layer)[1] for name, layer in layers.items()])
     shapes = []
     for index, (name, layer) in enumerate(layers.items()):
         kind = types[index] if types else ""
@@ -79,12 +84,17 @@ def _layers(decoder_name: str, decoder: AnyModel) -> list[LayerShape]:
         slides = kind == "sliding_attention" or (not types and "create_sliding_window_causal_mask" in used)
         window = getattr(config, "sliding_window", None) if slides else None
         rotary_kind = kind if tables and tables.has_kinds else ""
-        layout = tables.layout(rotary_kind, decoder.embed_tokens.weight.device) if tables else None
+        layout = tables.layout(rotary_kind, _device(body)) if tables else None
         shapes.append(read_layer(name, layer, window, rotary_kind, layout))
     return shapes
 
 
-def _rotary(decoder: AnyModel, layers: tuple[LayerShape, ...]) -> RotaryTables | None:
+def _device(body: Body) -> torch.device:
+    device: torch.device = plain(body.part(body.embedding)).weight.device
+    return device
+
+
+def _rotary(body: Body, layers: tuple[LayerShape, ...]) -> RotaryTables | None:
     """Return the decoder's own rotary tables, with their numbers where the layers' rotation wants them.
 
     Raises:
@@ -93,14 +103,17 @@ def _rotary(decoder: AnyModel, layers: tuple[LayerShape, ...]) -> RotaryTables |
     rotating = [layer for layer in layers if layer.attention.rotary]
     if not rotating:
         return None
-    tables, device = RotaryTables(decoder.rotary_emb), decoder.embed_tokens.weight.device
+    attentions = [attention_of("", layer)[1] for layer in body.part(body.layers)[: len(layers)]]
+    tables, device = rotary_tables(body.module, attentions), _device(body)
+    if tables is None:
+        raise NotFusableError("{name} has no rotary table.", name=body.name)
     to_pairs = {layer.attention.interleaved and tables.layout(layer.rotary_kind, device).halves for layer in rotating}
     if len(to_pairs) > 1:
         raise NotFusableError("The decoder's layers use different rotary embeddings.")
-    return RotaryTables(decoder.rotary_emb, to_pairs.pop())
+    return RotaryTables(tables.module, to_pairs.pop())
 
 
-def _check_trained(model: AnyModel, decoder: AnyModel, shape: ModelShape) -> list[str]:
+def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     """Look for trained weights that the fused path leaves without a gradient; return what to tell about them.
 
     Raises:
@@ -109,10 +122,17 @@ def _check_trained(model: AnyModel, decoder: AnyModel, shape: ModelShape) -> lis
     parts = [shape.head]
     for layer in shape.layers:
         parts += [*layer.attention.inputs, layer.attention.output]
-        parts += [layer.mlp.module] if isinstance(layer.mlp, Unfused) else [*layer.mlp.inputs, layer.mlp.down]
+        if isinstance(layer.mlp, Unfused):
+            parts.append(layer.mlp.module)
+        else:
+            parts += [*layer.mlp.inputs, layer.mlp.down]
+            parts += [layer.mlp.function] if layer.mlp.function is not None else []
     reached = {id(parameter) for part in parts for parameter in part.parameters()}
     if isinstance(model, FullModel):
-        reached |= {id(norm.trained) for norm in shape.norms} | {id(shape.embedding.weight)}
+        reached |= {id(parameter) for norm in shape.norms for parameter in norm.trained_parameters}
+        reached |= {id(shape.embedding.weight)}
+        if shape.positions:
+            reached.add(id(shape.positions.embedding.weight))
     else:
         reached -= {id(parameter) for parameter in getattr(shape.head, "base_layer", shape.head).parameters()}
         whole = base_model(model)
@@ -123,8 +143,8 @@ def _check_trained(model: AnyModel, decoder: AnyModel, shape: ModelShape) -> lis
         for name, parameter in model.named_parameters()
         if parameter.requires_grad and id(parameter) not in reached
     }
-    in_texts = {id(parameter) for parameter in [*decoder.parameters(), *shape.head.parameters()]}
-    has_images = decoder is not base_model(model).model
+    in_texts = {id(parameter) for parameter in [*body.module.parameters(), *shape.head.parameters()]}
+    has_images = body.name.endswith("language_model")
     for name, parameter in left.items():
         if not has_images or id(parameter) in in_texts:
             raise NotFusableError(

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import nn
 
 from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
-from tunesmith_engine.fused.recognise.rotary import Layout, in_pairs
-from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
+from tunesmith_engine.fused.recognise.rotary import TABLE, Layout, in_pairs
+from tunesmith_engine.fused.recognise.stand_ins import (
+    NUM_TOKENS,
+    WIDTH,
+    StandIns,
+    accepted,
+    agrees,
+    replaced,
+    result_of,
+)
 from tunesmith_engine.shapes import AttentionShape, Norm, NotFusableError
 
 SPREAD = 5.0
 """Standard deviation of the trial's scores: so large that a soft cap of 50 shows."""
+
+MERGED = ("qkv_proj", "query_key_value", "c_attn")
+OUTPUT = ("o_proj", "out_proj", "dense", "c_proj")
+NORMS = (("q_norm", "k_norm"), ("q_layernorm", "k_layernorm"))
 
 
 def read_attention(name: str, module: nn.Module, window: int | None, layout: Layout | None) -> AttentionShape:
@@ -31,89 +45,137 @@ def read_attention(name: str, module: nn.Module, window: int | None, layout: Lay
         NotFusableError: it is computed in a way that we don't know.
     """
     check_no_dropout(name, module)
-    roles, num_heads, num_key_value_heads = _inputs(name, module)
+    roles, output = _projections(name, module)
+    head_dim = getattr(module, "head_dim", None) or module.head_size
+    num_heads, num_key_value_heads = _num_heads(name, module, roles, output, head_dim)
+    norms = next((pair for pair in NORMS if pair[0] in words.words(module)), NORMS[0])
     shape = AttentionShape(
         inputs=tuple(getattr(module, role) for role in roles),
-        output=module.o_proj,
+        output=getattr(module, output),
         num_heads=num_heads,
         num_key_value_heads=num_key_value_heads,
-        head_dim=module.head_dim,
-        scale=float(module.scaling),
+        head_dim=head_dim,
+        scale=float(getattr(module, "scaling", head_dim**-0.5)),
         softcap=module.attn_logit_softcapping if "softcap" in words.words(module) else None,
         window=window,
-        query_norm=_head_norm(name, module, "q_norm", num_heads),
-        key_norm=_head_norm(name, module, "k_norm", num_key_value_heads),
+        query_norm=_head_norm(name, module, norms[0], num_heads, head_dim),
+        key_norm=_head_norm(name, module, norms[1], num_key_value_heads, head_dim),
     )
-    return _with_rotation(name, module, roles, shape, layout)
+    return _with_rotation(name, module, (*roles, output), norms, shape, layout)
 
 
-def _inputs(name: str, module: nn.Module) -> tuple[tuple[str, ...], int, int]:
-    """Return the names of the input projections, the number of heads, and that of key and value heads."""
-    roles = ("qkv_proj",) if hasattr(module, "qkv_proj") else ("q_proj", "k_proj", "v_proj")
-    head_dim, groups = getattr(module, "head_dim", 0), getattr(module, "num_key_value_groups", 0)
-    if not (head_dim and groups and all(hasattr(module, role) for role in (*roles, "o_proj", "scaling"))):
+def _projections(name: str, module: nn.Module) -> tuple[tuple[str, ...], str]:
+    """Return the names of the input projections and of the output projection."""
+    merged, output = first_of(module, MERGED), first_of(module, OUTPUT)
+    roles = ("q_proj", "k_proj", "v_proj") if merged is None else (merged,)
+    if output is None or not all(hasattr(module, role) for role in roles):
         raise NotFusableError(
             "{name} ({kind}) is missing a projection or a size that is needed.", name=name, kind=type(module).__name__
         )
-    width = sum(linear_sizes(f"{name}.{role}", getattr(module, role))[1] for role in roles)
-    num_key_value_heads = width // ((groups + 2) * head_dim)
-    if width != num_key_value_heads * (groups + 2) * head_dim:
+    return roles, output
+
+
+def _num_heads(name: str, module: nn.Module, roles: tuple[str, ...], output: str, head_dim: int) -> tuple[int, int]:
+    """Return the number of heads, and that of key and value heads."""
+    widths = [linear_sizes(f"{name}.{role}", getattr(module, role))[1] for role in roles]
+    num_query = linear_sizes(f"{name}.{output}", getattr(module, output))[0]
+    num_heads, num_key_value_heads = num_query // head_dim, (sum(widths) - num_query) // (2 * head_dim)
+    divides = num_key_value_heads and num_heads % num_key_value_heads == 0
+    if not divides or sum(widths) != (num_heads + 2 * num_key_value_heads) * head_dim:
         raise NotFusableError(
-            "{name}: {width} outputs don't divide into heads of {head_dim} in groups of {groups}.",
+            "{name}: {width} outputs don't divide into heads of {head_dim}.",
             name=name,
-            width=width,
+            width=sum(widths),
             head_dim=head_dim,
-            groups=groups,
         )
-    return roles, num_key_value_heads * groups, num_key_value_heads
+    return num_heads, num_key_value_heads
 
 
-def _head_norm(name: str, module: nn.Module, role: str, num_heads: int) -> Norm | None:
+def _head_norm(name: str, module: nn.Module, role: str, num_heads: int, head_dim: int) -> Norm | None:
     """Return the norm of queries or keys, of one head's width or of all heads together."""
     if role not in words.words(module) or not hasattr(module, role):
         return None
     norm = read_norm(f"{name}.{role}", getattr(module, role))
-    if norm.weight is None or norm.weight.shape not in ((module.head_dim,), (num_heads * module.head_dim,)):
+    if norm.weight is None or norm.weight.shape not in ((head_dim,), (num_heads * head_dim,)):
         raise NotFusableError("{name} fits neither one head nor all heads together.", name=f"{name}.{role}")
     return norm
 
 
 def _with_rotation(
-    name: str, module: nn.Module, roles: tuple[str, ...], shape: AttentionShape, layout: Layout | None
+    name: str,
+    module: nn.Module,
+    roles: tuple[str, ...],
+    norm_roles: tuple[str, str],
+    shape: AttentionShape,
+    layout: Layout | None,
 ) -> AttentionShape:
-    """Run the module's own code on stand-ins; return the shape with the kind of rotation that gives the same.
+    """Run the module's own code on stand-ins; return the shape with the rotation and the order that give the same.
 
     Raises:
         NotFusableError: none does.
     """
     make = StandIns()
+    *inputs, output = roles
     parts: dict[str, nn.Module] = {}
-    for role in roles:
+    for role in inputs:
         parts[role] = make.matrix(WIDTH, linear_sizes(role, getattr(module, role))[1])
-    parts["o_proj"] = nn.Identity()
-    norms = {"q_norm": shape.query_norm, "k_norm": shape.key_norm}
+    parts[output] = nn.Identity()
+    norms = dict(zip(norm_roles, (shape.query_norm, shape.key_norm), strict=True))
     for role, norm in norms.items():
         if norm is not None and norm.weight is not None:
             parts[role] = make.norm(getattr(module, role), norm.weight.shape[0])
-            norms[role] = replace(norm, weight=parts[role].weight)
-    tried = replace(shape, query_norm=norms["q_norm"], key_norm=norms["k_norm"])
+            norms[role] = replace(norm, weight=parts[role].weight, bias=getattr(parts[role], "bias", None))
+    tried = replace(shape, query_norm=norms[norm_roles[0]], key_norm=norms[norm_roles[1]])
     twin = replaced(module, parts, {})
-    twin.config = copy.copy(module.config)
-    twin.config._attn_implementation = "eager"
+    if hasattr(module, "config"):
+        twin.config = copy.copy(module.config)
+        twin.config._attn_implementation = "eager"
     x = make.numbers(1, NUM_TOKENS, WIDTH) * (SPREAD / (shape.scale * shape.head_dim**0.5)) ** 0.5
     layout = layout or Layout(2, True)
-    cos, sin = layout.spread(make.numbers(2, 1, NUM_TOKENS, layout.width // 2))
+    angles = make.numbers(2, 1, NUM_TOKENS, layout.width // 2)
+    cos, sin = layout.spread(angles)
+    if TABLE in module._buffers:
+        twin._buffers[TABLE] = torch.cat((angles[1, 0], angles[0, 0]), dim=-1)
     mask = torch.full((1, 1, NUM_TOKENS, NUM_TOKENS), torch.finfo(torch.float32).min).triu(1)
-    result = result_of(name, lambda: twin(hidden_states=x, position_embeddings=(cos, sin), attention_mask=mask))
-    projected = torch.cat([parts[role](x) for role in roles], dim=-1)[0]
-    for rotary, interleaved in ((True, False), (True, True), (False, False)):
-        guess = replace(tried, rotary=rotary, interleaved=interleaved)
-        table = [in_pairs(part[0]) if interleaved and layout.halves else part[0] for part in (cos, sin)]
-        if agrees(result[0], _plain_attention(guess, projected, *table)):
-            return replace(shape, rotary=rotary, interleaved=interleaved)
+    given = accepted(
+        module,
+        {"hidden_states": x, "position_embeddings": (cos, sin), "attention_mask": mask},
+        {"alibi": None, "position_ids": torch.arange(NUM_TOKENS)[None]},
+    )
+    result = result_of(name, lambda: twin(**given))
+    projected = torch.cat([parts[role](x) for role in inputs], dim=-1)[0]
+    for order in _orders(shape, len(inputs)):
+        for rotary, interleaved in ((True, False), (True, True), (False, False)):
+            guess = replace(tried, rotary=rotary, interleaved=interleaved, order=order)
+            table = [in_pairs(part[0]) if interleaved and layout.halves else part[0] for part in (cos, sin)]
+            if agrees(result[0], _plain_attention(guess, projected, *table)):
+                return replace(shape, rotary=rotary, interleaved=interleaved, order=order)
     raise NotFusableError(
         "{name} ({kind}) doesn't compute what its attributes say.", name=name, kind=type(module).__name__
     )
+
+
+CODEGEN_PARTS = 4
+"""Into which CodeGen's merged projection is divided, each with its queries, values and keys."""
+
+
+def _orders(shape: AttentionShape, num_inputs: int) -> Iterator[tuple[int, ...] | None]:
+    """Yield where the heads of q, k and v may lie in the output of the input projections; see `AttentionShape`."""
+    yield None
+    if num_inputs > 1:
+        return
+    heads, groups = shape.num_heads, shape.num_key_value_heads
+    each = heads // groups
+    places = torch.arange(heads + 2 * groups).view(groups, each + 2)
+    if groups > 1:
+        yield _joined(places[:, :each], places[:, each], places[:, each + 1])
+    if heads == groups and heads % CODEGEN_PARTS == 0:
+        q, v, k = torch.arange(3 * heads).view(CODEGEN_PARTS, 3, -1).unbind(1)
+        yield _joined(q, k, v)
+
+
+def _joined(*places: torch.Tensor) -> tuple[int, ...]:
+    return tuple(torch.cat([part.flatten() for part in places]).tolist())
 
 
 def _plain_attention(
@@ -123,9 +185,11 @@ def _plain_attention(
 
     Args:
         shape: of attention; the window is not looked at, for it lies in the mask.
-        projected: queries, keys and values side by side, [T, (H + 2 K) head_dim].
+        projected: queries, keys and values in the shape's order, [T, (H + 2 K) head_dim].
         cos, sin: [T, rotary width].
     """
+    if shape.order is not None:
+        projected = projected.unflatten(-1, (-1, shape.head_dim))[:, list(shape.order)].flatten(1)
     sizes = [shape.num_heads, shape.num_key_value_heads, shape.num_key_value_heads]
     q, k, v = projected.split([size * shape.head_dim for size in sizes], dim=-1)
     turned = []

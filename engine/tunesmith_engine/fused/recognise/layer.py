@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -10,20 +10,16 @@ from torch import nn
 
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import read_attention
-from tunesmith_engine.fused.recognise.parts import (
-    ACTIVATIONS,
-    activation_name,
-    check_no_dropout,
-    linear_sizes,
-    normalise,
-    read_norm,
-)
+from tunesmith_engine.fused.recognise.body import first_of
+from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
+from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import Layout
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
     Mixer,
     StandIns,
+    accepted,
     agrees,
     replaced,
     result_of,
@@ -32,18 +28,35 @@ from tunesmith_engine.shapes import LayerShape, MlpShape, Norm, NotFusableError,
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 
-# What transformers calls the norms at these places. `post_attention_layernorm` means two things; the others tell which.
-NAMES: Mapping[frozenset[str], tuple[str, str, str, str]] = {
-    frozenset(name for name in names if name): names
-    for names in (
-        ("input_layernorm", "", "post_attention_layernorm", ""),
-        ("input_layernorm", "", "pre_feedforward_layernorm", ""),
-        ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"),
-        ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"),
-        ("", "post_attention_layernorm", "", "post_feedforward_layernorm"),
-        ("input_layernorm", "", "", ""),
-    )
-}
+ATTENTION = ("self_attn", "attention", "attn", "self_attention")
+
+# What transformers calls the norms at these places. `post_attention_layernorm` means several things; the other norms
+# and the layer's own code tell which.
+NAMES = (
+    ("input_layernorm", "", "post_attention_layernorm", ""),
+    ("input_layernorm", "", "pre_feedforward_layernorm", ""),
+    ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"),
+    ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"),
+    ("", "post_attention_layernorm", "", "post_feedforward_layernorm"),
+    ("input_layernorm", "", "", ""),
+    ("attention_layernorm", "", "feedforward_layernorm", ""),
+    ("self_attn_layer_norm", "", "final_layer_norm", ""),
+    ("ln_1", "", "ln_2", ""),
+    ("ln_1", "", "", ""),
+    ("ln_attn", "", "ln_mlp", ""),
+)
+
+
+def attention_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
+    """Return the name that attention has in a layer, and the module.
+
+    Raises:
+        NotFusableError: there is none.
+    """
+    role = first_of(layer, ATTENTION)
+    if role is None:
+        raise NotFusableError("{name} ({kind}) has no attention.", name=name, kind=type(layer).__name__)
+    return role, getattr(layer, role)
 
 
 def check_layer_words(name: str, module: nn.Module) -> None:
@@ -52,8 +65,10 @@ def check_layer_words(name: str, module: nn.Module) -> None:
     Raises:
         NotFusableError: it does.
     """
-    words.check_words(name, module, words.LAYER)
-    words.check_words(f"{name}.self_attn", module.self_attn, words.ATTENTION)
+    role, attention = attention_of(name, module)
+    has_mlp = hasattr(module, "mlp")
+    words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
+    words.check_words(f"{name}.{role}", attention, words.ATTENTION)
 
 
 def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: str, layout: Layout | None) -> LayerShape:
@@ -71,44 +86,81 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
     """
     check_no_dropout(name, module)
     used = words.words(module)
-    found = frozenset(word for word in used if word.endswith("norm"))
-    if found not in NAMES:
+    found = frozenset(word for word in used if _is_norm(word) and isinstance(getattr(module, word, None), nn.Module))
+    places = [names for names in NAMES if found == {role for role in names if role}]
+    if not places:
         raise NotFusableError(
             "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
         )
-    names = dict(zip(PLACES, NAMES[found], strict=True))
-    norms = {place: read_norm(f"{name}.{role}", getattr(module, role)) for place, role in names.items() if role}
+    norms = {role: read_norm(f"{name}.{role}", getattr(module, role)) for role in found}
+    role, attention = attention_of(name, module)
     shape = LayerShape(
         name=name,
-        attention=read_attention(f"{name}.self_attn", module.self_attn, window, layout),
-        mlp=_read_mlp(module.mlp),
-        **{place: norms.get(place) for place in PLACES},
-        parallel=found == {"input_layernorm"},
+        attention=read_attention(f"{name}.{role}", attention, window, layout),
+        mlp=_read_mlp(name, module),
+        input_norm=None,
+        post_attention_norm=None,
+        mlp_norm=None,
+        post_mlp_norm=None,
         residual_scale=float(module.residual_multiplier) if "residual_multiplier" in used else 1.0,
         rotary_kind=rotary_kind,
     )
-    _try_layer(name, module, names, shape)
-    return shape
+    for names in places:
+        # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
+        for parallel in (False, True):
+            found_norms = [norms.get(role) for role in names]
+            guess = replace(
+                shape,
+                input_norm=found_norms[0],
+                post_attention_norm=found_norms[1],
+                mlp_norm=found_norms[2],
+                post_mlp_norm=found_norms[3],
+                parallel=parallel,
+            )
+            if _agrees(name, module, names, guess):
+                return guess
+    raise NotFusableError(
+        "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
+    )
 
 
-def _try_layer(name: str, module: nn.Module, names: Mapping[str, str], shape: LayerShape) -> None:
-    """Hold the order of the layer's parts against its own code.
+def _is_norm(word: str) -> bool:
+    return word.endswith("norm") or word.startswith("ln_")
+
+
+def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
+    """Return the shape of a layer's MLP, whose parts may be the layer's own (OPT).
 
     Raises:
-        NotFusableError: it gives something else.
+        NotFusableError: there is none.
     """
+    mlp = getattr(module, "mlp", None)
+    if mlp is not None:
+        return read_mlp(mlp)
+    roles = plain_roles(module)
+    if roles is None:
+        raise NotFusableError("{name} ({kind}) has no MLP.", name=name, kind=type(module).__name__)
+    return plain_parts(module, roles)
+
+
+def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerShape) -> bool:
+    """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
-    parts: dict[str, nn.Module] = {"self_attn": Mixer(attention.weight), "mlp": make.matrix(WIDTH, WIDTH)}
+    parts: dict[str, nn.Module] = {attention_of(name, module)[0]: Mixer(attention.weight)}
+    mlp = _mlp_stand_in(module, shape, make, parts)
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
-    for place, role in names.items():
+    for place, role in zip(PLACES, names, strict=True):
         norm = getattr(shape, place)
         if norm is not None:
             parts[role] = make.norm(getattr(module, role), WIDTH)
-            norms[place] = replace(norm, weight=getattr(parts[role], "weight", None))
+            weights = {each: getattr(parts[role], each, None) for each in ("weight", "bias")}
+            norms[place] = replace(norm, **weights)
     twin = replaced(module, parts, {})
     x = make.numbers(1, NUM_TOKENS, WIDTH)
-    result = result_of(name, lambda: twin(x, attention_mask=None, position_embeddings=None, position_ids=None))
+    usual = dict.fromkeys(("attention_mask", "position_embeddings", "position_ids"))
+    nothing = accepted(module, usual, {"alibi": None})
+    result = result_of(name, lambda: twin(x, **nothing))
 
     def normed(place: str, numbers: torch.Tensor) -> torch.Tensor:
         norm = norms[place]
@@ -116,62 +168,23 @@ def _try_layer(name: str, module: nn.Module, names: Mapping[str, str], shape: La
 
     read = normed("input_norm", x)
     middle = x + shape.residual_scale * normed("post_attention_norm", attention(read))
-    to_mlp = read if shape.parallel else normed("mlp_norm", middle)
-    expected = middle + shape.residual_scale * normed("post_mlp_norm", parts["mlp"](to_mlp))
-    if not agrees(result, expected):
-        raise NotFusableError(
-            "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
-        )
+    to_mlp = normed("mlp_norm", x if shape.parallel else middle)
+    if shape.parallel and shape.mlp_norm is None:
+        to_mlp = read
+    expected = middle + shape.residual_scale * normed("post_mlp_norm", mlp(to_mlp))
+    return agrees(result, expected)
 
 
-def _read_mlp(module: nn.Module) -> MlpShape | Unfused:
-    """Return the shape of a gated MLP, or the module itself when it is anything else."""
-    try:
-        return _read_gated_mlp(module)
-    except NotFusableError as error:
-        return Unfused(module, error.message)
-
-
-def _read_gated_mlp(module: nn.Module) -> MlpShape:
-    """Return the shape of a gated MLP.
-
-    Raises:
-        NotFusableError: it is none. The sentence names no layer: it is the same for all, and counted.
-    """
-    name = "mlp"
-    words.check_words(name, module, words.MLP)
-    check_no_dropout(name, module)
-    roles = ("gate_up_proj",) if hasattr(module, "gate_up_proj") else ("gate_proj", "up_proj")
-    if not all(hasattr(module, role) for role in (*roles, "down_proj")):
-        raise NotFusableError("{name} ({kind}) has no gate.", name=name, kind=type(module).__name__)
-    inputs = tuple(getattr(module, role) for role in roles)
-    width, _ = linear_sizes("down_proj", module.down_proj)
-    num_outputs = sum(linear_sizes(role, part)[1] for role, part in zip(roles, inputs, strict=True))
-    if num_outputs != 2 * width:
-        raise NotFusableError(
-            "{name} has {num_outputs} outputs for {num_inputs} inputs.",
-            name=name,
-            num_outputs=num_outputs,
-            num_inputs=width,
-        )
-    function = module.activation_fn if "activation_fn" in words.words(module) else module.act_fn
-    shape = MlpShape(inputs, module.down_proj, activation_name(function), width)
-    _try_mlp(name, module, roles, shape.activation)
-    return shape
-
-
-def _try_mlp(name: str, module: nn.Module, roles: tuple[str, ...], activation: str) -> None:
-    """Hold the formula of a gated MLP against the module's own code.
-
-    Raises:
-        NotFusableError: it gives something else.
-    """
-    make = StandIns()
-    half = WIDTH + 2
-    parts = {role: make.matrix(WIDTH, 2 * half // len(roles)) for role in roles}
-    down = make.matrix(half, WIDTH)
-    twin = replaced(module, {**parts, "down_proj": down}, {})
-    x = make.numbers(1, NUM_TOKENS, WIDTH)
-    gate, up = torch.cat([parts[role](x) for role in roles], dim=-1).chunk(2, dim=-1)
-    if not agrees(result_of(name, lambda: twin(x)), down(ACTIVATIONS[activation](gate) * up)):
-        raise NotFusableError("{name} ({kind}) is not a gated MLP.", name=name, kind=type(module).__name__)
+def _mlp_stand_in(
+    module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module]
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Put a stand-in for the MLP, or for its linear layers, among the parts of a layer; return what it computes."""
+    if hasattr(module, "mlp"):
+        parts["mlp"] = make.matrix(WIDTH, WIDTH)
+        return parts["mlp"]
+    roles, own = plain_roles(module), shape.mlp
+    if roles is None or not isinstance(own, MlpShape):
+        raise NotFusableError("{name} ({kind}) has no MLP.", name=shape.name, kind=type(module).__name__)
+    up, down = (parts.setdefault(role, make.matrix(WIDTH, WIDTH)) for role in roles)
+    activation = activation_stand_in(module, own, parts)
+    return lambda x: down(activation(up(x)))

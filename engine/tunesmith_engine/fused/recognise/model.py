@@ -11,7 +11,8 @@ from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from tunesmith_engine.fused.recognise import words
-from tunesmith_engine.fused.recognise.parts import linear_sizes
+from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
+from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -22,10 +23,19 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     result_of,
 )
 from tunesmith_engine.model.saved_modules import plain
-from tunesmith_engine.shapes import AnyModel, NotFusableError
+from tunesmith_engine.shapes import AnyModel, NotFusableError, PositionTable
 
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""
+
+INSIDE = "decoder"
+"""What some models call the decoder inside their body."""
+
+MOST_OFFSET = 2
+"""Of a table of learned positions."""
+
+LAYER_INPUTS = frozenset({"attention_mask", "position_ids"})
+"""Tensors that a decoder hands its layers by name."""
 
 
 @dataclass
@@ -33,6 +43,7 @@ class _Results(MoeModelOutputWithPast):
     """What a decoder, or a wrapper around it, returns: every field that a head asks for."""
 
     image_hidden_states: torch.Tensor | None = None
+    cross_attentions: tuple[torch.Tensor, ...] | None = None
 
 
 class _Echo(nn.Module):
@@ -53,39 +64,45 @@ class _Echo(nn.Module):
         return _Results(last_hidden_state=inputs_embeds)
 
 
-def find_decoder(whole: AnyModel) -> tuple[str, AnyModel]:
-    """Return the name and the module of the decoder in a causal language model.
+def find_decoder(whole: AnyModel) -> Body:
+    """Return the decoder in a causal language model.
 
     Raises:
         NotFusableError: there is none, or what is around it does something that we don't know.
     """
-    inner = getattr(whole, "model", None)
-    if inner is None or not hasattr(whole, "lm_head"):
+    name = body_of(whole)
+    inner, head = getattr(whole, name, None), head_of(whole)
+    if inner is None:
         raise NotFusableError("{kind} has no model and lm_head side by side.", kind=type(whole).__name__)
-    words.check_words("model", whole, words.CAUSAL_MODEL)
-    linear_sizes("lm_head", plain(whole.lm_head))
-    name, decoder = "model", inner
+    words.check_words("model", whole, words.CAUSAL_MODEL | {name})
+    linear_sizes(head, plain(getattr(whole, head)))
+    decoder = inner
     if hasattr(inner, "language_model"):
         words.check_words("model", inner, words.WRAPPER)
-        name, decoder = "model.language_model", inner.language_model
+        name, decoder = f"{name}.language_model", inner.language_model
         _try_wrapper(inner, decoder)
-    if not hasattr(decoder, "layers"):
-        raise NotFusableError("{name} ({kind}) has no layers.", name=name, kind=type(decoder).__name__)
+    elif INSIDE in words.words(whole):
+        # The head calls it past its wrapper (OPT).
+        name, decoder = f"{name}.{INSIDE}", getattr(inner, INSIDE)
     words.check_words(name, decoder, words.MODEL)
-    return name, decoder
+    body = Body.of(name, decoder)
+    check_no_dropout(name, decoder)
+    return body
 
 
-def read_embedding(name: str, decoder: AnyModel) -> tuple[nn.Embedding, float]:
-    """Return the embedding and its factor, as rounded to the embedding's number format by the model itself.
+def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | None]:
+    """Return the embedding, its factor, as rounded to the embedding's number format by the model itself, and positions.
 
     Raises:
         NotFusableError: the decoder does something else with the embedded tokens.
     """
-    embedding = plain(decoder.embed_tokens)
+    decoder, embedding = body.module, plain(body.part(body.embedding))
     own_scale = getattr(embedding, "embed_scale", None)
     if not isinstance(embedding, nn.Embedding) or (type(embedding) is not nn.Embedding and own_scale is None):
         raise NotFusableError(
-            "{name} ({kind}) is not a plain embedding.", name=f"{name}.embed_tokens", kind=type(embedding).__name__
+            "{name} ({kind}) is not a plain embedding.",
+            name=f"{body.name}.{body.embedding}",
+            kind=type(embedding).__name__,
         )
     scale = 1.0
     if own_scale is not None:
@@ -93,8 +110,7 @@ def read_embedding(name: str, decoder: AnyModel) -> tuple[nn.Embedding, float]:
     elif "embedding_multiplier" in words.words(decoder):
         # A Python number multiplies at full width before one rounding, so it is not rounded here.
         scale = float(decoder.embedding_multiplier)
-    _try_embedding(name, decoder, scale)
-    return embedding, scale
+    return embedding, scale, _try_embedding(body, scale)
 
 
 def read_logits(whole: AnyModel) -> tuple[float, float | None]:
@@ -117,33 +133,84 @@ def read_logits(whole: AnyModel) -> tuple[float, float | None]:
     return scale, softcap
 
 
-def _small_embedding(embedding: nn.Module, make: StandIns) -> nn.Module:
+def _small_embedding(embedding: nn.Module, make: StandIns, num_rows: int = NUM_TOKENS) -> nn.Module:
     """Return an embedding with the same code for as many tokens as a trial has."""
-    weight = make.numbers(NUM_TOKENS, WIDTH).to(embedding.weight.dtype)
+    weight = make.numbers(num_rows, WIDTH).to(embedding.weight.dtype)
     twin = replaced(embedding, {}, {"weight": nn.Parameter(weight)})
     twin.padding_idx = None
     return twin
 
 
-def _try_embedding(name: str, decoder: AnyModel, scale: float) -> None:
+class _Taken(nn.Module):
+    """Stands for a layer: hands on what it is given, and keeps the names of the tensors that came with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: set[str] = set()
+
+    def forward(self, hidden_states: torch.Tensor, *_: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
+        """Return the numbers in the wrapping of a layer."""
+        self.others = {name for name, value in named.items() if isinstance(value, torch.Tensor)}
+        return hidden_states
+
+
+def _try_embedding(body: Body, scale: float) -> PositionTable | None:
     """Hold what reaches the first layer against the decoder's own code, without layers and norm.
 
     Raises:
         NotFusableError: it is something else.
     """
-    embedding = _small_embedding(plain(decoder.embed_tokens), StandIns())
+    decoder, make = body.module, StandIns()
+    embedding = _small_embedding(plain(body.part(body.embedding)), make)
     parts = {
-        "embed_tokens": embedding,
-        "layers": nn.ModuleList(),
-        "norm": nn.Identity(),
+        body.embedding: embedding,
+        body.layers: nn.ModuleList(),
+        body.norm: nn.Identity(),
         "rotary_emb": Constant((None, None)),
     }
+    own = None if body.positions is None else plain(body.part(body.positions))
+    if body.positions is not None:
+        if not isinstance(own, nn.Embedding):
+            raise NotFusableError("{name} is not a table.", name=f"{body.name}.{body.positions}")
+        parts[body.positions] = _small_embedding(own, make, NUM_TOKENS + MOST_OFFSET)
     twin, ids = replaced(decoder, parts, {}), torch.arange(NUM_TOKENS)[None]
-    result = result_of(name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
-    expected = functional.embedding(ids, embedding.weight).double() * scale
-    if not torch.equal(result, expected.to(result.dtype)):
+    result = result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+    expected = (functional.embedding(ids, embedding.weight).double() * scale).to(result.dtype)
+    if body.positions is None and torch.equal(result, expected):
+        return None
+    if body.positions is not None and own is not None:
+        table = parts[body.positions].weight
+        for offset in range(MOST_OFFSET + 1):
+            if torch.equal(result, expected + functional.embedding(ids + offset, table)):
+                return PositionTable(own, offset)
+    raise NotFusableError(
+        "{name} ({kind}) changes its embedding in an unsupported way.", name=body.name, kind=type(decoder).__name__
+    )
+
+
+def check_layer_inputs(body: Body) -> None:
+    """Refuse a decoder that hands its layers a tensor that we don't know, such as a bias of the scores (ALiBi).
+
+    Raises:
+        NotFusableError: it does.
+    """
+    make, taken = StandIns(), _Taken()
+    parts: dict[str, nn.Module] = {
+        body.embedding: _small_embedding(plain(body.part(body.embedding)), make),
+        body.layers: nn.ModuleList([taken]),
+        body.norm: nn.Identity(),
+        "rotary_emb": Constant((None, None)),
+    }
+    if body.positions is not None:
+        parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)
+    twin = replaced(body.module, parts, {})
+    result_of(body.name, lambda: twin(input_ids=torch.arange(NUM_TOKENS)[None], use_cache=False).last_hidden_state)
+    if others := taken.others - LAYER_INPUTS:
         raise NotFusableError(
-            "{name} ({kind}) changes its embedding in an unsupported way.", name=name, kind=type(decoder).__name__
+            "{name} ({kind}) hands its layers {names}.",
+            name=body.name,
+            kind=type(body.module).__name__,
+            names=", ".join(sorted(others)),
         )
 
 
@@ -168,7 +235,10 @@ def _try_head(whole: AnyModel, scale: float, softcap: float | None) -> None:
     """
     make = StandIns()
     head, hidden = make.matrix(WIDTH, WIDTH), make.numbers(1, NUM_TOKENS, WIDTH) * LOGIT_SPREAD / scale
-    twin = replaced(whole, {"model": Constant(_Results(last_hidden_state=hidden)), "lm_head": head}, {})
+    body: nn.Module = Constant(_Results(last_hidden_state=hidden))
+    if INSIDE in words.words(whole):
+        body = replaced(nn.Module(), {INSIDE: body}, {})
+    twin = replaced(whole, {body_of(whole): body, head_of(whole): head}, {})
     ids = torch.arange(NUM_TOKENS)[None]
     result = result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits)
     expected = scale * head(hidden)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import nn
 from torch.nn import functional
+from transformers.pytorch_utils import Conv1D
 
-from tunesmith_engine.fused.recognise.stand_ins import result_of
+from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
 from tunesmith_engine.shapes import Norm, NotFusableError
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
     "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "relu": functional.relu,
+    "relu2": lambda x: functional.relu(x).square(),
 }
 
 NUM_ROWS = 16
@@ -28,9 +33,27 @@ def linear_sizes(name: str, module: nn.Module) -> tuple[int, int]:
         NotFusableError: it is no linear layer.
     """
     base = getattr(module, "base_layer", module)
+    if isinstance(base, Conv1D):
+        num_inputs, num_outputs = base.weight.shape
+        return num_inputs, num_outputs
     if not isinstance(base, nn.Linear):
         raise NotFusableError("{name} ({kind}) is not a linear layer.", name=name, kind=type(base).__name__)
     return base.in_features, base.out_features
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether a module is PyTorch's linear layer or computes the same by code of its own (Falcon)."""
+    if type(module) is nn.Linear:
+        return True
+    if not isinstance(module, nn.Linear) or not module.weight.is_floating_point():
+        return False
+    make = StandIns()
+    weight, bias, x = make.numbers(WIDTH, WIDTH), make.numbers(WIDTH), make.numbers(1, NUM_TOKENS, WIDTH)
+    twin = replaced(module, {}, {"weight": nn.Parameter(weight), "bias": nn.Parameter(bias)})
+    try:
+        return agrees(result_of("linear", lambda: twin(x)), functional.linear(x, weight, bias))
+    except NotFusableError:
+        return False
 
 
 def check_no_dropout(name: str, module: nn.Module) -> None:
@@ -41,7 +64,8 @@ def check_no_dropout(name: str, module: nn.Module) -> None:
     """
     for attribute, value in [*vars(module).items(), *module.named_children()]:
         share = value.p if isinstance(value, nn.Dropout) else value
-        if "dropout" in attribute and isinstance(share, float) and share > 0:
+        drops = isinstance(value, nn.Dropout) or "dropout" in attribute or attribute == "layerdrop"
+        if drops and isinstance(share, float) and share > 0:
             raise NotFusableError(
                 "{name} uses dropout ({attribute} {share:g}).", name=name, attribute=attribute, share=share
             )
@@ -70,38 +94,47 @@ def normalise(x: torch.Tensor, norm: Norm) -> torch.Tensor:
     if norm.weight is None:
         return value.to(x.dtype)
     if norm.cast_last:
-        weight = norm.weight.float()
-        return ((1.0 + weight if norm.plus_one else weight) * value).to(x.dtype)
-    return (1.0 + norm.weight if norm.plus_one else norm.weight) * value.to(x.dtype)
+        weight = (1.0 + norm.weight).float() if norm.plus_one and norm.centred else norm.weight.float()
+        value = (1.0 + weight if norm.plus_one and not norm.centred else weight) * value
+        return (value if norm.bias is None else value + norm.bias.float()).to(x.dtype)
+    value = (1.0 + norm.weight if norm.plus_one else norm.weight) * value.to(x.dtype)
+    return value if norm.bias is None else value + norm.bias
 
 
 def read_norm(name: str, module: nn.Module) -> Norm:
     """Return what a norm computes.
 
-    It is run on random numbers in bfloat16 with a random weight in place of its own, on the CPU, and the formula that
-    gives the same is taken. So a trained weight of ones or zeros hides nothing, and no GPU is needed.
+    It is run on random numbers in bfloat16 with random weights in place of its own, on the CPU, and the formula that
+    gives the same is taken. So trained weights of ones or zeros hide nothing, and no GPU is needed.
 
     Raises:
-        NotFusableError: it has a bias, or no formula gives what it gives.
+        NotFusableError: no formula gives what it gives.
     """
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
-    if [role for role, _ in module.named_parameters()] != ["weight"] or not isinstance(eps, float):
+    parameters = dict(module.named_parameters())
+    if list(parameters) not in (["weight"], ["weight", "bias"]) or not isinstance(eps, float):
         raise NotFusableError(
-            "{name} ({kind}) is not a norm with only a weight.", name=name, kind=type(module).__name__
+            "{name} ({kind}) is not a norm with a weight.", name=name, kind=type(module).__name__
         )
     weight = module.weight.detach()
     generator = torch.Generator().manual_seed(0)
     # The variance is about eps, so that a wrong eps shows.
     x = (torch.randn(NUM_ROWS, *weight.shape, generator=generator) * eps**0.5 + eps**0.5).bfloat16()
-    stand_in = torch.randn(weight.shape, generator=generator).bfloat16()
-    ours = result_of(name, lambda: torch.func.functional_call(module, {"weight": stand_in}, (x,)))
+    stand_ins = {role: torch.randn(weight.shape, generator=generator).bfloat16() for role in parameters}
+    ours = result_of(name, lambda: torch.func.functional_call(module, stand_ins, (x,)))
     for flags in range(8):
         plus_one, centred, cast_last = bool(flags & 1), bool(flags & 2), bool(flags & 4)
-        guess = Norm(stand_in, eps, plus_one, centred, cast_last)
+        guess = Norm(stand_ins["weight"], eps, plus_one, centred, cast_last, bias=stand_ins.get("bias"))
         # The order of a sum may turn a rounding here and there; the wrong formula turns a fifth of all.
         if (normalise(x, guess) == ours).float().mean() > 0.98:
-            trained = module.weight if module.weight.requires_grad else None
-            return Norm(weight, eps, plus_one, centred, cast_last, trained)
+            trained = {role: part for role, part in parameters.items() if part.requires_grad}
+            return replace(
+                guess,
+                weight=weight,
+                trained=trained.get("weight"),
+                bias=parameters["bias"].detach() if "bias" in parameters else None,
+                trained_bias=trained.get("bias"),
+            )
     raise NotFusableError(
         "{name} ({kind}) is a norm with an unsupported formula.", name=name, kind=type(module).__name__
     )

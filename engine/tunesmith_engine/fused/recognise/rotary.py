@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from tunesmith_engine.shapes import NotFusableError
+from tunesmith_engine.shapes import AnyModel, NotFusableError
+
+TABLE = "embed_positions"
+"""Sines and cosines that attention holds itself, side by side, [positions, rotary width] (CodeGen)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,36 @@ class RotaryTables:
             if same:
                 return Layout(cos.shape[-1], halves)
         raise NotFusableError("model.rotary_emb ({kind}) has an unsupported table.", kind=type(self.module).__name__)
+
+
+class _HeldTable(nn.Module):
+    """Sines and cosines that attention holds for every position, [positions, rotary width], as a rotary module."""
+
+    def __init__(self, table: torch.Tensor) -> None:
+        super().__init__()
+        self.table = table
+
+    def forward(self, x: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return cos and sin with each angle twice in a row."""
+        self.table = self.table.to(x.device)
+        sin, cos = self.table[positions].repeat_interleave(2, dim=-1).to(x.dtype).chunk(2, dim=-1)
+        return cos, sin
+
+
+def rotary_tables(decoder: AnyModel, attentions: Sequence[nn.Module]) -> RotaryTables | None:
+    """Return the rotary tables of a decoder, or of its layers' attention where these hold them; None for neither.
+
+    Raises:
+        NotFusableError: the layers hold different ones.
+    """
+    if hasattr(decoder, "rotary_emb"):
+        return RotaryTables(decoder.rotary_emb)
+    held = [module._buffers.get(TABLE) for module in attentions]
+    if held[0] is None:
+        return None
+    if not all(table is not None and torch.equal(table, held[0]) for table in held):
+        raise NotFusableError("The decoder's layers use different rotary embeddings.")
+    return RotaryTables(_HeldTable(held[0]))
 
 
 def in_pairs(table: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ device, number format, quantisation or adapter the model has.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -38,9 +39,12 @@ class StandIns:
         return Matrix(self.numbers(num_outputs, num_inputs) * num_inputs**-0.5)
 
     def norm(self, module: nn.Module, width: int) -> nn.Module:
-        """Return a norm that computes as a module does, with a random weight if that has one."""
-        weight = getattr(module, "weight", None)
-        return replaced(module, {}, {} if weight is None else {"weight": nn.Parameter(self.numbers(width))})
+        """Return a norm that computes as a module does, with random weights where that has some."""
+        parameters = {role: nn.Parameter(self.numbers(width)) for role, _ in module.named_parameters()}
+        twin = replaced(module, {}, parameters)
+        if hasattr(module, "normalized_shape"):
+            twin.normalized_shape = (width,)
+        return twin
 
 
 class Matrix(nn.Module):
@@ -73,6 +77,14 @@ class Constant(nn.Module):
     def forward(self, *_: Any, **__: Any) -> Any:
         """Return the value."""
         return self.value
+
+
+def accepted(module: nn.Module, usual: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords that a module's forward pass takes: `named` only where it names them itself."""
+    parameters = inspect.signature(inspect.unwrap(module.forward)).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    found = {name: value for name, value in usual.items() if takes_all or name in parameters}
+    return found | {name: value for name, value in named.items() if name in parameters}
 
 
 def replaced(module: nn.Module, parts: dict[str, nn.Module], parameters: dict[str, nn.Parameter]) -> nn.Module:

@@ -1,0 +1,154 @@
+"""The MLP of a layer, with or without a gate, and what its own code must give."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise.parts import ACTIVATIONS, activation_name, check_no_dropout, linear_sizes
+from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
+from tunesmith_engine.shapes import MlpShape, NotFusableError, Unfused
+
+GATED = (("gate_up_proj",), ("gate_proj", "up_proj"))
+"""Names of the inputs of a gated MLP; the output is the down_proj."""
+
+PLAIN = (
+    ("up_proj", "down_proj"),
+    ("fc1", "fc2"),
+    ("c_fc", "c_proj"),
+    ("fc_in", "fc_out"),
+    ("dense_h_to_4h", "dense_4h_to_h"),
+)
+"""Names of input and output of an MLP without a gate."""
+
+FUNCTIONS = ("act_fn", "activation_fn", "act", "activation")
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+
+def read_mlp(module: nn.Module) -> MlpShape | Unfused:
+    """Return the shape of an MLP, or the module itself when it is anything else."""
+    name = "mlp"
+    try:
+        words.check_words(name, module, words.MLP)
+        check_no_dropout(name, module)
+        for roles in GATED:
+            if all(hasattr(module, role) for role in (*roles, "down_proj")):
+                return _read_gated(name, module, roles)
+        return _read_plain(name, module)
+    except NotFusableError as error:
+        # The sentence names no layer: it is the same for all, and counted.
+        return Unfused(module, error.message)
+
+
+def plain_roles(module: nn.Module) -> tuple[str, str] | None:
+    """Return the names of the linear layers of an MLP without a gate; None where there are none."""
+    return next((roles for roles in PLAIN if all(hasattr(module, role) for role in roles)), None)
+
+
+def plain_parts(module: nn.Module, roles: tuple[str, str]) -> MlpShape:
+    """Return the shape that the parts of an MLP without a gate have; whether it is one is not tried.
+
+    Raises:
+        NotFusableError: they are not linear layers, or have no activation between them.
+    """
+    up, down = (getattr(module, role) for role in roles)
+    width, _ = linear_sizes(roles[1], down)
+    num_outputs = linear_sizes(roles[0], up)[1]
+    if num_outputs != width:
+        raise NotFusableError(
+            "{name} has {num_outputs} outputs for {num_inputs} inputs.",
+            name=roles[0],
+            num_outputs=num_outputs,
+            num_inputs=width,
+        )
+    function = getattr(module, _function(module))
+    own = isinstance(function, nn.Module)
+    if not (own and any(True for _ in function.parameters())):
+        try:
+            return MlpShape((up,), down, activation_name(function), width, gated=False)
+        except NotFusableError:
+            if not own:
+                raise
+    return MlpShape((up,), down, type(function).__name__, width, gated=False, function=function)
+
+
+def activation_stand_in(module: nn.Module, shape: MlpShape, parts: dict[str, nn.Module]) -> Function:
+    """Return what a shape's activation computes; one without a name is put among the parts, on the CPU in float32."""
+    if shape.function is None:
+        return ACTIVATIONS[shape.activation]
+    stand_in = parts[_function(module)] = copy.deepcopy(shape.function).cpu().float()
+    return stand_in
+
+
+def _function(module: nn.Module) -> str:
+    """Return the name of an MLP's activation.
+
+    Raises:
+        NotFusableError: it has none.
+    """
+    used = words.words(module)
+    for name in FUNCTIONS:
+        if name in used and callable(getattr(module, name, None)):
+            return name
+    raise NotFusableError("{name} ({kind}) has no activation.", name="mlp", kind=type(module).__name__)
+
+
+def _read_gated(name: str, module: nn.Module, roles: tuple[str, ...]) -> MlpShape:
+    inputs = tuple(getattr(module, role) for role in roles)
+    down: nn.Module = getattr(module, "down_proj")  # noqa: B009 - a module's part has no type of its own
+    width, _ = linear_sizes("down_proj", down)
+    num_outputs = sum(linear_sizes(role, part)[1] for role, part in zip(roles, inputs, strict=True))
+    if num_outputs != 2 * width:
+        raise NotFusableError(
+            "{name} has {num_outputs} outputs for {num_inputs} inputs.",
+            name=name,
+            num_outputs=num_outputs,
+            num_inputs=width,
+        )
+    shape = MlpShape(inputs, down, activation_name(getattr(module, _function(module))), width)
+    _try_gated(name, module, roles, shape.activation)
+    return shape
+
+
+def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], activation: str) -> None:
+    """Hold the formula of a gated MLP against the module's own code.
+
+    Raises:
+        NotFusableError: it gives something else.
+    """
+    make = StandIns()
+    half = WIDTH + 2
+    parts = {role: make.matrix(WIDTH, 2 * half // len(roles)) for role in roles}
+    down = make.matrix(half, WIDTH)
+    twin = replaced(module, {**parts, "down_proj": down}, {})
+    x = make.numbers(1, NUM_TOKENS, WIDTH)
+    gate, up = torch.cat([parts[role](x) for role in roles], dim=-1).chunk(2, dim=-1)
+    if not agrees(result_of(name, lambda: twin(x)), down(ACTIVATIONS[activation](gate) * up)):
+        raise NotFusableError("{name} ({kind}) is not a gated MLP.", name=name, kind=type(module).__name__)
+
+
+def _read_plain(name: str, module: nn.Module) -> MlpShape:
+    """Return the shape of an MLP without a gate, held against the module's own code.
+
+    Raises:
+        NotFusableError: it is something else.
+    """
+    roles = plain_roles(module)
+    if roles is None:
+        raise NotFusableError("{name} ({kind}) has an unsupported form.", name=name, kind=type(module).__name__)
+    shape = plain_parts(module, roles)
+    make = StandIns()
+    up, down = make.matrix(WIDTH, WIDTH + 2), make.matrix(WIDTH + 2, WIDTH)
+    parts: dict[str, nn.Module] = {roles[0]: up, roles[1]: down}
+    activation = activation_stand_in(module, shape, parts)
+    twin = replaced(module, parts, {})
+    x = make.numbers(1, NUM_TOKENS, WIDTH)
+    expected = result_of(name, lambda: down(activation(up(x))))
+    if not agrees(result_of(name, lambda: twin(x)), expected):
+        raise NotFusableError("{name} ({kind}) has an unsupported form.", name=name, kind=type(module).__name__)
+    return shape
