@@ -35,25 +35,24 @@ from tunesmith_engine.kernels import delta_rule_twin as twin
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.delta_rule_backward import (
     head_gradients_kernel,
+    prepare_gradients_kernel,
     read_gradients_kernel,
     state_gradients_kernel,
     write_gradients_kernel,
 )
-from tunesmith_engine.kernels.delta_rule_forward import outputs_kernel, prepare_kernel, scales_kernel, states_kernel
+from tunesmith_engine.kernels.delta_rule_forward import (
+    outputs_kernel,
+    prepare_kernel,
+    scales_kernel,
+    solve_kernel,
+    states_kernel,
+)
 from tunesmith_engine.kernels.delta_rule_parts import NOBODY
 from tunesmith_engine.kernels.delta_rule_twin import CHUNK, EPS
 from tunesmith_engine.kernels.triton_import import triton
 
 NAME = "delta_rule"
 LARGEST_HEAD_DIM = 128
-BLOCK = CHUNK // 4
-"""Rows that are solved by substitution."""
-
-PRODUCTS = {torch.float32: "tf32x3"}
-USUAL_PRODUCTS = "tf32"
-"""Precision of matrix products: TF32 holds float16 and bfloat16 exactly and rounds sums as float16 does, with the
-range of float32."""
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -64,12 +63,16 @@ class Launch:
     num_stages: int = 1
 
 
-PREPARE = Launch(32, 8)
+SOLVE = Launch(32, 8)
+PREPARE = Launch(32, 4)
 STATES = Launch(32, 4)
 OUTPUTS = Launch(64, 4)
 STATE_GRADIENTS = Launch(32, 4)
 READ_GRADIENTS = Launch(32, 8)
 WRITE_GRADIENTS = Launch(32, 8)
+
+ALL = ("KEY_DIM", "KEY_WIDTH", "VALUE_DIM", "VALUE_WIDTH")
+"""Names of the constants that are sizes."""
 
 
 def forward(
@@ -91,18 +94,18 @@ def forward(
         bounds: start of each document and the end of the last, [num_documents + 1] int32; empty ones may follow.
         out: [T, H, V].
     """
-    if not registry.runs(NAME, q.device, needs_dot=True):
+    if not _runs(q):
         out.copy_(twin.joined(twin.forward(twin.chunks_of(q, k, v, g, beta, bounds))[0], v))
         return
     work = _Work(q, k, v, g, beta, bounds)
     work.prepare()
     work.update_states()
-    grid = (work.num_chunks, work.value_width // min(OUTPUTS.values, work.value_width), work.num_heads)
+    grid = (work.num_chunks, work.value_width // work.values(OUTPUTS), work.num_heads)
     outputs_kernel[grid](
         *(q, k, work.u, work.states, out, work.begins, work.scales),
         *_strides(q, k, out),
         *(work.num_tokens, work.num_chunks, work.group),
-        **work.form(OUTPUTS, "VALUE_DIM", "LATE"),
+        **work.form(OUTPUTS, *ALL, "VALUES", "LATE"),
     )
 
 
@@ -124,12 +127,12 @@ def backward(
         others: as in `forward`.
     """
     dq, dk, dv, dg, dbeta = outs
-    if not registry.runs(NAME, q.device, needs_dot=True):
+    if not _runs(q):
         _backward_twin(do, (q, k, v, g, beta), bounds, outs)
         return
     work = _Work(q, k, v, g, beta, bounds)
     back_u, back_w = torch.empty_like(work.u), torch.empty_like(work.w)
-    work.prepare(do, back_u, back_w)
+    work.prepare_gradients(do, work.prepare(), back_u, back_w)
     work.update_states()
     slopes = torch.empty_like(work.states)
     work.update_slopes(do, back_u, back_w, slopes)
@@ -141,13 +144,13 @@ def backward(
         *(q, k, do, work.u, work.states, slopes, dq_normal, dk_normal, d_decay, work.begins, work.scales),
         *_strides(q, k, do),
         *numbers,
-        **work.form(READ_GRADIENTS, "VALUE_DIM", "LATE"),
+        **work.form(READ_GRADIENTS, *ALL, "VALUES", "LATE"),
     )
     write_gradients_kernel[work.num_chunks, work.num_heads](
         *(k, v, beta, work.u, back_u, work.states, dk_normal, dv, d_decay, dg, dbeta, work.begins, work.scales),
         *(*_strides(k, v), beta.stride(0), *_strides(dv), dg.stride(0), dbeta.stride(0)),
         *numbers,
-        **work.form(WRITE_GRADIENTS, "VALUE_DIM", "LATE"),
+        **work.form(WRITE_GRADIENTS, *ALL, "VALUES", "LATE"),
     )
     for x, normal, dx, index, scale in ((q, dq_normal, dq, 0, q.shape[2] ** -0.5), (k, dk_normal, dk, 1, 1.0)):
         head_gradients_kernel[work.num_chunks, k.shape[1]](
@@ -186,33 +189,46 @@ class _Work:
             CHUNK=CHUNK,
         )
 
-    def form(self, launch: Launch, *more: str) -> dict[str, Any]:
-        """Return the constants and options of a program, with those of `more`."""
-        extra = {"VALUE_DIM": self.v.shape[2], "LATE": NOBODY, "BLOCK": BLOCK}
-        return {
+    def form(self, launch: Launch, *constants: str) -> dict[str, Any]:
+        """Return constants and options of a program."""
+        found = {
             "KEY_DIM": self.k.shape[2],
             "KEY_WIDTH": self.key_width,
+            "VALUE_DIM": self.v.shape[2],
             "VALUE_WIDTH": self.value_width,
-            "CHUNK": CHUNK,
-            "VALUES": min(launch.values, self.value_width),
-            "PRODUCTS": PRODUCTS.get(self.q.dtype, USUAL_PRODUCTS),
-            "num_warps": launch.num_warps,
-            "num_stages": launch.num_stages,
-            **{name: extra[name] for name in more},
+            "VALUES": self.values(launch),
+            "LATE": NOBODY,
         }
+        options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
+        return {"CHUNK": CHUNK, **options, **{name: found[name] for name in constants}}
 
-    def prepare(
-        self,
-        do: torch.Tensor | None = None,
-        back_u: torch.Tensor | None = None,
-        back_w: torch.Tensor | None = None,
-    ) -> None:
-        """Solve each chunk's system; with `do` also that of the backward pass."""
+    def values(self, launch: Launch) -> int:
+        """Return how many columns a program has at a time."""
+        return min(launch.values, self.key_width, self.value_width)
+
+    def prepare(self) -> torch.Tensor:
+        """Solve each chunk's system; return T, [H, T, CHUNK]."""
+        solved = self.u.new_empty(self.num_heads, self.num_tokens, CHUNK)
+        solve_kernel[self.num_chunks, self.num_heads](
+            *(self.k, self.beta, self.begins, self.scales, solved),
+            *(*_strides(self.k), self.beta.stride(0), self.num_tokens, self.group),
+            **self.form(SOLVE, "KEY_DIM", "KEY_WIDTH", "VALUES", "LATE"),
+        )
         prepare_kernel[self.num_chunks, self.num_heads](
-            *(self.k, self.v, self.beta, self.begins, self.scales, self.u, self.w, self.q, do, back_u, back_w),
-            *(*_strides(self.k, self.v), self.beta.stride(0), *_strides(self.q, self.v if do is None else do)),
-            *(self.num_tokens, self.group),
-            **self.form(PREPARE, "VALUE_DIM", "LATE", "BLOCK"),
+            *(self.k, self.v, self.beta, self.begins, self.scales, solved, self.u, self.w),
+            *(*_strides(self.k, self.v), self.beta.stride(0), self.num_tokens, self.group),
+            **self.form(PREPARE, *ALL, "VALUES", "LATE"),
+        )
+        return solved
+
+    def prepare_gradients(
+        self, do: torch.Tensor, solved: torch.Tensor, back_u: torch.Tensor, back_w: torch.Tensor
+    ) -> None:
+        """Do the same for the backward pass, as far as it needs no states."""
+        prepare_gradients_kernel[self.num_chunks, self.num_heads](
+            *(self.q, self.k, do, self.begins, self.scales, solved, back_u, back_w),
+            *(*_strides(self.q, self.k, do), self.num_tokens, self.group),
+            **self.form(PREPARE, *ALL, "VALUES", "LATE"),
         )
 
     def update_states(self) -> None:
@@ -220,7 +236,7 @@ class _Work:
         states_kernel[self._grid(STATES)](
             *(self.k, self.u, self.w, self.states, self.bounds, self.scales),
             *(*_strides(self.k), self.num_tokens, self.num_chunks, self.group),
-            **self.form(STATES),
+            **self.form(STATES, "KEY_DIM", "KEY_WIDTH", "VALUE_WIDTH", "VALUES"),
         )
 
     def update_slopes(
@@ -230,11 +246,17 @@ class _Work:
         state_gradients_kernel[self._grid(STATE_GRADIENTS)](
             *(self.q, self.k, do, self.beta, back_u, back_w, slopes, self.bounds, self.scales),
             *(*_strides(self.q, self.k, do), self.beta.stride(0), self.num_tokens, self.num_chunks, self.group),
-            **self.form(STATE_GRADIENTS, "VALUE_DIM"),
+            **self.form(STATE_GRADIENTS, *ALL, "VALUES"),
         )
 
     def _grid(self, launch: Launch) -> tuple[int, int, int]:
-        return self.bounds.numel() - 1, self.value_width // min(launch.values, self.value_width), self.num_heads
+        return self.bounds.numel() - 1, self.value_width // self.values(launch), self.num_heads
+
+
+def _runs(q: torch.Tensor) -> bool:
+    # In float32 no GPU has the registers; Triton's interpreter, which tests use, has.
+    on_gpu = q.dtype != torch.float32 or q.device.type == "cpu"
+    return on_gpu and registry.runs(NAME, q.device, needs_dot=True)
 
 
 def _strides(*tensors: torch.Tensor) -> list[int]:

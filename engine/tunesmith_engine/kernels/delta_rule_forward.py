@@ -47,53 +47,63 @@ def scales_kernel(
 
 
 @jit(do_not_specialize=UNSPECIALISED)
-def prepare_kernel(
-    k_ptr, v_ptr, beta_ptr, begins_ptr, scales_ptr, u_ptr, w_ptr,
-    q_ptr, do_ptr, back_u_ptr, back_w_ptr,
-    k_token, k_head, v_token, v_head, beta_token, q_token, q_head, do_token, do_head, num_tokens, group,
-    KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
-    CHUNK: tl.constexpr, BLOCK: tl.constexpr, VALUES: tl.constexpr, PRODUCTS: tl.constexpr, LATE: tl.constexpr,
+def solve_kernel(
+    k_ptr, beta_ptr, begins_ptr, scales_ptr, solved_ptr, k_token, k_head, beta_token, num_tokens, group,
+    KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, CHUNK: tl.constexpr,
+    VALUES: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
-    """Write U = T (beta v) and W = T (beta reach k); for the backward pass also (P T)^T dO and T^T (rest k)."""
+    """Write T of each chunk."""
     chunk, head, num_heads = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
-    tokens, dims = chunk * CHUNK + tl.arange(0, CHUNK), tl.arange(0, KEY_WIDTH)
+    places = tl.arange(0, CHUNK)
+    tokens = chunk * CHUNK + places
     inside = tokens < num_tokens
     begins = begins_of(begins_ptr, tokens, inside, LATE)
-    of_query, of_key, decay, lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
-    decays = decays_of(tokens, begins, decay, lost)
+    _query, of_key, decay, lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     beta = tl.load(beta_ptr + tokens.to(tl.int64) * beta_token + head, mask=inside, other=0.0).to(tl.float32)
-    k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-    alike = product(k, tl.trans(k), PRODUCTS) * (of_key * beta)[:, None] * of_key[None, :]
-    below = tokens[:, None] > tokens[None, :]
-    solved = inverse(tl.where(below, alike * decays, 0.0), CHUNK, BLOCK)
-    reach = reach_of(tokens, begins, inside, chunk, decay, CHUNK)
-    w = product(solved * (beta * reach * of_key)[None, :], k, PRODUCTS)
-    put_rows(w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
-    if back_w_ptr is not None:
-        end = tl.minimum((chunk + 1) * CHUNK, num_tokens)
-        begin = tl.load(begins_ptr + end - 1)
-        rest, _total = rest_of(scales_ptr, head, num_heads, num_tokens, tokens, begin, end, decay, lost)
-        w = product(tl.trans(solved) * (rest * of_key)[None, :], k, PRODUCTS)
-        put_rows(back_w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
-        q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
-        weights = product(q, tl.trans(k), PRODUCTS) * of_query[:, None] * of_key[None, :] * decays
-        back = tl.trans(product(weights, solved, PRODUCTS))
+    alike = tl.zeros([CHUNK, CHUNK], tl.float32)
+    for start in range(0, KEY_WIDTH, VALUES):
+        dims = start + tl.arange(0, VALUES)
+        k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
+        alike += product(k, tl.trans(k))
+    alike = alike * (of_key * beta)[:, None] * of_key[None, :]
+    below = places[:, None] > places[None, :]
+    solved = inverse(tl.where(below, alike * decays_of(tokens, begins, decay, lost), 0.0), CHUNK)
+    put_rows(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, solved, CHUNK)
+
+
+@jit(do_not_specialize=UNSPECIALISED)
+def prepare_kernel(
+    k_ptr, v_ptr, beta_ptr, begins_ptr, scales_ptr, solved_ptr, u_ptr, w_ptr,
+    k_token, k_head, v_token, v_head, beta_token, num_tokens, group,
+    KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    CHUNK: tl.constexpr, VALUES: tl.constexpr, LATE: tl.constexpr,
+):  # fmt: skip
+    """Write T (beta v) and T (beta reach k)."""
+    chunk, head, num_heads = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
+    places = tl.arange(0, CHUNK)
+    tokens = chunk * CHUNK + places
+    inside = tokens < num_tokens
+    begins = begins_of(begins_ptr, tokens, inside, LATE)
+    _query, of_key, decay, _lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
+    beta = tl.load(beta_ptr + tokens.to(tl.int64) * beta_token + head, mask=inside, other=0.0).to(tl.float32)
+    solved = rows_of(solved_ptr + head * num_tokens * CHUNK, CHUNK, tokens, places, inside, CHUNK) * beta[None, :]
     for start in range(0, VALUE_WIDTH, VALUES):
         columns = start + tl.arange(0, VALUES)
-        v = rows_of(v_ptr + head * v_head, v_token, tokens, columns, inside, VALUE_DIM)
-        u = product(solved * beta[None, :], v, PRODUCTS)
+        u = product(solved, rows_of(v_ptr + head * v_head, v_token, tokens, columns, inside, VALUE_DIM))
         put_rows(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
-        if back_u_ptr is not None:
-            do = rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM)
-            u = product(back, do, PRODUCTS)
-            put_rows(back_u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
+    solved *= (reach_of(tokens, begins, inside, chunk, decay, CHUNK) * of_key)[None, :]
+    for start in range(0, KEY_WIDTH, VALUES):
+        dims = start + tl.arange(0, VALUES)
+        k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
+        w = product(solved, k)
+        put_rows(w_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, w, KEY_WIDTH)
 
 
 @jit(do_not_specialize=UNSPECIALISED)
 def states_kernel(
     k_ptr, u_ptr, w_ptr, states_ptr, bounds_ptr, scales_ptr, k_token, k_head, num_tokens, num_chunks, group,
     KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
-    CHUNK: tl.constexpr, VALUES: tl.constexpr, PRODUCTS: tl.constexpr,
+    CHUNK: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Write the state before each chunk that a document crosses into, and replace its U by U - W state."""
     head, num_heads = tl.program_id(2).to(tl.int64), tl.num_programs(2)
@@ -110,13 +120,13 @@ def states_kernel(
         inside = (tokens >= begin) & (tokens < end)
         w = rows_of(w_ptr, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
         u = rows_of(u_ptr, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH)
-        u -= product(w, state, PRODUCTS)
+        u -= product(w, state)
         put_rows(u_ptr, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
         _query, of_key, decay, lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
         stop = tl.minimum((chunk + 1) * CHUNK, end)
         rest, total = rest_of(scales_ptr, head, num_heads, num_tokens, tokens, begin, stop, decay, lost)
         k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-        state = state * tl.exp(total) + product(tl.trans(k), u * (rest * of_key)[:, None], PRODUCTS)
+        state = state * tl.exp(total) + product(tl.trans(k), u * (rest * of_key)[:, None])
         place = states_ptr + (chunk + 1) * KEY_WIDTH * VALUE_WIDTH
         put_rows(place, VALUE_WIDTH, dims, columns, dims < tl.where(chunk < last, KEY_WIDTH, 0), state, VALUE_WIDTH)
 
@@ -126,7 +136,7 @@ def outputs_kernel(
     q_ptr, k_ptr, u_ptr, states_ptr, out_ptr, begins_ptr, scales_ptr,
     q_token, q_head, k_token, k_head, out_token, out_head, num_tokens, num_chunks, group,
     KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
-    CHUNK: tl.constexpr, VALUES: tl.constexpr, PRODUCTS: tl.constexpr, LATE: tl.constexpr,
+    CHUNK: tl.constexpr, VALUES: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
     """Write each token's query times the state behind it."""
     chunk, head, num_heads = tl.program_id(0), tl.program_id(2).to(tl.int64), tl.num_programs(2)
@@ -137,11 +147,11 @@ def outputs_kernel(
     of_query, of_key, decay, lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
     k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-    weights = product(q, tl.trans(k), PRODUCTS) * of_key[None, :] * decays_of(tokens, begins, decay, lost)
+    weights = product(q, tl.trans(k)) * of_key[None, :] * decays_of(tokens, begins, decay, lost)
     u = rows_of(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH)
-    out = product(weights, u, PRODUCTS)
+    out = product(weights, u)
     before = dims < tl.where(crosses(begins_ptr, chunk * CHUNK, num_tokens), KEY_WIDTH, 0)
     states_ptr += (head * num_chunks + chunk) * KEY_WIDTH * VALUE_WIDTH
     state = rows_of(states_ptr, VALUE_WIDTH, dims, columns, before, VALUE_WIDTH)
-    out += product(q, state, PRODUCTS) * reach_of(tokens, begins, inside, chunk, decay, CHUNK)[:, None]
+    out += product(q, state) * reach_of(tokens, begins, inside, chunk, decay, CHUNK)[:, None]
     put_rows(out_ptr + head * out_head, out_token, tokens, columns, inside, out * of_query[:, None], VALUE_DIM)

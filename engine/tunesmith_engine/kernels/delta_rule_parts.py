@@ -12,9 +12,12 @@ NOBODY = 1 << 30
 
 
 @jit
-def product(a, b, PRODUCTS: tl.constexpr):
-    """Return a matrix product of float32 tiles, in TF32 or more exactly."""
-    return tl.dot(a, b, input_precision=PRODUCTS)
+def product(a, b):
+    """Return a matrix product of float32 tiles in TF32.
+
+    TF32 holds float16 and bfloat16 exactly, and rounds all else as float16 does, with the range of float32.
+    """
+    return tl.dot(a, b, input_precision="tf32")
 
 
 @jit
@@ -88,29 +91,15 @@ def crosses(begins_ptr, token, num_tokens):
 
 
 @jit
-def inverse(a, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
-    """Return (1 + a)^-1 of a strictly lower triangular a [CHUNK, CHUNK], with CHUNK = 4 BLOCK.
+def inverse(a, CHUNK: tl.constexpr):
+    """Return (1 + a)^-1 of a strictly lower triangular a [CHUNK, CHUNK], row by row.
 
-    Rows are substituted within the blocks on the diagonal, all blocks at a time; then pairs of blocks are joined:
-    the inverse of [[P, 0], [a, Q]] is P^-1 and Q^-1 with -Q^-1 a P^-1 below. A power series would take fewer steps
-    and loses all digits where keys are alike.
+    A power series would be products of whole tiles, and loses all digits where keys are alike.
     """
     row, column = tl.arange(0, CHUNK)[:, None], tl.arange(0, CHUNK)[None, :]
-    together = row // BLOCK == column // BLOCK
     result = tl.where(row == column, 1.0, 0.0)
-    near = tl.where(together, a, 0.0)
-    for place in range(1, BLOCK):
-        here = row % BLOCK == place
-        factors = tl.sum(tl.where(here, near, 0.0), 0)
+    for place in range(1, CHUNK):
+        factors = tl.sum(tl.where(row == place, a, 0.0), 0)
         line = tl.sum(factors[:, None] * result, 0)
-        result -= tl.where(here & together, line[None, :], 0.0)
-    result = joined(result, a, row, column, BLOCK)
-    return joined(result, a, row, column, 2 * BLOCK)
-
-
-@jit
-def joined(result, a, row, column, SIZE: tl.constexpr):
-    """Return the inverse of blocks of twice a size from that of blocks of the size."""
-    below = (row // (2 * SIZE) == column // (2 * SIZE)) & (row // SIZE != column // SIZE)
-    change = tl.dot(tl.where(below, a, 0.0), result, input_precision="tf32x3")
-    return result - tl.dot(result, change, input_precision="tf32x3")
+        result -= tl.where(row == place, line[None, :], 0.0)
+    return result

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tunesmith_engine.kernels import registry
+from tunesmith_engine.proof import mixer_cases
 from tunesmith_engine.proof.attention_case import BACKEND_CASES, BackendCase
 from tunesmith_engine.proof.inputs import NUM_ROWS, PADDING, Inputs, Results, Sizes
 
@@ -377,6 +378,9 @@ KERNEL_CASES = (
         in_float32=True,
         wanted=lambda sizes: sizes.whole,
         exact_dtype=torch.float32,
+    ),
+    KernelCase(
+        "delta_rule", mixer_cases.delta_rule, wanted=lambda sizes: bool(sizes.delta_heads) and sizes.dtype != "float32", needs_dot=True
     ),
 )
 

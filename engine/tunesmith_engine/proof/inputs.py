@@ -32,6 +32,7 @@ class Sizes:
         magnitudes: DoRA scales the rows of weights.
         dropout: share of the adapters' inputs that is dropped.
         whole: the weights themselves are trained.
+        delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         others: as in `shapes`.
     """
 
@@ -60,6 +61,7 @@ class Sizes:
     magnitudes: bool = False
     dropout: float = 0.0
     whole: bool = False
+    delta_heads: tuple[int, ...] = ()
 
 
 class Inputs:
