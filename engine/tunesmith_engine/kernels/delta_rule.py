@@ -64,10 +64,10 @@ class Launch:
 
 
 SOLVE = Launch(32, 8)
-PREPARE = Launch(32, 4)
-STATES = Launch(32, 4)
-OUTPUTS = Launch(64, 4)
-STATE_GRADIENTS = Launch(32, 4)
+PREPARE = Launch(32, 8)
+STATES = Launch(32, 8)
+OUTPUTS = Launch(64, 8)
+STATE_GRADIENTS = Launch(32, 8)
 READ_GRADIENTS = Launch(32, 8)
 WRITE_GRADIENTS = Launch(32, 8)
 

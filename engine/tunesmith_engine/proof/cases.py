@@ -379,8 +379,13 @@ KERNEL_CASES = (
         wanted=lambda sizes: sizes.whole,
         exact_dtype=torch.float32,
     ),
+    KernelCase("short_convolution", mixer_cases.short_convolution, wanted=lambda sizes: bool(sizes.convolution)),
     KernelCase(
-        "delta_rule", mixer_cases.delta_rule, wanted=lambda sizes: bool(sizes.delta_heads) and sizes.dtype != "float32", needs_dot=True
+        "delta_rule",
+        mixer_cases.delta_rule,
+        # See `delta_rule._runs`.
+        wanted=lambda sizes: bool(sizes.delta_heads) and sizes.dtype != "float32",
+        needs_dot=True,
     ),
 )
 

@@ -33,6 +33,7 @@ class Sizes:
         dropout: share of the adapters' inputs that is dropped.
         whole: the weights themselves are trained.
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
+        convolution: channels and width of the short convolution; empty where there is none.
         others: as in `shapes`.
     """
 
@@ -62,6 +63,7 @@ class Sizes:
     dropout: float = 0.0
     whole: bool = False
     delta_heads: tuple[int, ...] = ()
+    convolution: tuple[int, ...] = ()
 
 
 class Inputs:

@@ -25,10 +25,39 @@ def delta_rule(sizes: Sizes, inputs: Inputs) -> Results:
     beta = inputs.random(num_rows, num_heads).sigmoid()
     wide = torch.promote_types(inputs.dtype, torch.float32)
     gates = -inputs.random(num_rows, num_heads).to(wide).square()
-    bounds = torch.tensor([0, *itertools.accumulate(LENGTHS)], dtype=torch.int32, device=inputs.device)
+    bounds = _bounds(inputs)
     out = torch.empty_like(v)
     outs = tuple(torch.empty_like(x) for x in (q, k, v, gates, beta))
     forward(q, k, v, gates, beta, bounds, out)
     backward(slope, q, k, v, gates, beta, bounds, outs)  # type: ignore[arg-type]
     names = ("query gradient", "key gradient", "value gradient", "gate gradient", "beta gradient")
     return {"out": out, **dict(zip(names, outs, strict=True))}
+
+
+def short_convolution(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the short convolution's outputs and gradients, with what a model of these sizes has around it."""
+    from tunesmith_engine.kernels.short_convolution import (
+        convolution_gradients,
+        convolve,
+        convolve_backward,
+        first_tokens,
+    )
+
+    channels, width = sizes.convolution
+    num_rows = sum(LENGTHS)
+    x, slope = inputs.rows(channels, num_rows), inputs.rows(channels, num_rows)
+    weight, bias = inputs.random(channels, width), inputs.random(channels)
+    begins = first_tokens(_bounds(inputs), num_rows)
+    found: Results = {}
+    for label, form in {"bias and SiLU": (bias, True), "SiLU": (None, True), "nothing": (None, False)}.items():
+        out, out_slope = inputs.empty(num_rows, channels), inputs.empty(num_rows, channels)
+        convolve(x, weight, *form, begins, out)
+        convolve_backward(slope, x, weight, *form, begins, out_slope)
+        of_weight, of_bias = convolution_gradients(slope, x, weight, *form, begins)
+        found |= {f"out ({label})": out, f"gradient ({label})": out_slope}
+        found |= {f"weight gradient ({label})": of_weight, f"bias gradient ({label})": of_bias}
+    return found
+
+
+def _bounds(inputs: Inputs) -> torch.Tensor:
+    return torch.tensor([0, *itertools.accumulate(LENGTHS)], dtype=torch.int32, device=inputs.device)
