@@ -156,7 +156,7 @@ def backward(
         head_gradients_kernel[work.num_chunks, k.shape[1]](
             *(x, normal, dx, work.scales[index]),
             *_strides(x, dx),
-            *(work.num_tokens, work.num_heads, scale),
+            *(work.num_tokens, scale),
             GROUP=work.group,
             KEY_DIM=k.shape[2],
             KEY_WIDTH=work.key_width,
@@ -266,8 +266,8 @@ def _strides(*tensors: torch.Tensor) -> list[int]:
 def _backward_twin(
     do: torch.Tensor, inputs: tuple[torch.Tensor, ...], bounds: torch.Tensor, outs: tuple[torch.Tensor, ...]
 ) -> None:
-    q, k, v, _g, _beta = inputs
-    chunks = twin.chunks_of(*inputs, bounds)
+    q, k, v, g, beta = inputs
+    chunks = twin.chunks_of(q, k, v, g, beta, bounds)
     dq, dk, *others = twin.backward(twin.cut(do, v.shape[1]), chunks)
     dq = twin.through_norm(dq, chunks.q, chunks.roots[0], q.shape[2] ** -0.5)
     dk = twin.through_norm(dk, chunks.k, chunks.roots[1], 1.0)

@@ -71,7 +71,7 @@ def state_gradients_kernel(
     w_ptr += head * num_tokens * KEY_WIDTH
     slopes_ptr += head * num_chunks * KEY_WIDTH * VALUE_WIDTH
     slope = tl.zeros([KEY_WIDTH, VALUES], tl.float32)
-    for step in range(0, tl.where(last > first, last + 1 - first, 0)):
+    for step in range(tl.where(last > first, last + 1 - first, 0)):
         chunk = last - step
         tokens = chunk * CHUNK + tl.arange(0, CHUNK)
         inside = (tokens >= begin) & (tokens < end)
@@ -130,7 +130,7 @@ def read_gradients_kernel(
     rest, _total = rest_of(scales_ptr, head, num_heads, num_tokens, tokens, begin, end, decay, lost)
     d_weights *= decays_of(tokens, begins, decay, lost)
     k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-    dq = dq * reach_of(tokens, begins, inside, chunk, decay, CHUNK)[:, None]
+    dq = dq * reach_of(begins, inside, chunk, decay, CHUNK)[:, None]
     dq += product(d_weights * of_key[None, :], k)
     put_rows(dq_ptr + head * num_tokens * KEY_WIDTH, KEY_WIDTH, tokens, dims, inside, dq, KEY_WIDTH)
     q = rows_of(q_ptr + head // group * q_head, q_token, tokens, dims, inside, KEY_DIM)
@@ -177,7 +177,7 @@ def write_gradients_kernel(
     begins = begins_of(begins_ptr, tokens, inside, LATE)
     _query, of_key, decay, lost = scales_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
-    dx *= reach_of(tokens, begins, inside, chunk, decay, CHUNK)[:, None]
+    dx *= reach_of(begins, inside, chunk, decay, CHUNK)[:, None]
     da = tl.where(tokens[:, None] > tokens[None, :], da * decays_of(tokens, begins, decay, lost), 0.0)
     dx += product(da * of_key[None, :], k)
     along = tl.sum(dx * k, 1) * of_key
@@ -195,9 +195,9 @@ def write_gradients_kernel(
     tl.store(dg_ptr + rows * dg_token + head, dg.to(dg_ptr.dtype.element_ty), mask=inside)
 
 
-@jit(do_not_specialize=["num_tokens", "num_heads"])
+@jit(do_not_specialize=["num_tokens"])
 def head_gradients_kernel(
-    x_ptr, d_normal_ptr, dx_ptr, scales_ptr, x_token, x_head, dx_token, dx_head, num_tokens, num_heads, scale,
+    x_ptr, d_normal_ptr, dx_ptr, scales_ptr, x_token, x_head, dx_token, dx_head, num_tokens, scale,
     GROUP: tl.constexpr, KEY_DIM: tl.constexpr, KEY_WIDTH: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a query or key: summed over its value heads, through its normalization.

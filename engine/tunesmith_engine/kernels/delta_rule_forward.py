@@ -91,7 +91,7 @@ def prepare_kernel(
         columns = start + tl.arange(0, VALUES)
         u = product(solved, rows_of(v_ptr + head * v_head, v_token, tokens, columns, inside, VALUE_DIM))
         put_rows(u_ptr + head * num_tokens * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
-    solved *= (reach_of(tokens, begins, inside, chunk, decay, CHUNK) * of_key)[None, :]
+    solved *= (reach_of(begins, inside, chunk, decay, CHUNK) * of_key)[None, :]
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
         k = rows_of(k_ptr + head // group * k_head, k_token, tokens, dims, inside, KEY_DIM)
@@ -153,5 +153,5 @@ def outputs_kernel(
     before = dims < tl.where(crosses(begins_ptr, chunk * CHUNK, num_tokens), KEY_WIDTH, 0)
     states_ptr += (head * num_chunks + chunk) * KEY_WIDTH * VALUE_WIDTH
     state = rows_of(states_ptr, VALUE_WIDTH, dims, columns, before, VALUE_WIDTH)
-    out += product(q, state) * reach_of(tokens, begins, inside, chunk, decay, CHUNK)[:, None]
+    out += product(q, state) * reach_of(begins, inside, chunk, decay, CHUNK)[:, None]
     put_rows(out_ptr + head * out_head, out_token, tokens, columns, inside, out * of_query[:, None], VALUE_DIM)

@@ -65,7 +65,7 @@ def decays_of(tokens, begins, decay, lost):
 
 
 @jit
-def reach_of(tokens, begins, inside, chunk, decay, CHUNK: tl.constexpr):
+def reach_of(begins, inside, chunk, decay, CHUNK: tl.constexpr):
     """Return by what factor each token sees the state before its chunk: 0 for a document that begins inside."""
     return tl.where(inside & (begins < chunk * CHUNK), tl.exp(decay), 0.0)
 

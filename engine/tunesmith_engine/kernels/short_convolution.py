@@ -2,8 +2,8 @@
 
     z[t] = bias + sum_i weight[width - 1 - i] x[t - i],    y = z or silu(z)
 
-over the tokens of t's document; what lies before its first token counts as zero. Qwen3-Next, LFM2, Mamba 2 and Falcon H1
-mix neighbouring tokens so (in transformers `causal_conv1d_fn`). The backward pass computes z again, so nothing is
+over the tokens of t's document; what lies before its first token counts as zero. Qwen3-Next, LFM2, Mamba 2 and Falcon
+H1 mix neighbouring tokens so (in transformers `causal_conv1d_fn`). The backward pass computes z again, so nothing is
 kept but x. All is added up in float32, in one order. The gradients of weights and biases are sums over blocks of tokens
 that lie apart until all are there.
 """

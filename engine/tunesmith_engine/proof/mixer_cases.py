@@ -29,7 +29,7 @@ def delta_rule(sizes: Sizes, inputs: Inputs) -> Results:
     out = torch.empty_like(v)
     outs = tuple(torch.empty_like(x) for x in (q, k, v, gates, beta))
     forward(q, k, v, gates, beta, bounds, out)
-    backward(slope, q, k, v, gates, beta, bounds, outs)  # type: ignore[arg-type]
+    backward(slope, q, k, v, gates, beta, bounds, outs)
     names = ("query gradient", "key gradient", "value gradient", "gate gradient", "beta gradient")
     return {"out": out, **dict(zip(names, outs, strict=True))}
 

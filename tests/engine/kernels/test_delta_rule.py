@@ -121,8 +121,10 @@ def usual(case: Case, inputs: Values) -> Values:
     return _by_autograd(case, _transformers, inputs)
 
 
-def _transformers(*inputs: torch.Tensor) -> torch.Tensor:
-    return torch_chunk_gated_delta_rule(*(x[None] for x in inputs), use_qk_l2norm_in_kernel=True)[0][0]
+def _transformers(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    # Some versions repeat the heads in the layer, not here.
+    q, k = (x.repeat_interleave(v.shape[1] // x.shape[1], 1) for x in (q, k))
+    return torch_chunk_gated_delta_rule(*(x[None] for x in (q, k, v, *others)), use_qk_l2norm_in_kernel=True)[0][0]
 
 
 def judge_all(case: Case, ours: Values, inputs: Values) -> None:
@@ -130,14 +132,15 @@ def judge_all(case: Case, ours: Values, inputs: Values) -> None:
     same, oracle = usual(case, inputs), exact(case, inputs)
     for part, values, reference, wanted in zip(PARTS, ours, same, oracle, strict=True):
         if wanted.abs().max() > NOTHING:
-            _judge_part(part, values, reference, wanted)
+            _judge_part(part, values, reference, wanted, inputs[0].dtype)
         else:
             assert values.abs().max() <= NOTHING
 
 
-def _judge_part(name: str, ours: torch.Tensor, same: torch.Tensor, wanted: torch.Tensor) -> None:
-    # Gradients of gates come in float32 and are sums of what has been rounded before.
-    dtype = ours.dtype
+def _judge_part(
+    name: str, ours: torch.Tensor, same: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype
+) -> None:
+    # Gradients of gates come in float32 as well, and go on in the inputs' format.
     c = FLOAT32_STEPS if dtype == torch.float32 else REDUCTION
     judge(name, ours, same, wanted, dtype, c)
     mutants_fail(lambda mutant: judge(name, mutant, same, wanted, dtype, c), ours)
@@ -152,7 +155,11 @@ def test_float32(device: torch.device, name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
-    "name", ["one-token documents", *(pytest.param(name, marks=pytest.mark.long) for name in ("documents across chunks", *MORE))]
+    "name",
+    [
+        "one-token documents",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("documents across chunks", *MORE)),
+    ],
 )
 def test_16_bits(device: torch.device, name: str, dtype: torch.dtype) -> None:
     case = {**SMALL, **MORE}[name]

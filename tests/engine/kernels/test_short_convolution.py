@@ -57,7 +57,7 @@ def _run(form: str, inputs: tuple[torch.Tensor | None, ...], lengths: tuple[int,
 
 
 def _exact(form: str, inputs: tuple[torch.Tensor | None, ...]) -> Values:
-    width, has_bias, silu = FORMS[form]
+    width, _has_bias, silu = FORMS[form]
     gradient, *leaves = (None if x is None else x.detach().cpu().double() for x in inputs)
     x, weight, bias = (torch.zeros(inputs[1].shape[1]).double() if x is None else x for x in leaves)  # type: ignore[union-attr]
     for leaf in (x, weight, bias):
