@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
+from tunesmith_core.adapter_ranks import entry, is_in_layers, layer_numbers, ranks, size_of
+from tunesmith_core.adapter_shapes import NO_LAYER
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import is_count, is_number, shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.safetensors_header import Tensor, read_header
 from tunesmith_core.spec import RunSpec, compares, continues
+from tunesmith_core.spec_sections import ALL_EMBEDDINGS, FROZEN_EMBEDDINGS, NEW_EMBEDDINGS
+from tunesmith_core.spec_words import trains_whole
 
 START, REFERENCE = "start", "reference"
 """Folders of a run with the adapter that it began with, and with the one that it compares with."""
@@ -64,7 +68,41 @@ class AdapterFolder:
             "rslora": self.config.get("use_rslora") is True,
             "dora": self.config.get("use_dora") is True,
             "bias": str(self.config.get("bias") or "none"),
+            "layers": self._layers(),
+            "rank_pattern": self._pattern("rank_pattern"),
+            "alpha_pattern": self._pattern("alpha_pattern"),
+            "initial_values": "default",
+            "embeddings": self._embeddings,
+            "modules_to_save": [name for name in self._saved if not _is_table(name)],
         }
+
+    def _layers(self) -> list[str]:
+        numbers = self.config.get("layers_to_transform")
+        return [] if numbers is None else sorted(map(str, numbers if isinstance(numbers, list) else [numbers]))
+
+    def _pattern(self, name: str) -> list[str]:
+        """Return ranks or alphas of single modules as the settings are written."""
+        values = self.config.get(name) or {}
+        return sorted(entry(key, value) for key, value in values.items())
+
+    @property
+    def _saved(self) -> list[str]:
+        """The modules that are trained whole."""
+        return sorted(map(str, self.config.get("modules_to_save") or []))
+
+    @property
+    def _embeddings(self) -> str:
+        if self.config.get("trainable_token_indices"):
+            return NEW_EMBEDDINGS
+        return ALL_EMBEDDINGS if any(map(_is_table, self._saved)) else FROZEN_EMBEDDINGS
+
+    @property
+    def words(self) -> list[str]:
+        """The new words that it knows: a run says so beside its adapter, another program nowhere."""
+        try:
+            return list(map(str, files.read_json(self.path.parent / "spec.json")["model"]["new_tokens"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
 
     def factors(self) -> Iterator[tuple[str, str, tuple[int, ...]]]:
         """Yield module, "A" or "B", and shape of each factor."""
@@ -122,6 +160,13 @@ def check_adapters(spec: RunSpec, shapes: Mapping[str, tuple[int, ...]]) -> None
     start = read_adapter(Path(spec.adapter.start_from)) if continues(spec) else None
     if start:
         _check_base(start, shapes)
+        if start.words and start.words != spec.model.new_tokens:
+            raise TunesmithError(
+                "spec-invalid",
+                "model.new_tokens: the adapter to start from knows other new words: {words}.",
+                hint=Message("Leave the setting out, or set it to the adapter's value."),
+                words=shortened(", ".join(start.words)),
+            )
         for name, value in start.settings.items():
             given = getattr(spec.adapter, name)
             if given != value and sorted(given if isinstance(given, list) else [given]) != value:
@@ -166,18 +211,24 @@ def _check_base(adapter: AdapterFolder, shapes: Mapping[str, tuple[int, ...]]) -
 
 def _check_room(reference: AdapterFolder, spec: RunSpec) -> None:
     """Check that the trained adapter has room for the weights of the reference."""
-    settings = reference.settings
-    if settings["rank"] > spec.adapter.rank:
-        words = Message(
-            "its rank {rank} is above that of the trained adapter, {own}", rank=settings["rank"], own=spec.adapter.rank
-        )
+    settings, patterns, numbers = reference.settings, ranks(spec.adapter.rank_pattern), layer_numbers(spec.adapter)
+    if trains_whole(spec) or settings["embeddings"] != FROZEN_EMBEDDINGS or settings["modules_to_save"]:
+        words = Message("one of the two adapters has embeddings or other modules that are trained whole")
         raise _unfit(reference.path, words)
+    for module, side, shape in reference.factors():
+        own = size_of(spec.adapter, module, patterns)
+        if side == "A" and len(shape) == 2 and "experts" not in module and shape[0] > own:
+            words = Message("its rank {rank} is above that of the trained adapter, {own}", rank=shape[0], own=own)
+            raise _unfit(reference.path, words)
+        if not is_in_layers(numbers, module):
+            words = Message("it has weights for {modules}, the trained adapter has none there", modules=module)
+            raise _unfit(reference.path, words)
     for name, label in (("dora", "DoRA"), ("bias", "Bias")):
         if settings[name] != getattr(spec.adapter, name):
             words = Message("{label} is set otherwise than for the trained adapter", label=Message(label))
             raise _unfit(reference.path, words)
-    own = spec.adapter.target_modules
-    if isinstance(own, list) and (more := sorted(set(settings["target_modules"]) - set(own))):
+    modules = spec.adapter.target_modules
+    if isinstance(modules, list) and (more := sorted(set(settings["target_modules"]) - set(modules))):
         words = Message("it has weights for {modules}, the trained adapter has none there", modules=", ".join(more))
         raise _unfit(reference.path, words)
 
@@ -186,6 +237,10 @@ def _end(name: str) -> str:
     """Return a name from the number of its layer on, by which files and model agree; the whole where it has none."""
     found = re.search(r"(?:^|\.)(\d+\..+)$", name)
     return found[1] if found else name
+
+
+def _is_table(module: str) -> bool:
+    return any(part in module for part in NO_LAYER)
 
 
 def _layer(name: str) -> int | None:
@@ -232,12 +287,13 @@ def take_settings(spec: RunSpec, given: frozenset[str] = frozenset()) -> None:
     if not continues(spec):
         return
     try:
-        settings = read_adapter(Path(spec.adapter.start_from)).settings
+        start = read_adapter(Path(spec.adapter.start_from))
     except TunesmithError:
         return
-    for name, value in settings.items():
+    for name, value in start.settings.items():
         if name not in given:
             setattr(spec.adapter, name, value)
+    spec.model.new_tokens = spec.model.new_tokens or start.words
 
 
 # What a run keeps

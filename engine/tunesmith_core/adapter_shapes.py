@@ -6,7 +6,7 @@ The engine decides it on the model itself (`tunesmith_engine.model.targets`); a 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 NO_LAYER = ("embed", "lm_head", "wte", "wpe")
 """Parts of the names of embeddings and heads, which get no adapter."""
@@ -54,7 +54,7 @@ def num_adapter_parameters(
     experts: Mapping[str, tuple[int, ...]],
     targets: Collection[str] | None,
     rank: int,
-    dora: bool = False,
+    of_layer: Callable[[str, int, int], int] | None = None,
 ) -> int:
     """Return the size of an adapter: rank x (inputs + outputs) of every weight that gets one (LoRA, section 4.1).
 
@@ -64,23 +64,23 @@ def num_adapter_parameters(
         experts: sizes of weights of experts and routers, by tensor name; three where a layer's experts lie together.
         targets: names of layers; None for all that can have an adapter.
         rank: of the adapter.
-        dora: each output of a linear layer has a magnitude as well.
+        of_layer: the size at a linear layer by its name, its outputs and its inputs, where that is another.
     """
     names = NAMES_OF_EXPERTS.get(model_type, frozenset())
-    total, num_magnitudes = 0, 0
+    total, num_others = 0, 0
     for tensor, (rows, columns) in linear.items():
         leaf = _leaf(tensor)
         wanted = leaf in targets if targets is not None else leaf != "out_proj" or model_type not in NO_OUT_PROJ
         if wanted and leaf not in names:
-            total += rows + columns
-            num_magnitudes += rows if dora else 0
+            module = tensor.removesuffix(".weight")
+            num_others += of_layer(module, rows, columns) if of_layer else rank * (rows + columns)
     for tensor, shape in experts.items():
         leaf = _leaf(tensor)
         known = {leaf} | ({"gate_up_proj"} if leaf in names and leaf not in ("w2", "down_proj") else set())
         if bool(names) if targets is None else not known.isdisjoint(targets):
             inputs = 0 if leaf in _SECOND_OF_MERGED else shape[-1]
             total += math.prod(shape[:-2]) * (shape[-2] + inputs)
-    return rank * total + num_magnitudes
+    return rank * total + num_others
 
 
 def _leaf(tensor: str) -> str:

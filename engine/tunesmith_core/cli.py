@@ -29,6 +29,7 @@ from tunesmith_core import (
     environments,
     files,
     paths,
+    presets,
     settings,
     terminal,
 )
@@ -92,6 +93,7 @@ def make_parser() -> Parser:
     preview = add_for_spec("preview", cli_specs.preview, "show how rows become trained tokens")
     preview.add_argument("--rows", type=int, default=5, metavar="N", help="number of rows to show (5)")
     preview.add_argument("--tokens", action="store_true", help="also list each token of these rows")
+    add_for_spec("words", cli_specs.words, "suggest words of the data that could become tokens of their own")
     _add_run_commands(add)
     add_kind_arguments(add("ask", cli_chat.ask, "ask the trained model of a run", json=True), ASK)
     add_kind_arguments(
@@ -99,7 +101,7 @@ def make_parser() -> Parser:
     )
     cli_models.add_commands(add("models", open_window, "search, download, list, verify and remove models"))
     cli_data.add_commands(add("data", open_window, "check, show, convert, split and mix data"))
-    add("presets", cli_specs.list_presets, "list the presets", json=True)
+    _add_presets(add)
     for kind in all_kinds().values():
         if kind.help:
             command = OWN_COMMANDS.get(kind.name) or partial(_operation, kind)
@@ -113,6 +115,13 @@ def make_parser() -> Parser:
     for name, help_text in SETUP_COMMANDS.items():
         commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, add_help=False)
     return parser
+
+
+def _add_presets(add: Callable[..., Parser]) -> None:
+    """Declare the list of presets."""
+    add("presets", cli_specs.list_presets, "list the presets", json=True).add_argument(
+        "--method", choices=presets.METHODS, default="sft", help="what they set for an objective, documents or full"
+    )
 
 
 def _add_upload(sub: Parser) -> None:

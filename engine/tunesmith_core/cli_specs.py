@@ -29,8 +29,9 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.model_folder import base_folder
-from tunesmith_core.objectives import LEARNING_RATE_DIVISORS, REINFORCEMENT
+from tunesmith_core.objectives import REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
+from tunesmith_core.operations.kinds.words import WORDS
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -288,16 +289,33 @@ def _token_table(tokens: list[dict[str, Any]]) -> str:  # Any: JSON values
     return terminal.table(header, lines)
 
 
+def words(arguments: Namespace) -> int:
+    """List words of the data that the model writes in many pieces, those first that would save most tokens."""
+    found = conduct(WORDS, cli_sources.read_spec(arguments.spec)).get()
+    if arguments.json:
+        terminal.say_json(found)
+        return EXIT_DONE
+    if not found["words"]:
+        terminal.say(Message("No word of the data is both frequent and written in many pieces."))
+        return EXIT_DONE
+    header = [said(Message("word")), said(Message("pieces")), said(Message("times"))]
+    lines = ((each["word"], str(each["pieces"]), str(each["count"])) for each in found["words"])
+    terminal.say(terminal.table(header, lines))
+    terminal.say(Message("To teach some of them, list them in model.new_tokens and set adapter.embeddings to new."))
+    return EXIT_DONE
+
+
 def list_presets(arguments: Namespace) -> int:
     """List the presets with the settings that each changes."""
+    found = {name: dict(presets.changes_of_method(arguments.method, name)) for name in presets.PRESETS}
     if arguments.json:
-        terminal.say_json({name: dict(changes) for name, changes in presets.PRESETS.items()})
+        terminal.say_json(found)
         return EXIT_DONE
-    for name, changes in presets.PRESETS.items():
+    for name, changes in found.items():
         terminal.say(Message("{name} (default)", name=name) if name == presets.DEFAULT else name)
         for path, value in changes.items():
             terminal.say(Message("  {path} = {value}", path=path, value=value))
-        rates = {kind: presets.changes_for(kind, name)[presets.LEARNING_RATE] for kind in LEARNING_RATE_DIVISORS}
-        others = ", ".join(f"{kind} {rate:g}" for kind, rate in sorted(rates.items()))
-        terminal.say(Message("  learning rates of other objectives: {rates}", rates=others))
+        rates = {kind: presets.changes_of_method(kind, name)[presets.LEARNING_RATE] for kind in presets.METHODS}
+        others = ", ".join(f"{kind} {rate:g}" for kind, rate in sorted(rates.items()) if kind != arguments.method)
+        terminal.say(Message("  learning rates of other methods: {rates}", rates=others))
     return EXIT_DONE

@@ -12,7 +12,7 @@ from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_PAIRS, FRO
 from tunesmith_core.runs import Run
 from tunesmith_core.sorting import CLASS_LOSS_HELP, NUMBER_LOSS_HELP, STEP_LOSS_HELP
 from tunesmith_core.source_losses import perplexity, shown_names
-from tunesmith_core.spec_sections import ObjectiveSpec
+from tunesmith_core.spec_objective import ObjectiveSpec
 
 VERSION = 1
 GENERAL = "general"
@@ -190,6 +190,10 @@ def notes(values: Values) -> list[Message]:
     return found
 
 
+MOST_SOURCES_TOLD = 20
+"""Of documents there can be many."""
+
+
 def _of_sources(sources: list[Values]) -> list[Message]:
     """Return how well each data file is predicted, where rows of several are held out."""
     names = shown_names([each["path"] for each in sources])
@@ -201,7 +205,7 @@ def _of_sources(sources: list[Values]) -> list[Message]:
             after=perplexity(each["after"]),
             rows=each["rows"],
         )
-        for name, each in zip(names, sources, strict=True)
+        for name, each in zip(names[:MOST_SOURCES_TOLD], sources, strict=False)
     ]
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tunesmith_core.adapter_ranks import is_in_layers, layer_numbers, ranks, size_of
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -89,14 +90,16 @@ class _Product:
 
 def _products(spec: RunSpec, card: ModelCard) -> Iterator[_Product]:
     targets = spec.adapter.target_modules
+    numbers, patterns = layer_numbers(spec.adapter), ranks(spec.adapter.rank_pattern)
     found: dict[tuple[str, str], _Product] = {}
     for tensor, (rows, columns) in card.linear_shapes.items():
         parent, _, leaf = tensor.removesuffix(".weight").rpartition(".")
         name = _MERGED.get(leaf, leaf)
         product = found.setdefault((parent, name), _Product(name, columns=columns))
         product.rows += rows
-        if spec.adapter.kind == LORA and (targets == ALL_LINEAR or leaf in targets):
-            product.rank += spec.adapter.rank
+        is_wanted = spec.adapter.kind == LORA and (targets == ALL_LINEAR or leaf in targets)
+        if is_wanted and is_in_layers(numbers, tensor):
+            product.rank += size_of(spec.adapter, tensor.removesuffix(".weight"), patterns)
             product.has_magnitudes = spec.adapter.dora
     yield from found.values()
 

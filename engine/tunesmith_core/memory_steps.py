@@ -10,7 +10,7 @@ from tunesmith_core.messages import Message
 from tunesmith_core.objectives import DISTILLATION
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
-from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, LORA
+from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, LORA, matters
 
 SHORTEST_CONTEXT_TOKENS = 256
 CONTEXT_MULTIPLE = 64
@@ -64,7 +64,8 @@ def _shorter_context(spec: RunSpec) -> Changes:
 
 def _four_bit_base(spec: RunSpec) -> Changes:
     # Four bits need a GPU.
-    possible = spec.adapter.kind == LORA and spec.quantization.kind != "nf4" and spec.hardware.devices != ["cpu"]
+    possible = matters(spec.adapter.kind, "quantization.kind") and spec.adapter.initial_values != "orthogonal"
+    possible = possible and spec.quantization.kind != "nf4" and spec.hardware.devices != ["cpu"]
     return {"quantization.kind": "nf4"} if possible else {}
 
 
@@ -75,7 +76,8 @@ def _four_bit_teacher(spec: RunSpec) -> Changes:
 
 def _lower_rank(spec: RunSpec) -> Changes:
     lower = max(SMALLEST_RANK, spec.adapter.rank // 2)
-    return {"adapter.rank": lower} if spec.adapter.kind == LORA and lower < spec.adapter.rank else {}
+    has_rank = matters(spec.adapter.kind, "adapter.rank")
+    return {"adapter.rank": lower} if has_rank and lower < spec.adapter.rank else {}
 
 
 def _eight_bit_states(spec: RunSpec) -> Changes:

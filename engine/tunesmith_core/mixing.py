@@ -61,6 +61,22 @@ def epoch_shares(numbers: Sequence[int], weights: Sequence[float]) -> list[int]:
     return taken
 
 
+def with_replay(taken: Sequence[int], replay: Sequence[float]) -> list[int]:
+    """Return how many examples of an epoch come from each file where some have a share of it, to be mixed in.
+
+    Args:
+        taken: examples of an epoch of each file, as `epoch_shares` gives them for the files without a share.
+        replay: percent of the epoch that each file has, 0 for those that set its length.
+    """
+    total = sum(map(_exact, replay))
+    length = sum(num for num, percent in zip(taken, replay, strict=True) if not percent)
+    whole = length * 100 / (100 - total) if total else Fraction(length)
+    return [
+        max(1, round(whole * _exact(percent) / 100)) if percent else num
+        for num, percent in zip(taken, replay, strict=True)
+    ]
+
+
 def _exact(weight: float) -> Fraction:
     """Return the number as a person wrote it: 0.1 is a tenth, and no nearest binary number."""
     return Fraction(str(weight))

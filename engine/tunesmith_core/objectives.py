@@ -92,11 +92,15 @@ WITHOUT_EFFECT = {
 OF_WRITING = frozenset(
     {
         *("data.train_on", "hardware.kernels", "hardware.fp8_weights"),
+        *("model.new_tokens", "adapter.embeddings", "adapter.modules_to_save", "optimizer.embedding_rate"),
         *("evaluation.sample_prompts", "evaluation.sample_every_steps", "evaluation.sample_max_tokens"),
         "adapter.start_from",
     }
 )
 """Settings of other sections that are for all objectives but HEADS."""
+
+ONLY_FOR = {"optimizer.neftune_alpha": frozenset({"sft"})}
+"""Settings of other sections that are for some objectives only: others would compare probabilities under noise."""
 
 OF_DATA_ANSWERS = frozenset({"data.train_on", "data.overlong"})
 """Settings of other sections that are for all objectives but REINFORCEMENT: no answer in the data is trained there."""
@@ -134,6 +138,8 @@ def uses(kind: str, path: str) -> bool:
         return False
     if path in OF_WRITING:
         return kind not in HEADS
+    if path in ONLY_FOR:
+        return kind in ONLY_FOR[path]
     return section != "objective" or kind in USED_BY.get(name, (kind,))
 
 

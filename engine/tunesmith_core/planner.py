@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tunesmith_core import adapter_shapes, full_memory, fused_memory, reward_models, rollout_memory, teacher_memory
+from tunesmith_core.adapter_kinds import KINDS
+from tunesmith_core.adapter_ranks import FROM_WEIGHTS, adapts_experts, is_in_layers, layer_numbers, ranks, size_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.fused_memory import INT8_BYTES, NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import DOT_CAPABILITY, Hardware, detect_hardware
@@ -22,11 +24,13 @@ from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.objectives import DISTILLATION, HEADS, REINFORCEMENT, sequences_per_row
+from tunesmith_core.saved_modules import num_saved, saved_bytes
 from tunesmith_core.spec import RunSpec, compares, continues
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_rollouts import MODEL
-from tunesmith_core.spec_sections import ALL_LINEAR
-from tunesmith_core.trained_parts import FULL, TRANSIENT_NUMBERS, TRANSIENT_WEIGHTS, is_chosen, state_bytes
+from tunesmith_core.spec_sections import ALL_LINEAR, NEW_EMBEDDINGS
+from tunesmith_core.spec_words import trained_embeddings, trained_modules
+from tunesmith_core.trained_parts import FULL, LORA, TRANSIENT_NUMBERS, TRANSIENT_WEIGHTS, is_chosen, state_bytes
 
 __all__ = ["Hardware", "Plan", "Saving", "detect_hardware", "plan"]
 
@@ -234,9 +238,21 @@ def number_bytes(spec: RunSpec, hardware: Hardware) -> int:
 
 def num_adapter_parameters(spec: RunSpec, card: ModelCard) -> int:
     """Return the size of the adapter."""
-    targets = None if spec.adapter.target_modules == ALL_LINEAR else spec.adapter.target_modules
+    adapter = spec.adapter
+    targets = None if adapter.target_modules == ALL_LINEAR else adapter.target_modules
+    numbers, patterns = layer_numbers(adapter), ranks(adapter.rank_pattern)
+    kind = KINDS.get(adapter.kind)
+
+    def of_layer(name: str, rows: int, columns: int) -> int:
+        if not is_in_layers(numbers, name):
+            return 0
+        if kind:
+            return kind.size(name, rows, columns, adapter.rank)
+        return size_of(adapter, name, patterns) * (rows + columns) + (rows if adapter.dora else 0)
+
+    experts = card.expert_shapes if adapts_experts(adapter) else {}
     return adapter_shapes.num_adapter_parameters(
-        card.model_type, card.linear_shapes, card.expert_shapes, targets, spec.adapter.rank, spec.adapter.dora
+        card.model_type, card.linear_shapes, experts, targets, adapter.rank, of_layer
     )
 
 
@@ -251,7 +267,7 @@ def _saved_bytes(spec: RunSpec, card: ModelCard) -> tuple[int, int]:
         trained = trained_shapes(spec, card)
         weights = _trained_number_bytes(spec) * sum(map(math.prod, trained.values()))
         return weights + state_bytes(spec.optimizer.name, trained), card.size_bytes
-    parameters = num_adapter_parameters(spec, card)
+    parameters = num_adapter_parameters(spec, card) + num_saved(spec, card)
     return parameters * (4 + optimizer_bytes(spec)), parameters * 4
 
 
@@ -264,12 +280,24 @@ def optimizer_bytes(spec: RunSpec) -> int:
     return 2 if spec.optimizer.name == "adamw_8bit" else 8
 
 
+def still_bytes(spec: RunSpec) -> int:
+    """Return the bytes per number of an adapter half of which is never updated: which half, and against decay what."""
+    if spec.adapter.kind != LORA or spec.adapter.initial_values not in FROM_WEIGHTS:
+        return 0
+    return 5 if spec.optimizer.weight_decay else 1
+
+
 def reference_bytes(spec: RunSpec) -> int:
     """Return the bytes per trained weight of a reference adapter that steps ask; 0 where they ask the base model."""
     has_adapter = continues(spec) or bool(spec.objective.reference_adapter)
     # KTO asks for its KL in each step even so, and what a model writes itself is not known before.
     asks = spec.objective.reference != "once" or spec.objective.kind != "dpo"
     return 4 if has_adapter and compares(spec) and asks else 0
+
+
+def beside_bytes(spec: RunSpec) -> int:
+    """Return the bytes per number of an adapter beside itself and its gradient."""
+    return optimizer_bytes(spec) + still_bytes(spec) + reference_bytes(spec)
 
 
 def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
@@ -317,7 +345,7 @@ def _scoring_parts(spec: RunSpec, hardware: Hardware, longest_tokens: int | None
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    is_plain = spec.objective.kind in HEADS | DISTILLATION
+    is_plain = spec.objective.kind in HEADS | DISTILLATION or spec.adapter.kind in KINDS
     if spec.adapter.kind == FULL:
         # A GPU before Ampere calculates with float16, unless it is told otherwise.
         is_old = (0, 0) < hardware.compute_capability < (8, 0) and spec.model.dtype != "float32"
@@ -326,6 +354,7 @@ def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
         # Dropout multiplies matrices in Triton.
         has_no_dropout = spec.adapter.dora or (0, 0) < hardware.compute_capability < DOT_CAPABILITY
         is_plain = is_plain or spec.quantization.kind == "int8" or (has_no_dropout and spec.adapter.dropout > 0)
+        is_plain = is_plain or bool(trained_modules(spec))
     return hardware.device == "cuda" and spec.hardware.kernels and not is_plain
 
 
@@ -349,8 +378,12 @@ def _fused_parts(
         }
     return {
         # Where not everything can be kept, the first thing to leave the device is the embedding.
-        "weights": fused_memory.weight_bytes(spec, card, size, embedding_on_host=level != "none"),
-        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec) + reference_bytes(spec)),
+        # Trained rows are put into the table where it is.
+        "weights": fused_memory.weight_bytes(
+            spec, card, size, embedding_on_host=level != "none" and trained_embeddings(spec) != NEW_EMBEDDINGS
+        ),
+        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + beside_bytes(spec))
+        + saved_bytes(spec, card, size, beside_bytes(spec), fused=True),
         **_fused_activations(spec, card, size, tokens, level),
     }
 
@@ -372,6 +405,9 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
     logits = num_logits * (size + 12)
     if spec.adapter.dora:
         activations = round(activations * DORA_SLACK)
+    if kind := KINDS.get(spec.adapter.kind):
+        # Several compute the change of a whole weight and keep it.
+        activations += kind.kept_bytes * card.num_linear_parameters
     if hardware.device == "cuda" and size == 4:
         activations = round(activations * CUDA_FLOAT32_SLACK)
     if hardware.device == "cpu":
@@ -400,11 +436,10 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         weights += size * num_unpacked * largest
     # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
     copy_bytes = 2 if size == 2 else 0
-    per_weight = 4 + 4 + copy_bytes + optimizer_bytes(spec) + reference_bytes(spec)
-    adapter = num_adapter_parameters(spec, card) * per_weight
+    adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + beside_bytes(spec))
     return {
         "weights": round(weights),
-        "adapter": adapter,
+        "adapter": adapter + saved_bytes(spec, card, size, optimizer_bytes(spec) + reference_bytes(spec), fused=False),
         **others,
     }
 

@@ -19,14 +19,17 @@ from tunesmith_core.datafmt.formats import RAW, RAW_TEXT
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, head_rows
 from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
+from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
 from tunesmith_core.objectives import DISTILLATION, FROM_PAIRS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
+from tunesmith_core.saved_modules import num_saved
 from tunesmith_core.spec import RunSpec, continues, told
 from tunesmith_core.spec_rollouts import MODEL, NEED_PACKAGES, PYTHON, SCHEMA
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.spec_training import WSL
+from tunesmith_core.spec_words import trains_whole
 from tunesmith_core.teachers import check_teacher
 from tunesmith_core.trained_parts import FULL, is_chosen, state_bytes
 from tunesmith_core.wsl.guest import Guest
@@ -207,7 +210,8 @@ def _holds_chats(source: SourceSpec) -> bool:
 
 def _checkpoint_bytes(spec: RunSpec, model: ModelFolder) -> int:
     if spec.adapter.kind != FULL:
-        return model.adapter_bytes(spec.adapter.rank) * COPIES_PER_CHECKPOINT
+        tables = num_saved(spec, read_model_card(model.path)) if trains_whole(spec) else 0
+        return (model.adapter_bytes(spec.adapter.rank) + 4 * tables) * COPIES_PER_CHECKPOINT
     trained = {name: shape for name, shape in model.shapes.items() if is_chosen(name, shape, spec.adapter.parts)}
     number_bytes = 4 if spec.adapter.weights == "float32" else 2
     return number_bytes * sum(map(math.prod, trained.values())) + state_bytes(spec.optimizer.name, trained)

@@ -17,7 +17,7 @@ from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, LORA
 
 DEFAULT = "balanced"
-LEARNING_RATE = "optimizer.learning_rate"
+LEARNING_RATE, EMBEDDING_RATE = "optimizer.learning_rate", "optimizer.embedding_rate"
 EFFECTIVE_BATCH_SIZE = 8
 
 Changes = Mapping[str, Any]  # Any: values of settings
@@ -27,6 +27,7 @@ PRESETS: dict[str, Changes] = {
         "adapter.rank": 16,
         "adapter.alpha": 32.0,
         "optimizer.learning_rate": 2e-4,
+        "optimizer.embedding_rate": 0.2,
         "schedule.epochs": 3.0,
         "schedule.max_steps": 0,
         "schedule.scheduler": "linear",
@@ -35,6 +36,7 @@ PRESETS: dict[str, Changes] = {
         "adapter.rank": 8,
         "adapter.alpha": 16.0,
         "optimizer.learning_rate": 3e-4,
+        "optimizer.embedding_rate": 0.2,
         "schedule.epochs": 1.0,
         "schedule.max_steps": 60,
         "schedule.scheduler": "linear",
@@ -43,6 +45,7 @@ PRESETS: dict[str, Changes] = {
         "adapter.rank": 64,
         "adapter.alpha": 64.0,
         "optimizer.learning_rate": 1e-4,
+        "optimizer.embedding_rate": 0.2,
         "schedule.epochs": 3.0,
         "schedule.max_steps": 0,
         "schedule.scheduler": "cosine",
@@ -52,6 +55,18 @@ PRESETS: dict[str, Changes] = {
 
 DOCUMENTS: Changes = {"data.train_on": "all", "data.overlong": "split"}
 """What continued pretraining sets beside a preset: SFT on texts; every token is learned, and none is cut off."""
+
+DOCUMENTS_DIVISOR = 2
+"""By how much the learning rate of reading documents is smaller than that of SFT: 1e-4. Unsloth's notebooks for
+continued pretraining take 5e-5, and "LoRA Learns Less and Forgets Less" (Biderman et al. 2024, arXiv:2405.09673) found
+2e-4 best for much more text."""
+
+DOCUMENTS_EMBEDDING_RATE = 0.1
+"""So that embeddings learn at 1e-5, as in the same notebooks."""
+
+READING, WHOLE = "documents", "full"
+METHODS = (*objectives.names(), READING, WHOLE)
+"""What presets are told for: the objectives, reading documents, and full fine-tuning."""
 
 
 def _rung(kind: str, micro_batch_size: int, context_length: int, checkpointing: bool, optimizer: str) -> Changes:
@@ -93,12 +108,29 @@ FULL_LADDER = (
 """The same for full fine-tuning, from the most generous settings to the most sparing ones."""
 
 
-def changes_for(objective: str, preset: str, adapter: str = LORA) -> Changes:
-    """Return what a preset sets for an objective and what is trained. Raises KeyError for an unknown preset."""
+def changes_for(objective: str, preset: str, adapter: str = LORA, *, reads: bool = False) -> Changes:
+    """Return what a preset sets for an objective and what is trained. Raises KeyError for an unknown preset.
+
+    Args:
+        objective: a key of `objective.kind`.
+        preset: a key of PRESETS.
+        adapter: what is trained.
+        reads: whether documents are read.
+    """
     changes = PRESETS[preset]
     rate = changes[LEARNING_RATE] / objectives.LEARNING_RATE_DIVISORS.get(objective, 1)
-    rate /= LEARNING_RATE_DIVISOR if adapter == FULL else 1
-    return {**changes, LEARNING_RATE: float(f"{rate:.6g}")}
+    rate /= (LEARNING_RATE_DIVISOR if adapter == FULL else 1) * (DOCUMENTS_DIVISOR if reads else 1)
+    more = {EMBEDDING_RATE: DOCUMENTS_EMBEDDING_RATE} if reads else {}
+    return {**changes, LEARNING_RATE: float(f"{rate:.6g}"), **more}
+
+
+def changes_of_method(method: str, preset: str) -> Changes:
+    """Return what a preset sets for one of METHODS, with what makes a run of it."""
+    if method == READING:
+        return {**DOCUMENTS, **changes_for("sft", preset, reads=True)}
+    if method == WHOLE:
+        return {"adapter.kind": FULL, **changes_for("sft", preset, FULL)}
+    return {"objective.kind": method, **changes_for(method, preset)}
 
 
 def reads_documents(spec: RunSpec) -> bool:
@@ -113,14 +145,15 @@ def apply(spec: RunSpec, preset: str) -> RunSpec:
     Raises:
         KeyError: for a name that is not in PRESETS.
     """
-    return with_changes(spec, changes_for(spec.objective.kind, preset, spec.adapter.kind))
+    changes = changes_for(spec.objective.kind, preset, spec.adapter.kind, reads=reads_documents(spec))
+    return with_changes(spec, changes)
 
 
 def matching(spec: RunSpec) -> str | None:
     """Return the name of the preset whose settings a spec has, None when it has none's."""
     values = spec.to_dict()
     for name in PRESETS:
-        changes = changes_for(spec.objective.kind, name, spec.adapter.kind)
+        changes = changes_for(spec.objective.kind, name, spec.adapter.kind, reads=reads_documents(spec))
         if all(_value(values, path) == value for path, value in changes.items()):
             return name
     return None

@@ -15,6 +15,9 @@ MOST_SHOWN = 20.0
 """Nats beyond which nobody compares perplexities, and e^loss soon has no number."""
 
 
+MOST_BRIEF = 6
+
+
 @dataclass(frozen=True, slots=True)
 class SourceLoss:
     """How well the held-out rows of a data file are predicted.
@@ -57,5 +60,7 @@ def in_brief(found: Sequence[SourceLoss]) -> Message | None:
     """Return the perplexity of each file in one line, None where nothing is told apart."""
     if not found:
         return None
-    each = [Message("{name} {perplexity}", name=one.name, perplexity=one.perplexity) for one in found]
+    each = [Message("{name} {perplexity}", name=one.name, perplexity=one.perplexity) for one in found[:MOST_BRIEF]]
+    if more := found[MOST_BRIEF:]:
+        each.append(Message("{num} more", num=len(more)))
     return Message("perplexity: {files}", files=joined(each, LISTED))

@@ -34,8 +34,10 @@ from tunesmith_core.objectives import (
     uses,
 )
 from tunesmith_core.spec_migrations import migrated
+from tunesmith_core.spec_objective import ObjectiveSpec
 from tunesmith_core.spec_problems import cross_problems
-from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, matters
+from tunesmith_core.spec_sections import FROZEN_EMBEDDINGS
+from tunesmith_core.trained_parts import FULL, LEARNING_RATE_DIVISOR, LORA, matters
 
 SPEC_VERSION = 3
 
@@ -51,7 +53,7 @@ AUTO = "auto"
 SECTIONS: dict[str, type[Any]] = {
     "model": sections.ModelSpec,
     "data": sections.DataSpec,
-    "objective": sections.ObjectiveSpec,
+    "objective": ObjectiveSpec,
     "rollouts": rollouts.RolloutSpec,
     "teacher": distillation.TeacherSpec,
     "adapter": sections.AdapterSpec,
@@ -73,7 +75,7 @@ class RunSpec:
     """Name of the run; empty means that one is made from model and data."""
     model: sections.ModelSpec = field(default_factory=sections.ModelSpec)
     data: sections.DataSpec = field(default_factory=sections.DataSpec)
-    objective: sections.ObjectiveSpec = field(default_factory=sections.ObjectiveSpec)
+    objective: ObjectiveSpec = field(default_factory=ObjectiveSpec)
     rollouts: rollouts.RolloutSpec = field(default_factory=rollouts.RolloutSpec)
     teacher: distillation.TeacherSpec = field(default_factory=distillation.TeacherSpec)
     adapter: sections.AdapterSpec = field(default_factory=sections.AdapterSpec)
@@ -297,6 +299,7 @@ def told_settings(spec: RunSpec) -> list[Setting]:
     # Told as a sentence of their own, see `lineage` and `rewards.described`.
     unused |= {"adapter.start_from", "objective.reference_adapter", "teacher.path"}
     unused |= {each.path for each in iter_settings() if each.path.startswith("rollouts.rewards[")}
+    unused |= {each.path for each in iter_settings() if each.section in TOLD_SECTIONS and each.get(spec) == []}
     if spec.evaluation.path:
         unused.add("evaluation.percent")
     told = [each for each in iter_settings() if each.section in TOLD_SECTIONS or each.path in TOLD_OF_DATA]
@@ -307,13 +310,18 @@ def has_effect(spec: RunSpec, path: str) -> bool:
     """Return whether a setting of a dotted path has an effect on a run."""
     if spec.optimizer.name == "adafactor" and path in ("optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"):
         return False
+    # A value that has to be taken back is shown.
+    if path == "quantization.kind" and spec.quantization.kind != "none" and spec.adapter.kind != FULL:
+        return True
     if spec.objective.kind == "grpo" and path in WITHOUT_EFFECT.get(spec.objective.policy_loss, ()):
         return False
     if path == "teacher.max_tokens" and not spec.teacher.own_answers:
         return False
     if path == "adapter.initial_values" and continues(spec):
-        return False
-    if path == "objective.reference_adapter" and not compares(spec):
+        return spec.adapter.initial_values != "default"
+    if path == "objective.reference_adapter":
+        return compares(spec) and (spec.adapter.kind == LORA or bool(spec.objective.reference_adapter))
+    if path == "optimizer.embedding_rate" and spec.adapter.embeddings == FROZEN_EMBEDDINGS:
         return False
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
 

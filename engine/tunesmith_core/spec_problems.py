@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tunesmith_core.adapter_problems import adapter_problems
 from tunesmith_core.datafmt.formats import LABELED, PROMPT_ONLY, STEPS
 from tunesmith_core.declared import FieldProblem
 from tunesmith_core.language_names import LANGUAGES
@@ -18,6 +19,7 @@ from tunesmith_core.objectives import (
     REINFORCEMENT,
     WITHOUT_EFFECT,
 )
+from tunesmith_core.spec_objective import SMOOTHED
 from tunesmith_core.spec_rollouts import (
     LANGUAGE,
     LENGTH,
@@ -29,12 +31,17 @@ from tunesmith_core.spec_rollouts import (
     SCHEMA,
     RewardSpec,
 )
-from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SMOOTHED, SourceSpec
+from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS, MOST_SOURCES, SourceSpec
 from tunesmith_core.spec_training import MOST_PROMPTS
-from tunesmith_core.trained_parts import ALL, FULL, OBJECTIVES, OPTIMIZERS_OF_FULL
+from tunesmith_core.spec_words import word_problems
+from tunesmith_core.trained_parts import ALL, FULL, LORA, OBJECTIVES
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
+
+
+MOST_REPLAY = 90
+"""Percent of an epoch."""
 
 
 def cross_problems(spec: RunSpec) -> list[FieldProblem]:
@@ -70,8 +77,8 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
                 Message('must be "{all_linear}" or a list of module names', all_linear=ALL_LINEAR),
             )
         )
-    problems += _full_problems(spec) if spec.adapter.kind == FULL else _lora_problems(spec)
-    if spec.adapter.start_from and (spec.adapter.kind == FULL or spec.objective.kind in HEADS):
+    problems += _full_problems(spec) if spec.adapter.kind == FULL else list(adapter_problems(spec))
+    if spec.adapter.start_from and (spec.adapter.kind != LORA or spec.objective.kind in HEADS):
         words = Message("can't be continued by this kind of run. Leave it empty")
         problems.append(FieldProblem("adapter.start_from", words))
     if spec.objective.kind == "dpo" and spec.objective.label_smoothing and spec.objective.dpo_loss not in SMOOTHED:
@@ -86,6 +93,8 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
         words = Message("has no effect with 8-bit frozen weights. Switch it off")
         problems.append(FieldProblem("hardware.fp8_weights", words))
     problems += _label_problems(spec) + _class_problems(spec) + _step_problems(spec)
+    if spec.objective.kind not in HEADS:
+        problems += word_problems(spec)
     if spec.objective.kind in REINFORCEMENT:
         problems += _reward_problems(spec)
     if spec.objective.kind in DISTILLATION:
@@ -183,23 +192,6 @@ def _full_problems(spec: RunSpec) -> list[FieldProblem]:
     return problems
 
 
-def _lora_problems(spec: RunSpec) -> list[FieldProblem]:
-    problems = []
-    if spec.optimizer.name in OPTIMIZERS_OF_FULL:
-        words = Message(
-            "{optimizer} is for full fine-tuning. Choose AdamW for LoRA",
-            optimizer=Message(CHOICE_WORDS[spec.optimizer.name]),
-        )
-        problems.append(FieldProblem("optimizer.name", words))
-    if spec.adapter.initial_values == "orthogonal" and spec.adapter.rank % 2:
-        words = Message("must be even for orthogonal initial values")
-        problems.append(FieldProblem("adapter.rank", words))
-    if spec.adapter.initial_values == "orthogonal" and spec.quantization.kind != "none":
-        words = Message("can't be orthogonal beside frozen weights in 4 bits. Choose the usual ones")
-        problems.append(FieldProblem("adapter.initial_values", words))
-    return problems
-
-
 def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
     """Return what is wrong with weights and caps, with the names of the files."""
     problems = [
@@ -210,6 +202,7 @@ def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
         for number, source in enumerate(sources)
         if source.most_rows is not None and source.most_rows < 1
     ]
+    problems += _replay_problems(sources)
     weighted = [number for number, source in enumerate(sources) if source.weight]
     if len(weighted) == 1:
         words = Message(
@@ -218,6 +211,23 @@ def _mixing_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
         )
         problems.append(FieldProblem(f"data.sources[{weighted[0]}].weight", words))
     return problems
+
+
+def _replay_problems(sources: list[SourceSpec]) -> list[FieldProblem]:
+    """Return what is wrong with files that are mixed in as a share of an epoch."""
+    shared = [number for number, source in enumerate(sources) if source.replay]
+    if not shared:
+        return []
+    path = f"data.sources[{shared[-1]}].replay"
+    if len(shared) == len(sources):
+        return [FieldProblem(path, Message("needs a file without a share, which sets the length of an epoch"))]
+    if sum(sources[number].replay for number in shared) > MOST_REPLAY:
+        return [FieldProblem(path, Message("must be at most {most} % for all files together", most=MOST_REPLAY))]
+    both = next((number for number in shared if sources[number].weight), None)
+    if both is not None:
+        words = Message("must be 0 beside a weight. {path} can have one of both", path=sources[both].path)
+        return [FieldProblem(f"data.sources[{both}].replay", words)]
+    return []
 
 
 def _reward_problems(spec: RunSpec) -> list[FieldProblem]:

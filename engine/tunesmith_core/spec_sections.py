@@ -1,34 +1,22 @@
 """The sections of a RunSpec about what is trained on what: every field with its default, unit, range and meaning.
 
-How training goes is in spec_training.py.
+What it aims at is in spec_objective.py, how training goes in spec_training.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tunesmith_core import objectives
+from tunesmith_core.adapter_kinds import KINDS
+from tunesmith_core.adapter_ranks import alpha_problem, layers_problem, rank_problem
 from tunesmith_core.chat_templates import CHAT_TEMPLATES, OWN
 from tunesmith_core.declared import declared
 from tunesmith_core.trained_parts import ALL, FULL, LORA
 
 ALL_LINEAR = "all-linear"
+FROZEN_EMBEDDINGS, NEW_EMBEDDINGS, ALL_EMBEDDINGS = "frozen", "new", "all"
+"""What of embeddings and output layer is trained beside an adapter."""
 MOST_SOURCES = 1000
-
-DPO_LOSSES = (
-    *("sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard"),
-    *("apo_zero", "apo_down", "discopop"),
-)
-"""TRL's names of losses that are functions of one pair's log-probabilities."""
-
-KTO_LOSSES = ("kto", "apo_zero_unpaired")
-"""TRL's names of losses of one labeled answer."""
-
-POLICY_LOSSES = ("dapo", "grpo", "dr_grpo", "cispo", "sapo", "luspo", "vespo")
-"""TRL's names of losses of what a model wrote itself."""
-
-SMOOTHED = ("sigmoid", "sigmoid_norm", "exo_pair", "robust")
-"""Those that know of labels the wrong way round."""
 
 CHOICE_WORDS = {
     "utf-8": "UTF-8",
@@ -117,9 +105,16 @@ CHOICE_WORDS = {
     "discopop": "DiscoPOP",
     "none": "None",
     "lora_only": "LoRA layers only",
+    "frozen": "Frozen",
+    "new": "New words only",
     "default": "Usual",
     "gaussian": "Gaussian",
     "orthogonal": "Orthogonal",
+    "pissa": "PiSSA",
+    "pissa_niter_16": "PiSSA, fast",
+    "olora": "OLoRA",
+    "eva": "EVA, from the data",
+    **{name: kind.title for name, kind in KINDS.items()},
     "nf4": "4-bit (NF4)",
     "lora": "LoRA adapter",
     "full": "Full fine-tuning",
@@ -157,6 +152,14 @@ class ModelSpec:
             "any; the others need the tokens of their family."
         ),
         choices=(OWN, *CHAT_TEMPLATES),
+    )
+    new_tokens: list[str] = declared(
+        [],
+        label="New words",
+        meaning=(
+            "Words and markers, such as a technical term or <|cite|>, that become one token each. Each begins as the "
+            "mean of the pieces it was written with before, and needs to occur often in the data to be learned."
+        ),
     )
     dtype: str = declared(
         "auto",
@@ -233,6 +236,18 @@ class SourceSpec:
         ),
         unit="rows",
     )
+    replay: float = declared(
+        0.0,
+        label="Replay share",
+        meaning=(
+            "Share of an epoch that comes from this file so that the model keeps what it knew, such as chats or "
+            "general texts beside the documents that it reads. The files without a share are taken as before and set "
+            "the length. 5 to 25 is usual, 0 is no replay."
+        ),
+        unit="%",
+        minimum=0.0,
+        maximum=90.0,
+    )
     reviewed_only: bool = declared(
         False,
         label="Only reviewed rows",
@@ -293,194 +308,19 @@ class DataSpec:
 
 
 @dataclass(kw_only=True, slots=True)
-class ObjectiveSpec:
-    """What training aims at."""
-
-    kind: str = declared(
-        "sft",
-        label="Objective",
-        meaning=(
-            "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
-            "pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and "
-            "RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from "
-            "pairs to score answers and writes none, a process reward model scores each step of one. Classes or "
-            "numbers are learned from texts with a label."
-        ),
-        choices=objectives.names(),
-    )
-    dpo_loss: str = declared(
-        "sigmoid",
-        label="DPO loss",
-        meaning=(
-            "How DPO compares the two answers. Sigmoid is the original. IPO and the losses per token suit answers of "
-            "very different lengths, robust suits labels that are often wrong."
-        ),
-        choices=DPO_LOSSES,
-    )
-    kto_loss: str = declared(
-        "kto",
-        label="KTO loss",
-        meaning=(
-            "How KTO rates an answer. The original compares it with how far the model has moved on other answers, "
-            "which takes more time. APO-zero does without, and suits good answers that are better than what the model "
-            "writes."
-        ),
-        choices=KTO_LOSSES,
-    )
-    good_weight: float = declared(
-        1.0,
-        label="Weight of good answers",
-        meaning=(
-            "How much each good answer counts. With fewer good than bad answers, raise it until both sides count "
-            "about the same in total."
-        ),
-        minimum=0.0,
-        maximum=1000.0,
-    )
-    bad_weight: float = declared(
-        1.0,
-        label="Weight of bad answers",
-        meaning=(
-            "How much each bad answer counts. With fewer bad than good answers, raise it until both sides count "
-            "about the same in total."
-        ),
-        minimum=0.0,
-        maximum=1000.0,
-    )
-    beta: float | None = declared(
-        None,
-        label="Beta",
-        unset="usual value",
-        meaning=(
-            "How strictly preferences are followed. In DPO and KTO, higher stays closer to the base model. Empty takes "
-            "the usual value: 0.1, for SimPO 2."
-        ),
-        minimum=0.0,
-        maximum=1000.0,
-    )
-    reference: str = declared(
-        "each-step",
-        label="Base model beside",
-        meaning=(
-            "When DPO and KTO ask the model as it was before the run how likely it finds the answers. Each step does "
-            "that again. Once does it before the first step and keeps the numbers, also for later runs on the same "
-            "data, which makes steps shorter and pays off from the second epoch on."
-        ),
-        choices=("each-step", "once"),
-    )
-    reference_adapter: str = declared(
-        "",
-        label="Reference adapter",
-        meaning=(
-            "Folder of another LoRA adapter on the same base model, with which answers are compared. Empty compares "
-            "with the model as it was before the run, which suits almost every run."
-        ),
-    )
-    label_smoothing: float = declared(
-        0.0,
-        label="Label smoothing",
-        meaning="Share of pairs that you expect to be labeled the wrong way round. 0 trusts every pair.",
-        minimum=0.0,
-        maximum=0.49,
-    )
-    margin: float = declared(
-        0.5,
-        label="Margin",
-        meaning="By how much SimPO wants the better answer to be rated higher than the worse one.",
-        minimum=0.0,
-        maximum=1000.0,
-    )
-    sft_weight: float | None = declared(
-        None,
-        label="Weight of the SFT loss",
-        unset="usual value",
-        meaning=(
-            "How much learning to write the better answer counts beside preferring it. Empty takes the usual value: 1 "
-            "for CPO and ORPO, else 0, which is none of it. DPO alone learns to tell the answers apart, but may "
-            "never write a style that is new to the model. With 1 it learns to write it as well."
-        ),
-        minimum=0.0,
-        maximum=1000.0,
-    )
-    policy_loss: str = declared(
-        "dapo",
-        label="GRPO loss",
-        meaning=(
-            "How GRPO averages over tokens and limits updates. DAPO counts every token alike. GRPO is the original, "
-            "which favors short answers among good ones."
-        ),
-        choices=POLICY_LOSSES,
-    )
-    ratio_of: str = declared(
-        "token",
-        label="Ratio of",
-        meaning="What is compared with the model that wrote the answers. The answer as a whole is called GSPO.",
-        choices=("token", "answer"),
-    )
-    reward_scale: str = declared(
-        "usual",
-        label="Rewards divided by the spread of",
-        meaning=(
-            "Makes strong and weak rewards comparable. Usual divides by the spread of the answers to one prompt for "
-            "GRPO, and not at all for RLOO."
-        ),
-        choices=("usual", "group", "batch", "none"),
-    )
-    clip: float = declared(
-        0.2,
-        label="Clipping",
-        meaning=(
-            "How far the probability of a token may move in one round before it is left alone: 0.2 for a fifth. It "
-            "has an effect with several updates per round."
-        ),
-        above=0.0,
-        maximum=1000.0,
-    )
-    clip_high: float = declared(
-        0.0,
-        label="Clipping upward",
-        zero="like downward",
-        meaning="The same for tokens that become more likely. DAPO recommends 0.28. 0 takes the value of Clipping.",
-        minimum=0.0,
-        maximum=1000.0,
-    )
-    clip_most: float = declared(
-        0.0,
-        label="Largest ratio",
-        zero="no bound",
-        meaning=(
-            "How many times likelier a token of a bad answer may count at most, such as 4. It keeps single tokens from "
-            "ruling a step. 0 sets no bound. It has an effect with several updates per round."
-        ),
-        minimum=0.0,
-        maximum=1000.0,
-    )
-
-
-    regression: bool = declared(
-        False,
-        label="Labels are numbers",
-        meaning="Predict a number, such as a rating, instead of sorting into classes.",
-    )
-    classes: list[str] = declared(
-        [],
-        label="Classes",
-        meaning="Names of the classes, in their order. Empty takes them from the data as they come.",
-    )
-
-
-@dataclass(kw_only=True, slots=True)
 class AdapterSpec:
-    """What is trained: a LoRA adapter on the frozen model, or the model itself."""
+    """What is trained: an adapter on the frozen model, or the model itself."""
 
     kind: str = declared(
         LORA,
         label="What is trained",
         meaning=(
             "LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model's "
-            "own weights, which can learn more and needs much more memory and disk space."
+            "own weights, which can learn more and needs much more memory and disk space. The others are kinds of "
+            "adapters that run in plain PyTorch. Very small ones such as VeRA and IA3 usually need a learning rate "
+            "of 0.001 or more."
         ),
-        choices=(LORA, FULL),
+        choices=(LORA, FULL, *KINDS),
     )
     parts: str | list[str] = declared(
         ALL,
@@ -506,7 +346,7 @@ class AdapterSpec:
         label="Start from",
         meaning=(
             "Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, "
-            "alpha, target modules, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter."
+            "alpha, modules, layers, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter."
         ),
     )
     rank: int = declared(
@@ -542,6 +382,31 @@ class AdapterSpec:
         meaning='Layers that get an adapter: "all-linear", or a list of module names such as q_proj, v_proj.',
         effect="Fewer modules need less memory and learn less.",
     )
+    layers: list[str] = declared(
+        [],
+        label="Layers",
+        meaning="Numbers of the layers that get an adapter, such as 0-7, 20. Empty takes all layers.",
+        rule=layers_problem,
+        effect="Fewer layers need less memory and learn less.",
+    )
+    rank_pattern: list[str] = declared(
+        [],
+        label="Rank per module",
+        meaning=(
+            "Modules with another rank than the others, such as q_proj = 32, layers.0.*.up_proj = 8. The end of a "
+            "module's name is enough, and * stands for anything."
+        ),
+        rule=rank_problem,
+    )
+    alpha_pattern: list[str] = declared(
+        [],
+        label="Alpha per module",
+        meaning=(
+            "Modules with another alpha than the others, written like their ranks. It is divided by the module's own "
+            "rank."
+        ),
+        rule=alpha_problem,
+    )
     rslora: bool = declared(
         False, label="rsLoRA", meaning="Scale by alpha / sqrt(rank), which keeps high ranks effective."
     )
@@ -558,10 +423,13 @@ class AdapterSpec:
         "default",
         label="Initial values",
         meaning=(
-            "Random numbers that the adapter starts with. The usual ones suit most runs. Orthogonal makes the "
-            "directions of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits."
+            "What the adapter starts with. The usual random numbers suit most runs. Orthogonal makes the directions "
+            "of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits. PiSSA "
+            "and OLoRA start from the strongest parts of the frozen weights and often learn faster. EVA starts from "
+            "what the layers see in your data."
         ),
-        choices=("default", "gaussian", "orthogonal"),
+        choices=("default", "gaussian", "orthogonal", "pissa", "pissa_niter_16", "olora", "eva"),
+        effect="PiSSA and OLoRA save an adapter of twice the rank.",
     )
     bias: str = declared(
         "none",
@@ -569,11 +437,32 @@ class AdapterSpec:
         meaning="Which bias vectors are trained too. None suits most models.",
         choices=("none", "all", "lora_only"),
     )
+    embeddings: str = declared(
+        FROZEN_EMBEDDINGS,
+        label="Embeddings and output layer",
+        meaning=(
+            "Whether the tables that turn tokens into numbers and back are trained whole beside the adapter. New words "
+            "only trains the rows of the new words. All suits a new language or a field with a vocabulary of its own, "
+            "and much text."
+        ),
+        choices=(FROZEN_EMBEDDINGS, NEW_EMBEDDINGS, ALL_EMBEDDINGS),
+        effect="All needs several GiB more and makes checkpoints and the adapter as large as these tables.",
+    )
+    modules_to_save: list[str] = declared(
+        [],
+        label="Other modules trained whole",
+        meaning=(
+            "Names of further modules that are trained whole and saved with the adapter, such as norm or "
+            "input_layernorm. Training then runs in plain PyTorch."
+        ),
+        effect="Each needs memory for its weights, gradients and optimizer.",
+    )
 
     @property
     def keeps_base(self) -> bool:
         """Whether the base model can still be asked while its training is under way."""
-        return self.kind != FULL and (self.bias == "none" or bool(self.start_from))
+        has_biases = self.kind == LORA and self.bias != "none"
+        return self.kind != FULL and (not has_biases or bool(self.start_from))
 
 
 @dataclass(kw_only=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.adapter_shapes import NO_LAYER
 
 LORA, FULL = "lora", "full"
@@ -14,7 +15,10 @@ ALL, EMBEDDINGS, NORMS, LAYERS = "all", "embeddings", "norms", "layers"
 
 OF_FULL = frozenset({"adapter.parts", "adapter.weights"})
 OF_LORA = frozenset(
-    {"quantization.kind", "hardware.kernels", "hardware.fp8_weights", "optimizer.lora_plus_ratio"}
+    {
+        *("quantization.kind", "hardware.kernels", "hardware.fp8_weights"),
+        *("optimizer.lora_plus_ratio", "optimizer.embedding_rate"),
+    }
 )
 """Settings that matter for one of both only, beside all others of the section "adapter", which are for LoRA."""
 
@@ -43,7 +47,12 @@ def matters(adapter: str, path: str) -> bool:
         return True
     if adapter == FULL:
         return path in OF_FULL or not (path.startswith("adapter.") or path in OF_LORA)
-    return path not in OF_FULL
+    if path in OF_FULL or adapter not in KINDS:
+        return path not in OF_FULL
+    section, _, name = path.partition(".")
+    if section == "adapter":
+        return name in KINDS[adapter].settings | {"target_modules"}
+    return path not in OF_LORA or (path == "quantization.kind" and KINDS[adapter].takes_quantized)
 
 
 def is_chosen(name: str, shape: Sequence[int], parts: str | Sequence[str]) -> bool:

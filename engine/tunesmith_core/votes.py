@@ -26,7 +26,8 @@ from tunesmith_core.report.facts import read
 from tunesmith_core.runs import Run
 from tunesmith_core.sampling import Sampling
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import ObjectiveSpec, SourceSpec
+from tunesmith_core.spec_objective import ObjectiveSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.vote_counts import Count, name_of
 
 VERSION = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def preview(host: Host, spec: PreviewSpec) -> Answer:
 
     folder = model_folder(spec.run.model)
     with host.portions as portions:
-        tokenizer = limited_tokenizer(folder, portions, spec.run.model.chat_template)
+        tokenizer = limited_tokenizer(folder, portions, spec.run.model.chat_template, spec.run.model.new_tokens)
         return preview(spec.run, tokenizer, spec.num_rows, portions, tokens=spec.tokens)
 
 
@@ -65,7 +65,18 @@ def doubts(host: Host, spec: RunSpec) -> Answer:
 
     folder = model_folder(spec.model)
     with host.portions as portions:
-        return doubts(spec, limited_tokenizer(folder, portions, spec.model.chat_template), portions)
+        tokenizer = limited_tokenizer(folder, portions, spec.model.chat_template, spec.model.new_tokens)
+        return doubts(spec, tokenizer, portions)
+
+
+def words(host: Host, spec: RunSpec) -> Answer:
+    """Return words of the data that could become tokens of their own."""
+    from tunesmith_engine.data.word_suggestions import suggested_words
+    from tunesmith_engine.model.folder import model_folder
+
+    folder = model_folder(spec.model)
+    with host.portions as portions:
+        return suggested_words(spec, limited_tokenizer(folder, portions, spec.model.chat_template), portions)
 
 
 def workbook_head(host: Host, spec: HeadSpec) -> Answer:
@@ -144,7 +155,8 @@ def cut_passages(host: Host, spec: PassagesSpec) -> Answer:
     from tunesmith_engine.questions.passages import cut_passages
 
     with host.portions as portions:
-        tokenizer = limited_tokenizer(Path(spec.folder), portions, spec.run.model.chat_template)
+        model = spec.run.model
+        tokenizer = limited_tokenizer(Path(spec.folder), portions, model.chat_template, model.new_tokens)
         return dict(cut_passages(host, spec, tokenizer))
 
 
@@ -173,7 +185,8 @@ def prepare(host: Host, spec: PrepareSpec) -> Answer:
 
     method = method_of(spec.run.objective.kind)
     with host.portions as portions:
-        tokenizer = limited_tokenizer(Path(spec.folder), portions, spec.run.model.chat_template)
+        model = spec.run.model
+        tokenizer = limited_tokenizer(Path(spec.folder), portions, model.chat_template, model.new_tokens)
         host.phase(TOKENIZER_LOADED)
         key = token_cache.key_of(spec.run, Path(spec.folder), tokenizer.chat_template)
         prepared = token_cache.fetch(key, host.folder)
@@ -231,7 +244,8 @@ def prompt(host: Host, spec: PrepareSpec) -> list[int]:
     from tunesmith_engine.data.prompts import prompt_ids
 
     with host.portions as portions:
-        tokenizer = limited_tokenizer(Path(spec.folder), portions, spec.run.model.chat_template)
+        model = spec.run.model
+        tokenizer = limited_tokenizer(Path(spec.folder), portions, model.chat_template, model.new_tokens)
         portions.begin("prompt")
         return prompt_ids(tokenizer, spec.prompt, spec.run.data.system_prompt, portions)
 
@@ -241,7 +255,7 @@ def render(host: Host, spec: RenderSpec) -> None:
     from tunesmith_engine.chat.prompting import serve_prompts
 
     with host.portions as portions:
-        serve_prompts(host, limited_tokenizer(Path(spec.folder), portions, spec.template), portions)
+        serve_prompts(host, limited_tokenizer(Path(spec.folder), portions, spec.template, spec.words), portions)
 
 
 def chat(host: Host, spec: ChatSpec) -> Answer:
@@ -258,7 +272,9 @@ def ask(host: Host, spec: AskSpec) -> Answer:
     return ask(host, spec)
 
 
-def limited_tokenizer(folder: Path, portions: Portions, template: str) -> Any:  # Any: a transformers tokenizer
+def limited_tokenizer(
+    folder: Path, portions: Portions, template: str, words: Sequence[str] = ()
+) -> Any:  # Any: a transformers tokenizer
     """Return the tokenizer of a model folder; from then on this process has the limits of a row."""
     # What is imported here counts for no limit.
     from transformers import AutoTokenizer  # noqa: F401
@@ -268,7 +284,7 @@ def limited_tokenizer(folder: Path, portions: Portions, template: str) -> Any:  
     portions.limit_memory(portions.limits.loading_memory_bytes)
     portions.about(folder)
     portions.begin("tokenizer-loading")
-    tokenizer = load_tokenizer(folder, template)
+    tokenizer = load_tokenizer(folder, template, words)
     portions.limit_memory(portions.limits.memory_bytes)
     portions.end()
     return tokenizer

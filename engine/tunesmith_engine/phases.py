@@ -157,6 +157,8 @@ def _assemble(
     conductor = Conductor(host, parts, checkpoints, loop)
     if snapshot and manifest:
         conductor.restore(snapshot, manifest.fingerprint, changes)
+    else:
+        loop.begin()
     loop.try_out()
     if not _has_reference(host, spec, loop, base_model):
         return None

@@ -75,6 +75,33 @@ def test_an_adapter_decides_its_own_settings(started: Callable[[Path], RunSpec],
     assert not any(each.path == "adapter.start_from" for each in told_settings(spec))
 
 
+def test_an_adapter_decides_layers_and_patterns(started: Callable[[Path], RunSpec], tmp_path: Path) -> None:
+    folder = write_adapter(
+        tmp_path / "one",
+        layers_to_transform=[0],
+        rank_pattern={r"q_proj": 8, r"layers\.1\..*\.up_proj": 2},
+        alpha_pattern={r"layers\.0\.up\-proj": 2**0.5},
+    )
+    spec = started(folder)
+    assert spec.adapter.layers == ["0"]
+    assert spec.adapter.rank_pattern == ["layers.1.*.up_proj = 2", "q_proj = 8"]
+    assert spec.adapter.alpha_pattern == ["layers.0.up-proj = 1.414213562"]
+    assert RunSpec.from_dict(spec.to_dict()) == spec
+    check_adapters(spec, SHAPES)
+    spec.adapter.rank_pattern = ["q_proj = 4"]
+    with pytest.raises(TunesmithError, match=r"adapter\.rank_pattern is q_proj = 4, but the adapter to start from has"):
+        check_adapters(spec, SHAPES)
+    assert started(write_adapter(tmp_path / "two", layers_to_transform=1)).adapter.layers == ["1"]
+
+
+def test_what_a_new_adapter_would_begin_with_gives_way(make_spec: MakeSpec, tmp_path: Path) -> None:
+    spec = make_spec()
+    spec.adapter.initial_values = "pissa"
+    spec.adapter.start_from = str(write_adapter(tmp_path / "one"))
+    take_settings(spec)
+    assert spec.adapter.initial_values == "default"
+
+
 def _spoiled(folder: Path, what: str) -> Path:
     config: Any = json.loads((folder / adapter_folders.CONFIG).read_text())
     match what:
@@ -164,11 +191,46 @@ def test_another_name_of_the_base_is_a_note(started: Callable[[Path], RunSpec], 
     assert adapter_folders.other_base(RunSpec()) is None
 
 
+def test_embeddings_and_words_come_with_the_adapter(
+    started: Callable[[Path], RunSpec], make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    saved = ["model.norm", "model.embed_tokens", "lm_head"]
+    spec = started(write_adapter(tmp_path / "whole", modules_to_save=saved))
+    assert (spec.adapter.embeddings, spec.adapter.modules_to_save) == ("all", ["model.norm"])
+    check_adapters(spec, SHAPES)
+    spec = make_spec()
+    spec.model.new_tokens, spec.adapter.embeddings = ["glow"], "new"
+    run = create_run(spec)
+    write_adapter(run.adapter_path, trainable_token_indices={"embed_tokens": [16]})
+    spec = started(run.path)
+    assert (spec.adapter.embeddings, spec.model.new_tokens) == ("new", ["glow"])
+    check_adapters(spec, SHAPES)
+    spec.model.new_tokens = ["hum"]
+    with pytest.raises(TunesmithError, match="the adapter to start from knows other new words: glow"):
+        check_adapters(spec, SHAPES)
+    spec.model.new_tokens, spec.adapter.embeddings = ["glow"], "all"
+    with pytest.raises(TunesmithError, match="embeddings is all, but the adapter to start from has new"):
+        check_adapters(spec, SHAPES)
+
+
+@pytest.mark.parametrize("embeddings", ["frozen", "all"])
+def test_no_reference_beside_what_is_trained_whole(embeddings: str, make_spec: MakeSpec, tmp_path: Path) -> None:
+    spec = make_spec()
+    spec.objective.kind, spec.adapter.embeddings = "dpo", embeddings
+    config = {"modules_to_save": ["lm_head"]} if embeddings == "frozen" else {}
+    spec.objective.reference_adapter = str(write_adapter(tmp_path / "other", **config))
+    with pytest.raises(TunesmithError, match="one of the two adapters has embeddings or other modules"):
+        check_adapters(spec, SHAPES)
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [
         ({}, ""),
         ({"rank": 32}, "its rank 32 is above that of the trained adapter, 16"),
+        ({"rank": 32, "own": {"initial_values": "pissa"}}, ""),
+        ({"own": {"rank_pattern": ["q_proj = 2"]}}, "its rank 3 is above that of the trained adapter, 2"),
+        ({"own": {"layers": ["1-3"]}}, "it has weights for model.layers.0.self_attn.q_proj"),
         ({"use_dora": True}, "DoRA is set otherwise"),
         ({"bias": "all"}, "Bias is set otherwise"),
         ({"targets": ["up_proj"]}, "it has weights for q_proj"),
@@ -177,7 +239,10 @@ def test_another_name_of_the_base_is_a_note(started: Callable[[Path], RunSpec], 
 def test_a_reference_needs_room(config: dict[str, Any], words: str, make_spec: MakeSpec, tmp_path: Path) -> None:
     spec = make_spec()
     spec.objective.kind = "dpo"
+    config = dict(config)
     spec.adapter.target_modules = config.pop("targets", "all-linear")
+    for name, value in config.pop("own", {}).items():
+        setattr(spec.adapter, name, value)
     spec.objective.reference_adapter = str(write_adapter(tmp_path / "other", **config))
     if not words:
         check_adapters(spec, SHAPES)
@@ -196,6 +261,7 @@ def test_who_compares_and_continues(tmp_path: Path) -> None:
     for kind in ("sft", "dpo", "kto", "grpo", "rloo", "simpo", "reward"):
         spec.objective.kind = kind
         compared[kind] = compares(spec), continues(spec)
+        assert has_effect(spec, "objective.reference_adapter") == compares(spec)
     assert [kind for kind, (found, _) in compared.items() if found] == ["dpo", "kto", "rloo"]
     assert [kind for kind, (_, found) in compared.items() if not found] == ["reward"]
     assert any(problem.path == "adapter.start_from" for problem in spec.problems())

@@ -10,9 +10,9 @@ import pytest
 
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Tokens
-from tunesmith_core.datafmt.conversion import TURN_NAMES
 from tunesmith_core.datafmt.formats import NO_ANSWER, ROLES
 from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format
+from tunesmith_core.datafmt.message_lists import TURN_NAMES
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
 

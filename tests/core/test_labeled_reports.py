@@ -11,7 +11,7 @@ from tests.core.test_preferences import SETUP, UNTRAINED, numbers
 from tunesmith_core import cli_runs, cli_specs, evaluations
 from tunesmith_core.preferences import Preferences, in_brief
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import ObjectiveSpec
+from tunesmith_core.spec_objective import ObjectiveSpec
 from tunesmith_core.verdict import FEW_PAIRS, Measured, Outcome, judge
 
 BEFORE = UNTRAINED | {"kl": 0.0}

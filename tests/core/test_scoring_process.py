@@ -58,6 +58,13 @@ def test_it_stays_and_ends_with_who_asked(scoring: Callable[[str], ScoringProces
     assert process.scores(ROWS) != first, "it is started again"
 
 
+def test_a_pattern_is_looked_for_by_a_process_without_a_file(home: Path) -> None:
+    del home
+    process = ScoringProcess(ScoreSpec("pattern", "^x+$"))
+    assert process.scores([{**ROWS[0], "answer": answer} for answer in ("xx", "y")]) == [1.0, 0.0]
+    process.close()
+
+
 AFTER_A_WHILE = """
 calls = []
 mark = pathlib.Path(__file__).with_name("mark")

@@ -44,6 +44,7 @@ def problem_of(values: object) -> str:
         ("adapter.dora", False, None, None),
         ("optimizer.learning_rate", 2e-4, ABOVE_0, 1.0),
         ("optimizer.lora_plus_ratio", 1.0, 1.0, 1000.0),
+        ("optimizer.embedding_rate", 0.2, ABOVE_0, 10.0),
         ("optimizer.weight_decay", 0.0, 0.0, 1.0),
         ("optimizer.beta1", 0.9, 0.0, 0.9999),
         ("optimizer.beta2", 0.999, 0.0, 0.999999),

@@ -13,7 +13,8 @@ from tunesmith_core.errors import UserError
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import SPEC_VERSION, RunSpec
 from tunesmith_core.spec_migrations import MIGRATIONS
-from tunesmith_core.spec_sections import AdapterSpec, ObjectiveSpec, SourceSpec
+from tunesmith_core.spec_objective import ObjectiveSpec
+from tunesmith_core.spec_sections import AdapterSpec, SourceSpec
 
 GOLDEN = sorted((Path(__file__).parents[1] / "data" / "specs").glob("*.json"))
 ADDED = {"system": "native", "kernels": True, "fp8_weights": False}
@@ -66,9 +67,10 @@ def test_a_spec_of_an_earlier_release_means_the_same(path: Path, tmp_path: Path)
     assert new["objective"]["kind"] == "sft"
     hardware = {name: value for name, value in old["hardware"].items() if name not in ("device", "gpu_index")}
     assert new["hardware"] == ADDED | hardware | {"devices": ["cuda:1"]}
-    assert new["model"] == {"chat_template": "own"} | old["model"]
+    assert new["model"] == {"chat_template": "own", "new_tokens": []} | old["model"]
     assert new["evaluation"] == {"group_column": ""} | old["evaluation"]
-    assert new["optimizer"] == {"lora_plus_ratio": 1.0} | old["optimizer"]
+    added = {"lora_plus_ratio": 1.0, "neftune_alpha": 0.0, "embedding_rate": 0.2}
+    assert new["optimizer"] == added | old["optimizer"]
     for section in ("name", "schedule", "saving"):
         assert new[section] == old[section]
     assert RunSpec.from_dict(new) == spec

@@ -97,6 +97,10 @@ OTHERS: dict[str, Callable[[Place], object]] = {
     "hardware.devices": lambda _: ["auto"],
     "optimizer.learning_rate": lambda _: 1.0,
     "optimizer.lora_plus_ratio": lambda _: 4.0,
+    "model.new_tokens": lambda _: ["glowmill"],
+    "adapter.embeddings": lambda _: "all",
+    "adapter.modules_to_save": lambda _: ["norm"],
+    "data.sources[0].replay": lambda _: 5.0,
     "optimizer.weight_decay": lambda _: 0.5,
     "optimizer.beta1": lambda _: 0.5,
     "optimizer.beta2": lambda _: 0.9,
@@ -274,7 +278,7 @@ def _all_spoiled(place: Place) -> None:
         path.write_bytes(b"")
 
 
-EARLIER = ("earlier version", "don't fit", "optimizer.name")
+EARLIER = ("earlier version", "don't fit", "optimizer.name", "spec.json")
 
 
 def _of_earlier_version(change: Change) -> Change:

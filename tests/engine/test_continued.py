@@ -79,8 +79,9 @@ def weights_of(run: Run) -> dict[str, torch.Tensor]:
 FUSED_OR_PLAIN = [pytest.param(True, id="fused"), pytest.param(False, id="plain", marks=pytest.mark.long)]
 
 
-@pytest.mark.parametrize("kernels", FUSED_OR_PLAIN)
-@pytest.mark.parametrize("kind", ["lora", *(pytest.param(each, marks=pytest.mark.long) for each in list(KINDS)[1:])])
+@pytest.mark.long
+@pytest.mark.parametrize("kernels", [True, False], ids=["fused", "plain"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_run_begins_where_its_adapter_ended_and_says_so(
     kind: str, kernels: bool, tiny_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -139,10 +140,9 @@ def test_a_stopped_run_goes_on_to_the_bit(
     assert files[0] == files[1]
 
 
-@pytest.mark.parametrize("how", ["each-step", pytest.param("once", marks=pytest.mark.long)])
-@pytest.mark.parametrize(
-    "other", [pytest.param(False, id="start", marks=pytest.mark.long), pytest.param(True, id="other")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["each-step", "once"])
+@pytest.mark.parametrize("other", [False, True], ids=["start", "other"])
 def test_fused_agrees_with_plain_and_rates_the_start_0(
     other: bool, how: str, pair_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path
 ) -> None:

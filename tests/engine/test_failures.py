@@ -482,7 +482,7 @@ def test_hang_is_reported_once_with_every_stack(
 def test_sample_without_memory_is_left_out(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> str:
+    def fail(*_: object, **__: object) -> str:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(loop_module, "generate", fail)

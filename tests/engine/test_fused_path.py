@@ -298,10 +298,10 @@ def test_samples_get_the_memory_of_activations_where_it_is_short(
     assert train(plain) == 0
     real_generate = loop_module.generate
 
-    def generate(model: object, *arguments: object) -> str:
+    def generate(model: object, *arguments: object, **named: object) -> str:
         if fused[-1].plan.capacity_tokens > 64:
             raise _full()
-        return real_generate(model, *arguments)  # type: ignore[arg-type]
+        return real_generate(model, *arguments, **named)  # type: ignore[arg-type]
 
     fused: list[FusedModel] = []
     _spoiled(monkeypatch, lambda model, _: fused.append(model))

@@ -214,3 +214,35 @@ def test_the_preview_says_what_weights_will_do(
     monkeypatch.undo()
     spec.data.sources[1].weight = 10_000.0
     assert any("is too low for an example." in note for note in preview(spec, tokenizer, 3)["notes"])
+
+
+def test_a_replay_share_is_mixed_into_an_epoch(
+    mixed: Callable[..., RunSpec], tokenizer: PreTrainedTokenizerBase
+) -> None:
+    spec = mixed([18, 40], [(0.0, None), (0.0, None)])
+    spec.data.sources[1].replay = 10.0
+    data = prepare(spec, tokenizer)
+    epochs = [epoch_of(data, tokenizer, number) for number in range(2)]
+    for texts in epochs:
+        assert Counter(text[0] for text in texts) == {"a": 18, "b": 2}
+        assert len({text for text in texts if text[0] == "a"}) == 18
+    assert {text for text in epochs[0] if text[0] == "b"} != {text for text in epochs[1] if text[0] == "b"}
+    assert "2 of its 40 rows" in str(data.notes["dataset-mixture"])
+    planned = preview(spec, tokenizer, 1)["notes"]
+    assert any("2 of its 40 rows" in str(note) or "10% of the examples" in str(note) for note in planned)
+
+
+def test_a_replay_file_that_is_held_out_whole_is_named(
+    mixed: Callable[..., RunSpec], tokenizer: PreTrainedTokenizerBase
+) -> None:
+    spec = mixed([18, 1], [(0.0, None), (0.0, None)], percent=50.0)
+    spec.data.sources[1].replay = 10.0
+    refused = []
+    for seed in range(20):
+        spec.schedule.seed = seed
+        try:
+            prepare(spec, tokenizer)
+        except UserError as error:
+            refused.append((error.code, "no row to train for its share of 10 %" in str(error.message)))
+    assert refused
+    assert set(refused) == {("dataset-weight", True)}

@@ -3900,6 +3900,22 @@ The report is in {path}.</source>
         <translation>监督微调（SFT）</translation>
     </message>
     <message>
+        <source>When DPO and KTO ask the model as it was before the run how likely it finds the answers. Each step does that again. Once does it before the first step and keeps the numbers, also for later runs on the same data, which makes steps shorter and pays off from the second epoch on.</source>
+        <translation>DPO 和 KTO 何时询问运行之前的模型各回答的概率。“每步”会在每一步重新计算。“一次”在第一步之前计算并保存结果，之后使用相同数据的运行也可沿用，这样每步更快，从第二个轮次起就划算。</translation>
+    </message>
+    <message>
+        <source>The task&apos;s own scoring</source>
+        <translation>任务自带的评分</translation>
+    </message>
+    <message>
+        <source>JSON schema</source>
+        <translation>JSON 模式</translation>
+    </message>
+    <message>
+        <source>Reward model</source>
+        <translation>奖励模型</translation>
+    </message>
+    <message>
         <source>Rank</source>
         <translation>秩</translation>
     </message>
@@ -4367,18 +4383,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请训练到第一个检查点保存后再试。</translation>
     </message>
     <message>
-        <source>This model can&apos;t be the teacher</source>
-        <translation>该模型不能作教师模型</translation>
-    </message>
-    <message>
-        <source>A model learns from a bigger one token by token, so both must have the same tokenizer.</source>
-        <translation>模型逐词元地向更大的模型学习，因此两者必须使用相同的分词器。</translation>
-    </message>
-    <message>
-        <source>Choose a bigger model of the same family as the base model.</source>
-        <translation>请选择与基础模型同一系列的更大模型。</translation>
-    </message>
-    <message>
         <source>AdamW with 8-bit states</source>
         <translation>使用 8 位状态的 AdamW</translation>
     </message>
@@ -4387,12 +4391,12 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>bfloat16 的训练权重</translation>
     </message>
     <message>
-        <source>a 4-bit teacher</source>
-        <translation>4 位教师模型</translation>
-    </message>
-    <message>
         <source>LoRA instead of full fine-tuning</source>
         <translation>用 LoRA 代替全量微调</translation>
+    </message>
+    <message>
+        <source>  learning rates of other methods: {rates}</source>
+        <translation>  其他方法的学习率：{rates}</translation>
     </message>
     <message>
         <source>&quot;{label}&quot; ({place})</source>
@@ -4431,10 +4435,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>添加一列说明好或差，例如评分不低于 4 时写 true。</translation>
     </message>
     <message>
-        <source>Add and subtract whole numbers</source>
-        <translation>整数加减</translation>
-    </message>
-    <message>
         <source>Add answers labeled bad, or choose SFT, which learns from good answers.</source>
         <translation>添加标注为差的回答，或者改选 SFT，它只从好的回答中学习。</translation>
     </message>
@@ -4463,18 +4463,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>训练前的回答</translation>
     </message>
     <message>
-        <source>Answers of {number:,} tokens can&apos;t be asked for: {path} reads at most {most:,} tokens.</source>
-        <translation>不能要求 {number:,} 个词元的回答：{path} 最多读取 {most:,} 个词元。</translation>
-    </message>
-    <message>
-        <source>Answers that were cut at the longest length and left out: {number:,}</source>
-        <translation>因达到最大长度被截断而舍弃的回答：{number:,}</translation>
-    </message>
-    <message>
-        <source>Answers written: {number:,}. Prompts: {prompts:,}. They are in {path}</source>
-        <translation>已生成回答：{number:,}。提示词：{prompts:,}。保存在 {path}</translation>
-    </message>
-    <message>
         <source>As of {date}. To add models of your own: {path}</source>
         <translation>截至 {date}。要添加自己的模型，请编辑：{path}</translation>
     </message>
@@ -4483,24 +4471,8 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请向网络管理员索取证书，并在环境变量 SSL_CERT_FILE 中填写该文件。</translation>
     </message>
     <message>
-        <source>At {after} of the held-out tokens the model would write the same as its teacher (before training: {before}).</source>
-        <translation>在 {after} 的留出词元上，模型会写出与教师模型相同的内容（训练前：{before}）。</translation>
-    </message>
-    <message>
         <source>Best at step {step}: the mean reward for held-out prompts rose from {before} to {best} there and has fallen to {after} since.</source>
         <translation>第 {step} 步最好：留出提示词的平均奖励在该步从 {before} 升至 {best}，之后降至 {after}。</translation>
-    </message>
-    <message>
-        <source>Calculate how long something took</source>
-        <translation>计算时间间隔</translation>
-    </message>
-    <message>
-        <source>Calculate with brackets</source>
-        <translation>带括号的四则运算</translation>
-    </message>
-    <message>
-        <source>Calculate with dates</source>
-        <translation>日期计算</translation>
     </message>
     <message>
         <source>Caution: good answers became much less likely, too. Their log-probability fell from {before} to {after}, so the model may write something that is neither. A lower learning rate or a higher weight of good answers counteracts that.</source>
@@ -4519,10 +4491,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请选择 JSONL、JSON、CSV、TSV、Excel、Parquet、Arrow、PDF、Word、HTML、文本或 Markdown 文件，或包含这些文件的 ZIP、gz、zst 文件。</translation>
     </message>
     <message>
-        <source>Choose an instruct model. A base model doesn&apos;t answer prompts.</source>
-        <translation>请选择指令模型。基础模型不会回答提示词。</translation>
-    </message>
-    <message>
         <source>Choose another base model, such as a Llama, Qwen, Gemma or Mistral model.</source>
         <translation>请选择其他基础模型，例如 Llama、Qwen、Gemma 或 Mistral 模型。</translation>
     </message>
@@ -4539,10 +4507,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>请选择其中一个工作表。</translation>
     </message>
     <message>
-        <source>Choose the folder of a run that learned to score answers, of its export, or of another such model.</source>
-        <translation>请选择学会给回答打分的训练、其导出结果或其他奖励模型所在的文件夹。</translation>
-    </message>
-    <message>
         <source>Classes with a single row, of which nobody can tell whether they are learned: {classes}.</source>
         <translation>只有一行的类别，无法判断是否学会：{classes}。</translation>
     </message>
@@ -4551,28 +4515,12 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>正在比较训练前后的损失</translation>
     </message>
     <message>
-        <source>Convert a number to another base</source>
-        <translation>进制转换</translation>
-    </message>
-    <message>
         <source>Copy or download the file again.</source>
         <translation>请重新复制或下载该文件。</translation>
     </message>
     <message>
         <source>Correct the file, or delete it. The list of Tunesmith is used meanwhile.</source>
         <translation>请更正或删除该文件。在此期间使用 Tunesmith 自带的列表。</translation>
-    </message>
-    <message>
-        <source>Count a letter in a text</source>
-        <translation>数出文本中某个字母的个数</translation>
-    </message>
-    <message>
-        <source>Count the legs of animals</source>
-        <translation>数动物的腿</translation>
-    </message>
-    <message>
-        <source>Count the ones of a binary number</source>
-        <translation>数出二进制数中 1 的个数</translation>
     </message>
     <message>
         <source>Data set</source>
@@ -4595,16 +4543,8 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>每一步：{prompts} 条提示词，每条写 {answers} 个回答，每个最多 {tokens:,} 个词元。</translation>
     </message>
     <message>
-        <source>Empty answers that were left out: {number:,}</source>
-        <translation>舍弃的空回答：{number:,}</translation>
-    </message>
-    <message>
         <source>Error</source>
         <translation>错误</translation>
-    </message>
-    <message>
-        <source>Every step of the training rows is {label}, so there is nothing to learn.</source>
-        <translation>训练行中的每个步骤都标为“{label}”，因此没有可学的内容。</translation>
     </message>
     <message>
         <source>Every training row has the number {number:g}, so there is nothing to learn.</source>
@@ -4635,22 +4575,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>已导出，但回答会改变</translation>
     </message>
     <message>
-        <source>Find out who lies and who tells the truth</source>
-        <translation>判断谁说谎、谁说真话</translation>
-    </message>
-    <message>
-        <source>Find the greatest common divisor</source>
-        <translation>求最大公约数</translation>
-    </message>
-    <message>
-        <source>Find the least common multiple</source>
-        <translation>求最小公倍数</translation>
-    </message>
-    <message>
-        <source>Find the prime factors of a number</source>
-        <translation>分解质因数</translation>
-    </message>
-    <message>
         <source>Fine-tune language models on your own computer. Without a command, the window opens.</source>
         <translation>在自己的电脑上微调语言模型。不带命令时打开窗口。</translation>
     </message>
@@ -4661,6 +4585,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>From here on, the model writes more, fewer, longer or shorter answers.</source>
         <translation>从这里开始，模型所写回答的数量或长度会改变。</translation>
+    </message>
+    <message>
+        <source>From here on, training rows get another amount of noise.</source>
+        <translation>从这里开始，训练行的噪声大小会改变。</translation>
     </message>
     <message>
         <source>Full fine-tuning makes a whole model, which has no adapter.</source>
@@ -4971,10 +4899,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>包含多种语言</translation>
     </message>
     <message>
-        <source>Multiply whole numbers</source>
-        <translation>整数乘法</translation>
-    </message>
-    <message>
         <source>NVIDIA GPUs did not answer: CPU</source>
         <translation>NVIDIA 显卡没有响应：CPU</translation>
     </message>
@@ -5087,6 +5011,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>没有发现可能拦截已编译内核的软件。</translation>
     </message>
     <message>
+        <source>None of the chosen modules is a linear layer. Only LoRA works for others.</source>
+        <translation>所选模块都不是线性层。其他类型的模块只能使用 LoRA。</translation>
+    </message>
+    <message>
         <source>None that misleads compilers or libraries.</source>
         <translation>没有会误导编译器或库的变量。</translation>
     </message>
@@ -5133,10 +5061,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Nothing is installed.</source>
         <translation>没有安装任何内容。</translation>
-    </message>
-    <message>
-        <source>Nothing was installed. Run: tunesmith {command} --yes</source>
-        <translation>没有安装任何内容。请运行：tunesmith {command} --yes</translation>
     </message>
     <message>
         <source>Nothing was removed. With --yes it is removed without asking.</source>
@@ -5667,6 +5591,18 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>目前的回答保存在 {path}。再次运行同一命令即可继续。</translation>
     </message>
     <message>
+        <source>The base model comes quantized ({format}) and is used as it is.</source>
+        <translation>基座模型本身已量化（{format}），将直接使用。</translation>
+    </message>
+    <message>
+        <source>The base model comes quantized ({format}). It is unpacked as it loads and quantized again to {kind}.</source>
+        <translation>基座模型本身已量化（{format}），加载时会先还原，再量化为 {kind}。</translation>
+    </message>
+    <message>
+        <source>The base model comes quantized ({format}). It is unpacked as it loads.</source>
+        <translation>基座模型本身已量化（{format}），加载时会还原。</translation>
+    </message>
+    <message>
         <source>The certificate of {host} is not trusted.</source>
         <translation>{host} 的证书不受信任。</translation>
     </message>
@@ -5737,6 +5673,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>The export is not equal to the trained model, so it was not kept: {reason}.</source>
         <translation>导出结果与训练后的模型不一致，因此没有保留：{reason}。</translation>
+    </message>
+    <message>
+        <source>The gradients of all layers are held until the update.</source>
+        <translation>所有层的梯度保留到更新时。</translation>
     </message>
     <message>
         <source>The head of transformers computes this objective.</source>
@@ -6009,6 +5949,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>合计</translation>
     </message>
     <message>
+        <source>Train on them as on any prompts with responses. A model can be wrong: review them first.</source>
+        <translation>可以像使用其他带回答的提示词一样用它们训练。模型可能出错，请先审阅。</translation>
+    </message>
+    <message>
         <source>Training environment inside {distribution}</source>
         <translation>{distribution} 内的训练环境</translation>
     </message>
@@ -6085,8 +6029,20 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>任务名，例如 chain_sum</translation>
     </message>
     <message>
+        <source>adapter.initial_values: PiSSA, OLoRA and EVA are for linear layers only, which {name} is not.</source>
+        <translation>adapter.initial_values：PiSSA、OLoRA 和 EVA 只用于线性层，而 {name} 不是线性层。</translation>
+    </message>
+    <message>
+        <source>adapter.rank: {rank} is too high for {name}, whose smaller side is {most}.</source>
+        <translation>adapter.rank：{rank} 对 {name} 来说太高，它较短的一边只有 {most}。</translation>
+    </message>
+    <message>
         <source>adapter.{name} is {given}, but the adapter to start from has {value}.</source>
         <translation>adapter.{name} 为 {given}，但起始适配器的值是 {value}。</translation>
+    </message>
+    <message>
+        <source>agrees with the teacher</source>
+        <translation>与教师模型一致</translation>
     </message>
     <message>
         <source>another one gives other problems</source>
@@ -6117,8 +6073,28 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>结果</translation>
     </message>
     <message>
+        <source>holds labels of steps, which only a process reward model learns from</source>
+        <translation>含有步骤标签，只有过程奖励模型会学习这种数据</translation>
+    </message>
+    <message>
+        <source>holds prompts without answers. Only runs that learn from rewards write the answers themselves</source>
+        <translation>只有提示词，没有回答。只有从奖励中学习的训练会自己写回答</translation>
+    </message>
+    <message>
+        <source>holds {num} labels for {num_steps} steps</source>
+        <translation>有 {num_steps} 个步骤，却有 {num} 个标签</translation>
+    </message>
+    <message>
         <source>how hard they are: 1, 2 or 3</source>
         <translation>难度：1、2 或 3</translation>
+    </message>
+    <message>
+        <source>is for LoRA only. Leave it empty to compare with the base model</source>
+        <translation>只适用于 LoRA。留空即与基础模型比较</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a bigger model</source>
+        <translation>未填写。请选择一个更大的模型</translation>
     </message>
     <message>
         <source>is missing. Choose a file with a JSON schema</source>
@@ -6145,6 +6121,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>它的秩 {rank} 高于所训练适配器的秩 {own}</translation>
     </message>
     <message>
+        <source>let a local model answer the prompts of data, to learn from it</source>
+        <translation>让本地模型回答数据中的提示词，以供学习</translation>
+    </message>
+    <message>
         <source>let the model as it was before the run answer instead</source>
         <translation>改由运行之前的模型回答</translation>
     </message>
@@ -6161,12 +6141,16 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>第 {line} 行</translation>
     </message>
     <message>
-        <source>must be above 1 plus Clipping upward, or 0 for no bound</source>
-        <translation>必须大于 1 加上“向上裁剪”，或填 0 表示不设上限</translation>
+        <source>must be 0 for {values}, which does not work with dropout</source>
+        <translation>使用 {values} 时必须为 0，因为它不能与 dropout 一起使用</translation>
     </message>
     <message>
         <source>must be above {limit}</source>
         <translation>必须大于 {limit}</translation>
+    </message>
+    <message>
+        <source>must be at least 2 for OFT</source>
+        <translation>使用 OFT 时必须至少为 2</translation>
     </message>
     <message>
         <source>must be at least {limit}</source>
@@ -6177,20 +6161,8 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>不能大于 {limit}</translation>
     </message>
     <message>
-        <source>problems to hold out, in a file beside it</source>
-        <translation>留出的题目数，写入旁边的文件</translation>
-    </message>
-    <message>
-        <source>problems to train on</source>
-        <translation>用于训练的题目数</translation>
-    </message>
-    <message>
-        <source>replace files that are there</source>
-        <translation>替换已有的文件</translation>
-    </message>
-    <message>
-        <source>reward models</source>
-        <translation>奖励模型</translation>
+        <source>must be none for {kind}, which PEFT does not support on 4 or 8 bits</source>
+        <translation>使用 {kind} 时必须为“无”，因为 PEFT 不支持在 4 位或 8 位权重上使用它</translation>
     </message>
     <message>
         <source>show rows as they are read, or token by token as training sees them</source>
@@ -6199,10 +6171,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>the file is cut short: {size:,.1f} of {needed:,.1f} MiB</source>
         <translation>文件不完整：只有 {size:,.1f} MiB，应为 {needed:,.1f} MiB</translation>
-    </message>
-    <message>
-        <source>the file to write</source>
-        <translation>要写入的文件</translation>
     </message>
     <message>
         <source>the header names the column &quot;{name}&quot; twice</source>
@@ -6251,10 +6219,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{mean} points ({low} … {high})</source>
         <translation>{mean} 个百分点（{low} … {high}）</translation>
-    </message>
-    <message>
-        <source>{name}: {download} to download, {disk} on disk.</source>
-        <translation>{name}：需下载 {download}，占用磁盘 {disk}。</translation>
     </message>
     <message>
         <source>{num_fused} of {num_layers} layers run on Tunesmith&apos;s own path.</source>
@@ -6397,6 +6361,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path}：每一行的标签都是 false。</translation>
     </message>
     <message>
+        <source>{path}: the reward model has another chat template than the model that is trained.</source>
+        <translation>{path}：奖励模型的对话模板与所训练的模型不同。</translation>
+    </message>
+    <message>
+        <source>{path}: the reward model has no chat template.</source>
+        <translation>{path}：奖励模型没有对话模板。</translation>
+    </message>
+    <message>
         <source>{path}: the reward model has other tokens than the model that is trained.</source>
         <translation>{path}：奖励模型的词元与所训练的模型不同。</translation>
     </message>
@@ -6437,6 +6409,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path}：没有函数 {name}(prompt, answer, expected)。</translation>
     </message>
     <message>
+        <source>{path}: there is no reward model in this folder.</source>
+        <translation>{path}：这个文件夹中没有奖励模型。</translation>
+    </message>
+    <message>
+        <source>{path}: there is no row to train for its share of {share:g} % (data.sources[{number}].replay), because all are held out.</source>
+        <translation>{path}：占比 {share:g} %（data.sources[{number}].replay），但没有可训练的行，因为全部都被留出了。</translation>
+    </message>
+    <message>
         <source>{path}: there is no row to train for its weight of {weight:g} ({setting}), because all are held out.</source>
         <translation>{path}：设了权重 {weight:g}（{setting}），但所有行都被留出，没有可训练的行。</translation>
     </message>
@@ -6449,12 +6429,28 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{path}：以下文件缺失或已更改：{names}。</translation>
     </message>
     <message>
+        <source>{path}: this model sorts texts into {num} classes and does not score them.</source>
+        <translation>{path}：这个模型把文本分为 {num} 类，不给文本打分。</translation>
+    </message>
+    <message>
+        <source>{path}: this model writes texts and does not score them.</source>
+        <translation>{path}：这个模型生成文本，不给文本打分。</translation>
+    </message>
+    <message>
         <source>{path}: this objective learns from answers that are labeled good or bad, and no column is recognized as the label. The columns are {found}.</source>
         <translation>{path}：这个目标从标注了好坏的回答中学习，但没有识别出标签列。现有的列：{found}。</translation>
     </message>
     <message>
         <source>{path}: this objective learns from answers that are labeled good or bad, and the rows were not recognized as such. They are read as: {format}.</source>
         <translation>{path}：这个目标从标注了好坏的回答中学习，但这些数据行不是这种格式。它们被识别为：{format}。</translation>
+    </message>
+    <message>
+        <source>{path}: this run did not learn to score answers.</source>
+        <translation>{path}：这次训练没有学习给回答打分。</translation>
+    </message>
+    <message>
+        <source>{path}: this run has not learned anything yet.</source>
+        <translation>{path}：这次训练还没有学到任何内容。</translation>
     </message>
     <message>
         <source>{path}: {name} asks for &quot;{column}&quot;, but the data has no such column.</source>
@@ -6487,6 +6483,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{path}: {num_used:,} of {num_rows:,} rows are used.</source>
         <translation>{path}：使用 {num_rows:,} 行中的 {num_used:,} 行。</translation>
+    </message>
+    <message>
+        <source>{path}: {share:.0%} of the examples of an epoch.</source>
+        <translation>{path}：占每轮样本的 {share:.0%}。</translation>
     </message>
     <message>
         <source>{path}: {share:.0%} of the examples of the files with a weight.</source>
@@ -6571,6 +6571,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{seconds} s</source>
         <translation>{seconds} 秒</translation>
+    </message>
+    <message>
+        <source>{setting}: no module with an adapter is called {pattern}. Those with one are {known}.</source>
+        <translation>{setting}：没有名为 {pattern} 且带适配器的模块。带适配器的模块有：{known}。</translation>
+    </message>
+    <message>
+        <source>{setting}: {name} fits both {first} and {second}. Leave one of them out.</source>
+        <translation>{setting}：{name} 同时符合 {first} 和 {second}。去掉其中一个即可。</translation>
     </message>
     <message>
         <source>{setting}: {value} is not between {least} and {most}.</source>
@@ -6757,14 +6765,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>正在匹配回答</translation>
     </message>
     <message>
-        <source>Making problems</source>
-        <translation>正在出题</translation>
-    </message>
-    <message>
-        <source>write problems of a task to learn from by rewards; a wrong name lists the tasks</source>
-        <translation>写出某个任务的题目，用于从奖励中学习；名称有误时会列出所有任务</translation>
-    </message>
-    <message>
         <source>Writing questions</source>
         <translation>正在生成问答</translation>
     </message>
@@ -6785,8 +6785,8 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>下次会从中断处继续。</translation>
     </message>
     <message>
-        <source>install reasoning-gym and jsonschema for tasks and rewards, after asking</source>
-        <translation>征得同意后安装练习任务和奖励所需的 reasoning-gym 和 jsonschema</translation>
+        <source>Looking for new words</source>
+        <translation>正在查找新词</translation>
     </message>
     <message>
         <source>install lm-evaluation-harness for public tasks, after asking</source>
@@ -6795,10 +6795,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Rollouts</source>
         <translation>采样回答</translation>
-    </message>
-    <message>
-        <source>Teacher</source>
-        <translation>教师模型</translation>
     </message>
     <message>
         <source>How chats become text. The model&apos;s own is right wherever it has one. For base models plain turns suit any; the others need the tokens of their family.</source>
@@ -6833,6 +6829,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>Phi-3</translation>
     </message>
     <message>
+        <source>New words</source>
+        <translation>新词</translation>
+    </message>
+    <message>
+        <source>Words and markers, such as a technical term or &lt;|cite|&gt;, that become one token each. Each begins as the mean of the pieces it was written with before, and needs to occur often in the data to be learned.</source>
+        <translation>术语等词语或 &lt;|cite|&gt; 这样的标记，每个都会成为一个词元。每个新词的初始值是它原来各个片段的平均值，需要在数据中经常出现才能学会。</translation>
+    </message>
+    <message>
         <source>Multiple choice</source>
         <translation>选择题</translation>
     </message>
@@ -6843,14 +6847,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Tokens</source>
         <translation>词元</translation>
-    </message>
-    <message>
-        <source>Prompts without answers</source>
-        <translation>没有回答的提示词</translation>
-    </message>
-    <message>
-        <source>Solution steps with labels</source>
-        <translation>带标签的解题步骤</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -8007,6 +8003,14 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>要安装吗？</translation>
     </message>
     <message>
+        <source>Install lm-evaluation-harness, which `tunesmith evaluate RUN --harness TASKS` runs.
+
+Its packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
+        <translation>安装 lm-evaluation-harness，供 `tunesmith evaluate RUN --harness TASKS` 使用。
+
+它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
+    </message>
+    <message>
         <source>It is stored in {keyring}.</source>
         <translation>已保存在 {keyring} 中。</translation>
     </message>
@@ -8387,16 +8391,16 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>在运行页面查看回答，然后调整奖励或数据。</translation>
     </message>
     <message>
-        <source>no gradient clipping, with updates layer by layer</source>
-        <translation>不裁剪梯度，逐层更新</translation>
-    </message>
-    <message>
-        <source>  learning rates of other objectives: {rates}</source>
-        <translation>  其他目标的学习率：{rates}</translation>
+        <source>Adapters ({kind}): {names}.</source>
+        <translation>适配器（{kind}）：{names}。</translation>
     </message>
     <message>
         <source>All answers to a prompt got the same reward for {steps} steps, {reward} on average, so nothing is learned. The task is too hard or too easy for the model, or the reward does not tell answers apart.</source>
         <translation>连续 {steps} 步，同一提示词的所有回答都得到相同的奖励（平均 {reward}），因此什么也学不到。任务对模型来说太难或太容易，或者奖励无法区分回答的好坏。</translation>
+    </message>
+    <message>
+        <source>An output layer with a bias is trained whole in plain PyTorch.</source>
+        <translation>带偏置的输出层用普通 PyTorch 整体训练。</translation>
     </message>
     <message>
         <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
@@ -8411,12 +8415,12 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>请选择该模型的未量化版本。</translation>
     </message>
     <message>
-        <source>Deleted at</source>
-        <translation>删除时间</translation>
+        <source>Choose the usual initial values, a lower rank, or more data.</source>
+        <translation>可以选择常用的初始值、更低的秩，或使用更多数据。</translation>
     </message>
     <message>
-        <source>Each layer is updated as soon as its gradients are known. They are not clipped.</source>
-        <translation>每一层的梯度一算出就更新该层，不裁剪梯度。</translation>
+        <source>Deleted at</source>
+        <translation>删除时间</translation>
     </message>
     <message>
         <source>Every answer is labeled bad ({num:,}). This objective needs good answers too.</source>
@@ -8431,10 +8435,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>文件夹</translation>
     </message>
     <message>
-        <source>Full fine-tuning in float16 runs in plain PyTorch.</source>
-        <translation>float16 的全量微调由普通 PyTorch 运行。</translation>
-    </message>
-    <message>
         <source>Held-out perplexity of each data file:</source>
         <translation>每个数据文件的留出困惑度：</translation>
     </message>
@@ -8445,22 +8445,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Id</source>
         <translation>ID</translation>
-    </message>
-    <message>
-        <source>Install lm-evaluation-harness, which `tunesmith evaluate RUN --harness TASKS` runs.
-
-Its packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
-        <translation>安装 lm-evaluation-harness，供 `tunesmith evaluate RUN --harness TASKS` 使用。
-
-它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
-    </message>
-    <message>
-        <source>Install reasoning-gym and jsonschema, which tasks and the reward for a JSON schema need.
-
-Their packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
-        <translation>安装 reasoning-gym 和 jsonschema，供练习任务和 JSON 模式奖励使用。
-
-它们的软件包放在单独的文件夹中。下载前会先说明大小，未经同意不做任何事。</translation>
     </message>
     <message>
         <source>Kind</source>
@@ -8479,12 +8463,20 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>名称</translation>
     </message>
     <message>
+        <source>No fused kernel computes {kind}.</source>
+        <translation>没有支持 {kind} 的融合内核。</translation>
+    </message>
+    <message>
         <source>No fused kernel reads 8-bit weights.</source>
         <translation>没有融合内核能读取 8 位权重。</translation>
     </message>
     <message>
         <source>No vote prefers an answer yet, so there are no pairs to learn from.</source>
         <translation>还没有投票选出更好的回答，因此没有可供学习的偏好对。</translation>
+    </message>
+    <message>
+        <source>No word of the data is both frequent and written in many pieces.</source>
+        <translation>数据中没有既常见又被拆成很多片段的词。</translation>
     </message>
     <message>
         <source>Nothing in the trash is named {name!r}.</source>
@@ -8587,6 +8579,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
     </message>
     <message>
+        <source>Set the rank to {most} or less.</source>
+        <translation>将秩设为 {most} 或更低。</translation>
+    </message>
+    <message>
         <source>Sign test: p {p}.</source>
         <translation>符号检验：p {p}。</translation>
     </message>
@@ -8655,18 +8651,6 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>{name} 的适配器无法合并到权重中。</translation>
     </message>
     <message>
-        <source>The base model comes quantized ({format}) and is used as it is.</source>
-        <translation>基座模型本身已量化（{format}），将直接使用。</translation>
-    </message>
-    <message>
-        <source>The base model comes quantized ({format}). It is unpacked as it loads and quantized again to {kind}.</source>
-        <translation>基座模型本身已量化（{format}），加载时会先还原，再量化为 {kind}。</translation>
-    </message>
-    <message>
-        <source>The base model comes quantized ({format}). It is unpacked as it loads.</source>
-        <translation>基座模型本身已量化（{format}），加载时会还原。</translation>
-    </message>
-    <message>
         <source>The chat template can&apos;t write some rows ({num:,}), so they are skipped. The first: {reason}</source>
         <translation>有些行（{num:,}）无法用对话模板写出，因此会被跳过。第一处：{reason}</translation>
     </message>
@@ -8725,10 +8709,6 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>The frozen weights are multiplied in another precision from here on.</source>
         <translation>此后冻结权重以另一种精度参与乘法。</translation>
-    </message>
-    <message>
-        <source>The gradients of all layers are held until the update.</source>
-        <translation>所有层的梯度保留到更新时。</translation>
     </message>
     <message>
         <source>The held-out rows changed, so earlier evaluation losses can&apos;t be compared with new ones.</source>
@@ -9015,6 +8995,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>查看可用的写法：{command} --help</translation>
     </message>
     <message>
+        <source>To teach some of them, list them in model.new_tokens and set adapter.embeddings to new.</source>
+        <translation>要教会其中一些词，请把它们写入 model.new_tokens，并把 adapter.embeddings 设为 new。</translation>
+    </message>
+    <message>
         <source>To train on these votes: tunesmith train {path}</source>
         <translation>用这些投票训练：tunesmith train {path}</translation>
     </message>
@@ -9067,16 +9051,20 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>请用更多数据训练，或减少训练轮数。</translation>
     </message>
     <message>
-        <source>Train on them as on any prompts with responses. A model can be wrong: review them first.</source>
-        <translation>可以像使用其他带回答的提示词一样用它们训练。模型可能出错，请先审阅。</translation>
-    </message>
-    <message>
         <source>Train until step {step}</source>
         <translation>训练到第 {step} 步</translation>
     </message>
     <message>
         <source>Train until step {step} only, or at a lower learning rate.</source>
         <translation>只训练到第 {step} 步，或降低学习率。</translation>
+    </message>
+    <message>
+        <source>Trained rows of new words: {count} of {names}.</source>
+        <translation>训练的新词行：{names} 中的 {count} 行。</translation>
+    </message>
+    <message>
+        <source>Trained whole: {names}.</source>
+        <translation>整体训练：{names}。</translation>
     </message>
     <message>
         <source>Training diverged: the training loss rose from {first} to {last}.</source>
@@ -9215,6 +9203,30 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
     </message>
     <message>
+        <source>adapter.embeddings: PEFT can&apos;t train the embeddings of this model, which are its output layer as well. Leave them frozen, or use full fine-tuning.</source>
+        <translation>adapter.embeddings：这个模型的嵌入同时也是输出层，PEFT 无法训练。请保持冻结，或使用全量微调。</translation>
+    </message>
+    <message>
+        <source>adapter.initial_values: EVA needs more trained tokens than the rank, {rank}. The data has {num_tokens}.</source>
+        <translation>adapter.initial_values：EVA 需要的训练词元数要多于秩 {rank}，而数据中只有 {num_tokens} 个。</translation>
+    </message>
+    <message>
+        <source>adapter.layers: the model has no layer {number}. Its layers are 0 to {last}.</source>
+        <translation>adapter.layers：模型没有第 {number} 层，它的层编号为 0 到 {last}。</translation>
+    </message>
+    <message>
+        <source>adapter.modules_to_save: the model has no module named {name}. Its modules are {known}.</source>
+        <translation>adapter.modules_to_save：模型没有名为 {name} 的模块。它的模块有 {known}。</translation>
+    </message>
+    <message>
+        <source>adapter.modules_to_save: {name} can&apos;t be trained whole. Name single layers and norms whose weights are not in 4 or 8 bits.</source>
+        <translation>adapter.modules_to_save：{name} 无法整体训练。请填写单个层或归一化层，且权重不是 4 位或 8 位。</translation>
+    </message>
+    <message>
+        <source>adapter.modules_to_save: {name} is trained by the setting Embeddings and output layer. Remove it here.</source>
+        <translation>adapter.modules_to_save：{name} 由设置“嵌入和输出层”训练。请在这里删去。</translation>
+    </message>
+    <message>
         <source>adapter.weights: this GPU can&apos;t calculate with bfloat16. Use float32.</source>
         <translation>adapter.weights：这块 GPU 不支持 bfloat16 计算。请使用 float32。</translation>
     </message>
@@ -9229,10 +9241,6 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>after</source>
         <translation>之后</translation>
-    </message>
-    <message>
-        <source>agrees with the teacher</source>
-        <translation>与教师模型一致</translation>
     </message>
     <message>
         <source>also a model that runs need</source>
@@ -9355,8 +9363,16 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>校准误差</translation>
     </message>
     <message>
+        <source>can&apos;t be EVA for this objective. Choose the usual ones</source>
+        <translation>在这个训练目标下不能为 EVA。请选择常用的初始值</translation>
+    </message>
+    <message>
         <source>can&apos;t be orthogonal beside frozen weights in 4 bits. Choose the usual ones</source>
         <translation>在冻结权重为 4 位时不能使用正交初始值。请选择常用初始值</translation>
+    </message>
+    <message>
+        <source>can&apos;t be used here, because the bigger model doesn&apos;t know them. Leave it empty</source>
+        <translation>在这里不能使用，因为大模型不认识这些新词。请留空</translation>
     </message>
     <message>
         <source>check, show, convert, split and mix data</source>
@@ -9539,6 +9555,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>的选项少于两个</translation>
     </message>
     <message>
+        <source>has no effect where an adapter is continued. Choose the usual ones</source>
+        <translation>在继续训练已有适配器时不起作用。请选择常用的初始值</translation>
+    </message>
+    <message>
         <source>has no effect with 8-bit frozen weights. Switch it off</source>
         <translation>与 8 位冻结权重一起使用时不起作用。请关闭它</translation>
     </message>
@@ -9549,6 +9569,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>has no effect: {path} is the only file with a weight. Give another file one too, or set it to 0</source>
         <translation>不起作用：只有 {path} 设了权重。请给另一个文件也设权重，或设为 0</translation>
+    </message>
+    <message>
+        <source>has nothing to train without new words. Add some, or choose Frozen</source>
+        <translation>没有新词就没有可训练的内容。请添加新词，或选择“冻结”</translation>
     </message>
     <message>
         <source>hashing</source>
@@ -9567,24 +9591,16 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>留出奖励</translation>
     </message>
     <message>
-        <source>holds labels of steps, which only a process reward model learns from</source>
-        <translation>含有步骤标签，只有过程奖励模型会学习这种数据</translation>
-    </message>
-    <message>
         <source>holds labels, which only the objective Classes or numbers learns from</source>
         <translation>含有标签，只有“类别或数值”这一目标会从中学习</translation>
     </message>
     <message>
-        <source>holds prompts without answers. Only runs that learn from rewards write the answers themselves</source>
-        <translation>只有提示词，没有回答。只有从奖励中学习的训练会自己写回答</translation>
-    </message>
-    <message>
-        <source>holds {num} labels for {num_steps} steps</source>
-        <translation>有 {num_steps} 个步骤，却有 {num} 个标签</translation>
-    </message>
-    <message>
         <source>holds {num} numbers for {num_ids} tokens</source>
         <translation>有 {num} 个数，而词元有 {num_ids} 个</translation>
+    </message>
+    <message>
+        <source>holds {word} twice</source>
+        <translation>重复包含 {word}</translation>
     </message>
     <message>
         <source>how many at most (30)</source>
@@ -9625,10 +9641,6 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>is missing. Choose a Python file</source>
         <translation>缺失。请选择一个 Python 文件</translation>
-    </message>
-    <message>
-        <source>is missing. Choose a bigger model</source>
-        <translation>未填写。请选择一个更大的模型</translation>
     </message>
     <message>
         <source>is missing. Choose a language</source>
@@ -9699,10 +9711,6 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>模型类型，例如 qwen3</translation>
     </message>
     <message>
-        <source>let a local model answer the prompts of data, to learn from it</source>
-        <translation>让本地模型回答数据中的提示词，以供学习</translation>
-    </message>
-    <message>
         <source>let a local model write questions and answers about documents</source>
         <translation>让本地模型根据文档生成问答和答案</translation>
     </message>
@@ -9737,6 +9745,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>llama.cpp cuts {text!r} into other tokens</source>
         <translation>llama.cpp 把 {text!r} 切分成不同的词元</translation>
+    </message>
+    <message>
+        <source>llama.cpp has no {kind} adapters.</source>
+        <translation>llama.cpp 不支持 {kind} 适配器。</translation>
     </message>
     <message>
         <source>llama.cpp refuses a prompt: {reason}</source>
@@ -9819,6 +9831,14 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>模型</translation>
     </message>
     <message>
+        <source>model.new_tokens: the adapter to start from knows other new words: {words}.</source>
+        <translation>model.new_tokens：要继续训练的适配器使用的是另一组新词：{words}。</translation>
+    </message>
+    <message>
+        <source>model.new_tokens: {word} is one token already. Remove it.</source>
+        <translation>model.new_tokens：{word} 已经是一个词元。请删去。</translation>
+    </message>
+    <message>
         <source>more text follows</source>
         <translation>后面还有多余文本</translation>
     </message>
@@ -9851,8 +9871,16 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>必须是“{all}”或部分名称的列表</translation>
     </message>
     <message>
+        <source>must be 0 beside a weight. {path} can have one of both</source>
+        <translation>设了权重时必须为 0。{path} 只能二选一</translation>
+    </message>
+    <message>
         <source>must be LoRA for the objective {objective}</source>
         <translation>在目标为{objective}时必须是 LoRA</translation>
+    </message>
+    <message>
+        <source>must be New words only or All, so that the new words (model.new_tokens) are learned</source>
+        <translation>必须是“仅新词”或“全部”，这样才能学会新词（model.new_tokens）</translation>
     </message>
     <message>
         <source>must be Solution steps with labels for this objective</source>
@@ -9951,6 +9979,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>必须大于 0，留空则使用常用值</translation>
     </message>
     <message>
+        <source>must be above 1 plus Clipping upward, or 0 for no bound</source>
+        <translation>必须大于 1 加上“向上裁剪”，或填 0 表示不设上限</translation>
+    </message>
+    <message>
         <source>must be an object</source>
         <translation>必须是对象</translation>
     </message>
@@ -9971,6 +10003,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>必须至少有两个不同的名称，或者留空</translation>
     </message>
     <message>
+        <source>must be at most {most} % for all files together</source>
+        <translation>所有文件合计最多 {most} %</translation>
+    </message>
+    <message>
         <source>must be at most {most} files. Join some of them</source>
         <translation>最多 {most} 个文件。请合并其中一些</translation>
     </message>
@@ -9983,12 +10019,20 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>最多 {most} 个奖励</translation>
     </message>
     <message>
+        <source>must be at most {most} words</source>
+        <translation>最多 {most} 个词</translation>
+    </message>
+    <message>
         <source>must be auto, cpu, cuda or cuda:1</source>
         <translation>必须是 auto、cpu、cuda 或 cuda:1</translation>
     </message>
     <message>
         <source>must be between 0 and 1</source>
         <translation>必须在 0 和 1 之间</translation>
+    </message>
+    <message>
+        <source>must be empty for {kind}. New words are learned by LoRA or full fine-tuning</source>
+        <translation>对 {kind} 必须留空。新词由 LoRA 或全量微调学习</translation>
     </message>
     <message>
         <source>must be empty where labels are numbers</source>
@@ -10015,6 +10059,22 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>必须是 true 或 false</translation>
     </message>
     <message>
+        <source>must be words of at most {most} characters, not {word}</source>
+        <translation>每个词最多 {most} 个字符，{word} 太长</translation>
+    </message>
+    <message>
+        <source>must be written as numbers of layers, such as 0-7, 20</source>
+        <translation>必须写成层的编号，例如 0-7, 20</translation>
+    </message>
+    <message>
+        <source>must be written as: module = alpha, such as q_proj = 64, with an alpha above 0</source>
+        <translation>必须写成：模块 = alpha，例如 q_proj = 64，并且 alpha 大于 0</translation>
+    </message>
+    <message>
+        <source>must be written as: module = rank, such as q_proj = 32. Ranks go from 1 to {most}</source>
+        <translation>必须写成：模块 = 秩，例如 q_proj = 32。秩的范围是 1 到 {most}</translation>
+    </message>
+    <message>
         <source>must be {wanted} for KTO, which rates answers</source>
         <translation>对 KTO 必须为“{wanted}”，因为它评价的是回答</translation>
     </message>
@@ -10037,6 +10097,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>must hold a single label</source>
         <translation>必须是单个标签</translation>
+    </message>
+    <message>
+        <source>must hold embeddings, so that the new words are learned</source>
+        <translation>必须包含 embeddings，这样才能学会新词</translation>
     </message>
     <message>
         <source>must name a device</source>
@@ -10067,6 +10131,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>在 RLOO 中不能按组，因为其基线会排除一个回答。请选择其他值</translation>
     </message>
     <message>
+        <source>must not begin or end with a space: {word!r}</source>
+        <translation>开头和结尾不能有空格：{word!r}</translation>
+    </message>
+    <message>
         <source>must not contain ? or #</source>
         <translation>不能包含 ? 或 #</translation>
     </message>
@@ -10077,6 +10145,14 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>must not contain spaces</source>
         <translation>不能包含空格</translation>
+    </message>
+    <message>
+        <source>must not hold an empty name</source>
+        <translation>不能包含空名称</translation>
+    </message>
+    <message>
+        <source>must not hold an empty word</source>
+        <translation>不能包含空词</translation>
     </message>
     <message>
         <source>name</source>
@@ -10105,6 +10181,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>nearly the same as {place}.</source>
         <translation>与 {place} 几乎相同。</translation>
+    </message>
+    <message>
+        <source>needs a file without a share, which sets the length of an epoch</source>
+        <translation>需要一个没有占比的文件来决定每轮的长度</translation>
     </message>
     <message>
         <source>needs evaluation data</source>
@@ -10195,6 +10275,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>需要以下参数之一：%s</translation>
     </message>
     <message>
+        <source>one of the two adapters has embeddings or other modules that are trained whole</source>
+        <translation>两个适配器中有一个完整训练了嵌入层或其他模块</translation>
+    </message>
+    <message>
         <source>only 3.11, 3.12 and 3.13 are supported</source>
         <translation>仅支持 3.11、3.12 和 3.13</translation>
     </message>
@@ -10263,6 +10347,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>困惑度：{files}</translation>
     </message>
     <message>
+        <source>pieces</source>
+        <translation>片段数</translation>
+    </message>
+    <message>
         <source>positional arguments</source>
         <translation>位置参数</translation>
     </message>
@@ -10289,6 +10377,14 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>probably {language}.</source>
         <translation>可能是 {language}。</translation>
+    </message>
+    <message>
+        <source>problems to hold out, in a file beside it</source>
+        <translation>留出的题目数，写入旁边的文件</translation>
+    </message>
+    <message>
+        <source>problems to train on</source>
+        <translation>用于训练的题目数</translation>
     </message>
     <message>
         <source>publishing</source>
@@ -10335,6 +10431,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>替换已存在的文件</translation>
     </message>
     <message>
+        <source>replace files that are there</source>
+        <translation>替换已有的文件</translation>
+    </message>
+    <message>
         <source>replace the files of a data set of this name</source>
         <translation>替换同名数据集的文件</translation>
     </message>
@@ -10361,6 +10461,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>reward margin</source>
         <translation>奖励差</translation>
+    </message>
+    <message>
+        <source>reward models</source>
+        <translation>奖励模型</translation>
     </message>
     <message>
         <source>reward {reward}</source>
@@ -10567,6 +10671,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>正在停止 ...</translation>
     </message>
     <message>
+        <source>suggest words of the data that could become tokens of their own</source>
+        <translation>推荐数据中可以成为单独词元的词</translation>
+    </message>
+    <message>
         <source>system prompt</source>
         <translation>系统提示词</translation>
     </message>
@@ -10747,6 +10855,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>文件不是 JSON 文本</translation>
     </message>
     <message>
+        <source>the file to write</source>
+        <translation>要写入的文件</translation>
+    </message>
+    <message>
         <source>the following arguments are required: %s</source>
         <translation>缺少以下参数：%s</translation>
     </message>
@@ -10871,6 +10983,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>这个终端只为这条命令打开</translation>
     </message>
     <message>
+        <source>times</source>
+        <translation>次数</translation>
+    </message>
+    <message>
         <source>to use it: {command}</source>
         <translation>使用方法：{command}</translation>
     </message>
@@ -10917,6 +11033,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>trained</source>
         <translation>训练</translation>
+    </message>
+    <message>
+        <source>trained with</source>
+        <translation>训练方法</translation>
     </message>
     <message>
         <source>trained {step} steps in {time}</source>
@@ -11039,6 +11159,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>用什么设备回答（auto）</translation>
     </message>
     <message>
+        <source>what they set for an objective, documents or full</source>
+        <translation>针对某个目标、documents 或 full 的设置</translation>
+    </message>
+    <message>
         <source>what to ask</source>
         <translation>要问的问题</translation>
     </message>
@@ -11057,6 +11181,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>without {path} nobody can tell whether their tokens are the same</source>
         <translation>没有 {path}，无法判断两者的词元是否相同</translation>
+    </message>
+    <message>
+        <source>word</source>
+        <translation>词</translation>
     </message>
     <message>
         <source>word F1</source>
@@ -11391,8 +11519,8 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>{names} 太旧：CPU</translation>
     </message>
     <message>
-        <source>{names}: experts stored in one weight support neither DoRA nor dropout nor orthogonal initial values. Switch them off, or remove these names.</source>
-        <translation>{names}：合存在一个权重中的专家既不支持 DoRA 和 dropout，也不支持正交初始值。请关闭它们，或移除这些名称。</translation>
+        <source>{names}: experts stored in one weight support only LoRA in all layers, without DoRA, dropout and special initial values. Change these settings, or remove these names.</source>
+        <translation>{names}：存放在同一个权重中的专家只支持作用于所有层的 LoRA，不支持 DoRA、dropout 和特殊的初始值。请更改这些设置，或去掉这些名称。</translation>
     </message>
     <message>
         <source>{names}: if kernels fail to compile, allow the folder {folder} there.</source>
@@ -11417,6 +11545,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>{name} (weight {weight:g})</source>
         <translation>{name}（权重 {weight:g}）</translation>
+    </message>
+    <message>
+        <source>{name} can&apos;t have an adapter and be trained whole. Remove it from the target modules.</source>
+        <translation>{name} 不能既有适配器又整体训练。请把它从目标模块中删去。</translation>
     </message>
     <message>
         <source>{name} changed. {effect}</source>
@@ -11567,6 +11699,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>{name}：{done} / {total}，{speed:.1f} MB/s{left}</translation>
     </message>
     <message>
+        <source>{name}: {download} to download, {disk} on disk.</source>
+        <translation>{name}：需下载 {download}，占用磁盘 {disk}。</translation>
+    </message>
+    <message>
         <source>{name}: {fault}</source>
         <translation>{name}：{fault}</translation>
     </message>
@@ -11619,6 +11755,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>{file} 中有 {num} 行无法读取，没有计入。这些行保留在文件中。</translation>
     </message>
     <message>
+        <source>{num} more</source>
+        <translation>另外 {num} 个</translation>
+    </message>
+    <message>
         <source>{optimizer} is for full fine-tuning. Choose AdamW for LoRA</source>
         <translation>{optimizer} 用于全量微调。LoRA 请选择 AdamW</translation>
     </message>
@@ -11667,8 +11807,48 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>请选择其他适配器文件夹，或选择训练此适配器时所用的基础模型。</translation>
     </message>
     <message>
+        <source>This model can&apos;t be the teacher</source>
+        <translation>该模型不能作教师模型</translation>
+    </message>
+    <message>
+        <source>A model learns from a bigger one token by token, so both must have the same tokenizer.</source>
+        <translation>模型逐词元地向更大的模型学习，因此两者必须使用相同的分词器。</translation>
+    </message>
+    <message>
+        <source>Choose a bigger model of the same family as the base model.</source>
+        <translation>请选择与基础模型同一系列的更大模型。</translation>
+    </message>
+    <message>
+        <source>no gradient clipping, with updates layer by layer</source>
+        <translation>不裁剪梯度，逐层更新</translation>
+    </message>
+    <message>
+        <source>a 4-bit teacher</source>
+        <translation>4 位教师模型</translation>
+    </message>
+    <message>
+        <source>Add and subtract whole numbers</source>
+        <translation>整数加减</translation>
+    </message>
+    <message>
+        <source>Answers of {number:,} tokens can&apos;t be asked for: {path} reads at most {most:,} tokens.</source>
+        <translation>不能要求 {number:,} 个词元的回答：{path} 最多读取 {most:,} 个词元。</translation>
+    </message>
+    <message>
+        <source>Answers that were cut at the longest length and left out: {number:,}</source>
+        <translation>因达到最大长度被截断而舍弃的回答：{number:,}</translation>
+    </message>
+    <message>
+        <source>Answers written: {number:,}. Prompts: {prompts:,}. They are in {path}</source>
+        <translation>已生成回答：{number:,}。提示词：{prompts:,}。保存在 {path}</translation>
+    </message>
+    <message>
         <source>Asking the reference</source>
         <translation>正在计算参考模型</translation>
+    </message>
+    <message>
+        <source>At {after} of the held-out tokens the model would write the same as its teacher (before training: {before}).</source>
+        <translation>在 {after} 的留出词元上，模型会写出与教师模型相同的内容（训练前：{before}）。</translation>
     </message>
     <message>
         <source>Before this run:</source>
@@ -11683,6 +11863,18 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>比运行之前更好：{better}。变差：{worse}。</translation>
     </message>
     <message>
+        <source>Calculate how long something took</source>
+        <translation>计算时间间隔</translation>
+    </message>
+    <message>
+        <source>Calculate with brackets</source>
+        <translation>带括号的四则运算</translation>
+    </message>
+    <message>
+        <source>Calculate with dates</source>
+        <translation>日期计算</translation>
+    </message>
+    <message>
         <source>Chat (ShareGPT): the column {conversations} holds messages with &quot;from&quot; and &quot;value&quot;.</source>
         <translation>对话（ShareGPT）：列 {conversations} 包含带有“from”和“value”的消息。</translation>
     </message>
@@ -11695,12 +11887,76 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>请使用 {name} 这样的文件名。</translation>
     </message>
     <message>
+        <source>Choose an instruct model. A base model doesn&apos;t answer prompts.</source>
+        <translation>请选择指令模型。基础模型不会回答提示词。</translation>
+    </message>
+    <message>
+        <source>Choose the folder of a run that learned to score answers, of its export, or of another such model.</source>
+        <translation>请选择学会给回答打分的训练、其导出结果或其他奖励模型所在的文件夹。</translation>
+    </message>
+    <message>
+        <source>Convert a number to another base</source>
+        <translation>进制转换</translation>
+    </message>
+    <message>
+        <source>Count a letter in a text</source>
+        <translation>数出文本中某个字母的个数</translation>
+    </message>
+    <message>
+        <source>Count the legs of animals</source>
+        <translation>数动物的腿</translation>
+    </message>
+    <message>
+        <source>Count the ones of a binary number</source>
+        <translation>数出二进制数中 1 的个数</translation>
+    </message>
+    <message>
+        <source>Each layer is updated as soon as its gradients are known. They are not clipped.</source>
+        <translation>每一层的梯度一算出就更新该层，不裁剪梯度。</translation>
+    </message>
+    <message>
+        <source>Empty answers that were left out: {number:,}</source>
+        <translation>舍弃的空回答：{number:,}</translation>
+    </message>
+    <message>
+        <source>Every step of the training rows is {label}, so there is nothing to learn.</source>
+        <translation>训练行中的每个步骤都标为“{label}”，因此没有可学的内容。</translation>
+    </message>
+    <message>
+        <source>Find out who lies and who tells the truth</source>
+        <translation>判断谁说谎、谁说真话</translation>
+    </message>
+    <message>
+        <source>Find the greatest common divisor</source>
+        <translation>求最大公约数</translation>
+    </message>
+    <message>
+        <source>Find the least common multiple</source>
+        <translation>求最小公倍数</translation>
+    </message>
+    <message>
+        <source>Find the prime factors of a number</source>
+        <translation>分解质因数</translation>
+    </message>
+    <message>
         <source>For example: {name} {numbers}</source>
         <translation>例如：{name} {numbers}</translation>
     </message>
     <message>
+        <source>Full fine-tuning in float16 runs in plain PyTorch.</source>
+        <translation>float16 的全量微调由普通 PyTorch 运行。</translation>
+    </message>
+    <message>
         <source>In {after} of the held-out pairs the model leans more toward the better answer than its reference does.</source>
         <translation>在 {after} 的留出偏好对中，模型比参考模型更倾向于较好的回答。</translation>
+    </message>
+    <message>
+        <source>Install reasoning-gym and jsonschema, which tasks and the reward for a JSON schema need.
+
+Their packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
+        <translation>安装 reasoning-gym 和 jsonschema，供练习任务和 JSON 模式奖励使用。
+
+它们的软件包放在单独的文件夹中。下载前会先说明大小，未经同意不做任何事。</translation>
     </message>
     <message>
         <source>Instruction and response (Alpaca): the column {instruction} asks, and {output} answers.</source>
@@ -11711,8 +11967,16 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>请省略该设置，或改为适配器的值。</translation>
     </message>
     <message>
+        <source>Multiply whole numbers</source>
+        <translation>整数乘法</translation>
+    </message>
+    <message>
         <source>Nothing improved. Worse than before the run: {worse}.</source>
         <translation>没有改进。比运行之前差：{worse}。</translation>
+    </message>
+    <message>
+        <source>Nothing was installed. Run: tunesmith {command} --yes</source>
+        <translation>没有安装任何内容。请运行：tunesmith {command} --yes</translation>
     </message>
     <message>
         <source>Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, compared with the reference.</source>
@@ -12045,36 +12309,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{path}：所有页都是不含文本的图片（{num_pages} 页）。</translation>
     </message>
     <message>
-        <source>{path}: the reward model has another chat template than the model that is trained.</source>
-        <translation>{path}：奖励模型的对话模板与所训练的模型不同。</translation>
-    </message>
-    <message>
-        <source>{path}: the reward model has no chat template.</source>
-        <translation>{path}：奖励模型没有对话模板。</translation>
-    </message>
-    <message>
-        <source>{path}: there is no reward model in this folder.</source>
-        <translation>{path}：这个文件夹中没有奖励模型。</translation>
-    </message>
-    <message>
-        <source>{path}: this model sorts texts into {num} classes and does not score them.</source>
-        <translation>{path}：这个模型把文本分为 {num} 类，不给文本打分。</translation>
-    </message>
-    <message>
-        <source>{path}: this model writes texts and does not score them.</source>
-        <translation>{path}：这个模型生成文本，不给文本打分。</translation>
-    </message>
-    <message>
         <source>{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are read as: {format}.</source>
         <translation>{path}：该训练目标需要偏好对，但这些行不是偏好对，而是被识别为：{format}。</translation>
-    </message>
-    <message>
-        <source>{path}: this run did not learn to score answers.</source>
-        <translation>{path}：这次训练没有学习给回答打分。</translation>
-    </message>
-    <message>
-        <source>{path}: this run has not learned anything yet.</source>
-        <translation>{path}：这次训练还没有学到任何内容。</translation>
     </message>
     <message>
         <source>{path}: {num_used:,} of {num_rows:,} rows is used.</source>
@@ -12415,6 +12651,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>正在校验模型</translation>
     </message>
     <message>
+        <source>Making problems</source>
+        <translation>正在出题</translation>
+    </message>
+    <message>
+        <source>write problems of a task to learn from by rewards; a wrong name lists the tasks</source>
+        <translation>写出某个任务的题目，用于从奖励中学习；名称有误时会列出所有任务</translation>
+    </message>
+    <message>
         <source>Reading the rows</source>
         <translation>正在读取各行</translation>
     </message>
@@ -12467,6 +12711,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>在 WSL 里准备训练</translation>
     </message>
     <message>
+        <source>install reasoning-gym and jsonschema for tasks and rewards, after asking</source>
+        <translation>征得同意后安装练习任务和奖励所需的 reasoning-gym 和 jsonschema</translation>
+    </message>
+    <message>
         <source>show the settings, such as mirror and proxy, or change them</source>
         <translation>显示或更改设置，例如镜像和代理</translation>
     </message>
@@ -12475,12 +12723,24 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>根据输出找出失败原因</translation>
     </message>
     <message>
+        <source>Teacher</source>
+        <translation>教师模型</translation>
+    </message>
+    <message>
         <source>File with one example per row: JSONL, JSON, CSV, Excel, Parquet, Arrow. Or text: TXT, Markdown, HTML, Word, PDF. A folder, ZIP, gz or zst of these works too.</source>
         <translation>每行一个样本的文件：JSONL、JSON、CSV、Excel、Parquet、Arrow；或文本：TXT、Markdown、HTML、Word、PDF。也可以是包含这些文件的文件夹、ZIP、gz 或 zst。</translation>
     </message>
     <message>
         <source>Text with label</source>
         <translation>带标签的文本</translation>
+    </message>
+    <message>
+        <source>Prompts without answers</source>
+        <translation>没有回答的提示词</translation>
+    </message>
+    <message>
+        <source>Solution steps with labels</source>
+        <translation>带标签的解题步骤</translation>
     </message>
     <message>
         <source>Text encoding</source>
@@ -12525,6 +12785,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>rows</source>
         <translation>行</translation>
+    </message>
+    <message>
+        <source>Replay share</source>
+        <translation>回放占比</translation>
+    </message>
+    <message>
+        <source>Share of an epoch that comes from this file so that the model keeps what it knew, such as chats or general texts beside the documents that it reads. The files without a share are taken as before and set the length. 5 to 25 is usual, 0 is no replay.</source>
+        <translation>每轮中来自这个文件的占比，用来让模型保留原有能力，例如在阅读文档时混入对话或通用文本。没有占比的文件照常使用，并决定每轮的长度。通常为 5 到 25，0 表示不回放。</translation>
     </message>
     <message>
         <source>Only reviewed rows</source>
@@ -12823,6 +13091,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>比率上限</translation>
     </message>
     <message>
+        <source>How many times likelier a token of a bad answer may count at most, such as 4. It keeps single tokens from ruling a step. 0 sets no bound. It has an effect with several updates per round.</source>
+        <translation>差的回答中，一个词元的概率比最多按多少倍计，例如 4，以免个别词元左右整步更新。0 表示不设上限。每轮多次更新时才起作用。</translation>
+    </message>
+    <message>
         <source>no bound</source>
         <translation>不设上限</translation>
     </message>
@@ -12871,6 +13143,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>温度</translation>
     </message>
     <message>
+        <source>How random the answers are while the model practices. Training uses the same temperature.</source>
+        <translation>模型练习时回答的随机程度。训练使用同样的温度。</translation>
+    </message>
+    <message>
         <source>Higher values try more. Lower ones stay with what the model finds likely.</source>
         <translation>值越高，尝试越多；值越低，越贴近模型认为可能的内容。</translation>
     </message>
@@ -12897,10 +13173,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Reward</source>
         <translation>奖励</translation>
-    </message>
-    <message>
-        <source>When DPO and KTO ask the model as it was before the run how likely it finds the answers. Each step does that again. Once does it before the first step and keeps the numbers, also for later runs on the same data, which makes steps shorter and pays off from the second epoch on.</source>
-        <translation>DPO 和 KTO 何时询问运行之前的模型各回答的概率。“每步”会在每一步重新计算。“一次”在第一步之前计算并保存结果，之后使用相同数据的运行也可沿用，这样每步更快，从第二个轮次起就划算。</translation>
     </message>
     <message>
         <source>What is rewarded. Right answer compares with the answer in the data, as suits it: numbers, choices, JSON or short texts. Your own Python file can reward anything.</source>
@@ -12971,6 +13243,82 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>用于长度奖励：词元更多的回答得到更少的奖励，达到两倍及以上则没有。</translation>
     </message>
     <message>
+        <source>LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model&apos;s own weights, which can learn more and needs much more memory and disk space. The others are kinds of adapters that run in plain PyTorch. Very small ones such as VeRA and IA3 usually need a learning rate of 0.001 or more.</source>
+        <translation>LoRA 在模型旁边训练一个小的适配器，模型本身不变。全参数微调训练模型自身的权重，能学到更多，但需要多得多的内存和磁盘空间。其他选项是以普通 PyTorch 运行的其他类型的适配器。VeRA 和 IA3 这样很小的适配器通常需要 0.001 或更高的学习率。</translation>
+    </message>
+    <message>
+        <source>OFT</source>
+        <translation>OFT</translation>
+    </message>
+    <message>
+        <source>VeRA</source>
+        <translation>VeRA</translation>
+    </message>
+    <message>
+        <source>IA3</source>
+        <translation>IA3</translation>
+    </message>
+    <message>
+        <source>LoHa</source>
+        <translation>LoHa</translation>
+    </message>
+    <message>
+        <source>LoKr</source>
+        <translation>LoKr</translation>
+    </message>
+    <message>
+        <source>RandLoRA</source>
+        <translation>RandLoRA</translation>
+    </message>
+    <message>
+        <source>MiSS</source>
+        <translation>MiSS</translation>
+    </message>
+    <message>
+        <source>DeLoRA</source>
+        <translation>DeLoRA</translation>
+    </message>
+    <message>
+        <source>Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, alpha, modules, layers, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter.</source>
+        <translation>要继续训练的 LoRA 适配器文件夹，例如此前在该基础模型上的运行所生成的适配器。秩、alpha、模块、层、rsLoRA、DoRA 和偏置均取自该适配器。留空则从新的适配器开始。</translation>
+    </message>
+    <message>
+        <source>Layers</source>
+        <translation>层</translation>
+    </message>
+    <message>
+        <source>Numbers of the layers that get an adapter, such as 0-7, 20. Empty takes all layers.</source>
+        <translation>带适配器的层的编号，例如 0-7, 20。留空表示所有层。</translation>
+    </message>
+    <message>
+        <source>Fewer layers need less memory and learn less.</source>
+        <translation>层数越少，需要的内存越少，学到的也越少。</translation>
+    </message>
+    <message>
+        <source>What the adapter starts with. The usual random numbers suit most runs. Orthogonal makes the directions of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits. PiSSA and OLoRA start from the strongest parts of the frozen weights and often learn faster. EVA starts from what the layers see in your data.</source>
+        <translation>适配器开始时的数值。常用的随机数适合大多数训练。正交让适配器的各个方向一开始就相互独立，它需要偶数的秩和 16 位的冻结权重。PiSSA 和 OLoRA 从冻结权重中最强的部分开始，通常学得更快。EVA 从各层在数据上看到的内容开始。</translation>
+    </message>
+    <message>
+        <source>PiSSA and OLoRA save an adapter of twice the rank.</source>
+        <translation>PiSSA 和 OLoRA 保存的适配器的秩是两倍。</translation>
+    </message>
+    <message>
+        <source>PiSSA</source>
+        <translation>PiSSA</translation>
+    </message>
+    <message>
+        <source>PiSSA, fast</source>
+        <translation>PiSSA（快速）</translation>
+    </message>
+    <message>
+        <source>OLoRA</source>
+        <translation>OLoRA</translation>
+    </message>
+    <message>
+        <source>EVA, from the data</source>
+        <translation>EVA（来自数据）</translation>
+    </message>
+    <message>
         <source>Frozen weights</source>
         <translation>冻结权重</translation>
     </message>
@@ -13027,6 +13375,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>梯度裁剪</translation>
     </message>
     <message>
+        <source>NEFTune noise</source>
+        <translation>NEFTune 噪声</translation>
+    </message>
+    <message>
+        <source>Adds random noise to the embeddings of the training rows, which can make answers better after little data. 5 to 15 are usual. Evaluations see no noise.</source>
+        <translation>给训练行的嵌入加上随机噪声，数据较少时可以让回答更好。常用 5 到 15。评估时没有噪声。</translation>
+    </message>
+    <message>
         <source>Epochs</source>
         <translation>轮数</translation>
     </message>
@@ -13065,26 +13421,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>How strictly preferences are followed. In DPO and KTO, higher stays closer to the base model. Empty takes the usual value: 0.1, for SimPO 2.</source>
         <translation>遵循偏好的严格程度。在 DPO 和 KTO 中，数值越高越接近基础模型。留空使用常用值：0.1，SimPO 为 2。</translation>
-    </message>
-    <message>
-        <source>How many times likelier a token of a bad answer may count at most, such as 4. It keeps single tokens from ruling a step. 0 sets no bound. It has an effect with several updates per round.</source>
-        <translation>差的回答中，一个词元的概率比最多按多少倍计，例如 4，以免个别词元左右整步更新。0 表示不设上限。每轮多次更新时才起作用。</translation>
-    </message>
-    <message>
-        <source>How random the answers are while the model practices. Training uses the same temperature.</source>
-        <translation>模型练习时回答的随机程度。训练使用同样的温度。</translation>
-    </message>
-    <message>
-        <source>The task&apos;s own scoring</source>
-        <translation>任务自带的评分</translation>
-    </message>
-    <message>
-        <source>JSON schema</source>
-        <translation>JSON 模式</translation>
-    </message>
-    <message>
-        <source>Reward model</source>
-        <translation>奖励模型</translation>
     </message>
     <message>
         <source>Your Python file</source>
@@ -13159,10 +13495,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>训练对象</translation>
     </message>
     <message>
-        <source>LoRA trains a small adapter beside the model, which stays as it is. Full fine-tuning trains the model&apos;s own weights, which can learn more and needs much more memory and disk space.</source>
-        <translation>LoRA 在模型旁训练一个小适配器，模型本身不变。全量微调训练模型自身的权重，能学到更多，但需要多得多的显存和磁盘空间。</translation>
-    </message>
-    <message>
         <source>LoRA adapter</source>
         <translation>LoRA 适配器</translation>
     </message>
@@ -13199,8 +13531,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>起点</translation>
     </message>
     <message>
-        <source>Folder of a LoRA adapter to continue training, such as one from an earlier run on this base model. Rank, alpha, target modules, rsLoRA, DoRA and bias come from that adapter. Empty starts with a new adapter.</source>
-        <translation>要继续训练的 LoRA 适配器文件夹，例如此前在该基础模型上的运行所生成的适配器。秩、alpha、目标模块、rsLoRA、DoRA 和偏置均取自该适配器。留空则从新的适配器开始。</translation>
+        <source>Rank per module</source>
+        <translation>各模块的秩</translation>
+    </message>
+    <message>
+        <source>Modules with another rank than the others, such as q_proj = 32, layers.0.*.up_proj = 8. The end of a module&apos;s name is enough, and * stands for anything.</source>
+        <translation>秩与其他模块不同的模块，例如 q_proj = 32, layers.0.*.up_proj = 8。只写模块名称的末尾即可，* 代表任意内容。</translation>
+    </message>
+    <message>
+        <source>Alpha per module</source>
+        <translation>各模块的 alpha</translation>
+    </message>
+    <message>
+        <source>Modules with another alpha than the others, written like their ranks. It is divided by the module&apos;s own rank.</source>
+        <translation>alpha 与其他模块不同的模块，写法与秩相同。alpha 会除以该模块自己的秩。</translation>
     </message>
     <message>
         <source>Also learns how strong each weight row is, which can come closer to full fine-tuning. Together with dropout it runs in plain PyTorch.</source>
@@ -13211,16 +13555,44 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>初始值</translation>
     </message>
     <message>
-        <source>Random numbers that the adapter starts with. The usual ones suit most runs. Orthogonal makes the directions of the adapter independent from the start. It needs an even rank and frozen weights at 16 bits.</source>
-        <translation>适配器开始时的随机数。常用初始值适合大多数训练。正交让适配器的各个方向从一开始就互相独立，需要偶数的秩和 16 位的冻结权重。</translation>
-    </message>
-    <message>
         <source>Gaussian</source>
         <translation>高斯</translation>
     </message>
     <message>
         <source>Orthogonal</source>
         <translation>正交</translation>
+    </message>
+    <message>
+        <source>Embeddings and output layer</source>
+        <translation>嵌入和输出层</translation>
+    </message>
+    <message>
+        <source>Whether the tables that turn tokens into numbers and back are trained whole beside the adapter. New words only trains the rows of the new words. All suits a new language or a field with a vocabulary of its own, and much text.</source>
+        <translation>是否在适配器之外整体训练把词元变成数字、再变回词元的两张表。“仅新词”只训练新词所在的行。“全部”适合新语言或有自己词汇的领域，并且需要大量文本。</translation>
+    </message>
+    <message>
+        <source>All needs several GiB more and makes checkpoints and the adapter as large as these tables.</source>
+        <translation>“全部”要多占几 GiB，检查点和适配器也会和这两张表一样大。</translation>
+    </message>
+    <message>
+        <source>Frozen</source>
+        <translation>冻结</translation>
+    </message>
+    <message>
+        <source>New words only</source>
+        <translation>仅新词</translation>
+    </message>
+    <message>
+        <source>Other modules trained whole</source>
+        <translation>其他整体训练的模块</translation>
+    </message>
+    <message>
+        <source>Names of further modules that are trained whole and saved with the adapter, such as norm or input_layernorm. Training then runs in plain PyTorch.</source>
+        <translation>其他要整体训练并随适配器保存的模块名称，例如 norm 或 input_layernorm。此时使用普通 PyTorch 训练。</translation>
+    </message>
+    <message>
+        <source>Each needs memory for its weights, gradients and optimizer.</source>
+        <translation>每个模块都要为权重、梯度和优化器占用内存。</translation>
     </message>
     <message>
         <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA). Int8 stores them in 8 bits (LLM.int8), closer to the original, and trains in plain PyTorch.</source>
@@ -13253,6 +13625,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>How many times faster the second matrix of each adapter (B) learns than the first (A). 1 is usual. With LoRA+, 4 to 16 can learn hard tasks sooner, best at half the learning rate. Too high makes the loss jump.</source>
         <translation>每个适配器的第二个矩阵（B）的学习速度是第一个（A）的多少倍。通常为 1。使用 LoRA+ 时，4 到 16 可以更快学会困难的任务，最好同时把学习率减半。过高会让损失跳动。</translation>
+    </message>
+    <message>
+        <source>Rate of embeddings</source>
+        <translation>嵌入学习率倍数</translation>
+    </message>
+    <message>
+        <source>By what the learning rate is multiplied for trained embeddings and the output layer. They learn best 2 to 10 times slower than the adapter, so 0.1 to 0.5.</source>
+        <translation>训练嵌入和输出层时学习率要乘的倍数。它们比适配器慢 2 到 10 倍时效果最好，即 0.1 到 0.5。</translation>
     </message>
     <message>
         <source>Maximum gradient norm. Lower tames jumps in the loss, too low slows learning. 1 suits most runs. 0 turns it off. Full fine-tuning with 0 and without gradient accumulation updates each layer as soon as its gradient is known, which saves memory.</source>
@@ -20418,8 +20798,16 @@ Save a copy to train with your changes.</source>
         <translation>每轮</translation>
     </message>
     <message>
+        <source>Replay, %</source>
+        <translation>回放（%）</translation>
+    </message>
+    <message>
         <source>Most rows limits which rows are used, not how often: by its weight a file can repeat them.</source>
         <translation>“最多行数”限制使用哪些行，而不是使用多少次：按权重，文件中的行可能重复。</translation>
+    </message>
+    <message>
+        <source>To keep what the model knew, give a file of chats or general texts a replay share, such as 10%. After the run, Evaluate asks general questions and tells whether anything was forgotten.</source>
+        <translation>要保留模型原有的能力，请给一个对话或通用文本文件设置回放占比，例如 10%。运行结束后，“评估”会提一些常识问题，告诉你模型是否有所遗忘。</translation>
     </message>
     <message>
         <source>Further files: %1. Set their weights in the spec.</source>
@@ -21209,8 +21597,8 @@ Save a copy to train with your changes.</source>
         <translation>模型逐词学习更大的模型会怎么说。数据需要对话，或带回答的提示词。</translation>
     </message>
     <message>
-        <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them.</source>
-        <translation>模型通读整篇文本，学习其中的用语和知识。数据可以是文本文件、Markdown、网页、PDF、Word，或装有这些文件的文件夹。</translation>
+        <source>The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, web pages, PDF, Word or a folder of them. A second file with chats can be mixed in, so that it keeps what it knew.</source>
+        <translation>模型通过完整阅读文本来学习其中的词汇和知识。数据可以是文本文件、Markdown、网页、PDF、Word，或包含这些文件的文件夹。还可以混入一个对话文件，让模型保留原有能力。</translation>
     </message>
     <message>
         <source>How to teach</source>
@@ -21253,6 +21641,37 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Only reviewed rows</source>
         <translation>仅已审核的行</translation>
+    </message>
+</context>
+<context>
+    <name>WordsCard</name>
+    <message>
+        <source>New words</source>
+        <translation>新词</translation>
+    </message>
+    <message>
+        <source>Words of a field often fall into many pieces. As one token each they are read faster, and learned where they occur often. Write them into the setting New words, or look for them in the data.</source>
+        <translation>专业词汇常被拆成很多片段。让每个词成为一个词元，读得更快，常见的词也更容易学会。可以把它们写进设置“新词”，也可以在数据中查找。</translation>
+    </message>
+    <message>
+        <source>Suggest new words</source>
+        <translation>推荐新词</translation>
+    </message>
+    <message>
+        <source>Add the first %1</source>
+        <translation>添加前 %1 个</translation>
+    </message>
+    <message>
+        <source>Reading the data…</source>
+        <translation>正在读取数据…</translation>
+    </message>
+    <message>
+        <source>%1 (%2 pieces, %3 times)</source>
+        <translation>%1（%2 个片段，%3 次）</translation>
+    </message>
+    <message>
+        <source>No word is both frequent and written in many pieces.</source>
+        <translation>没有既常见又被拆成很多片段的词。</translation>
     </message>
 </context>
 <context>

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from tunesmith_core.datafmt.choices import FEWEST_OPTIONS, may_hold_options
-from tunesmith_core.datafmt.conversion import message_list
 from tunesmith_core.datafmt.formats import MULTIPLE_CHOICE, OPTION_ROLES, ROLES, Role
+from tunesmith_core.datafmt.message_lists import message_list
 
 Row = Mapping[str, Any]  # Any: JSON values
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from tunesmith_core.datafmt.choices import are_apart, first_number, may_hold_options
-from tunesmith_core.datafmt.conversion import MESSAGE_SPEAKERS, held_list, in_turn, message_list
 from tunesmith_core.datafmt.encoding import BY_COLUMNS, MAX_NAME
 from tunesmith_core.datafmt.formats import (
     ANSWER_ROLES,
@@ -31,6 +30,7 @@ from tunesmith_core.datafmt.formats import (
 )
 from tunesmith_core.datafmt.guessing import WORDS_OF_SENTENCE, guess_columns, guess_format, is_data, speaking_columns
 from tunesmith_core.datafmt.held import held_text
+from tunesmith_core.datafmt.message_lists import MESSAGE_SPEAKERS, held_list, in_turn, message_list
 from tunesmith_core.datafmt.transcripts import is_transcript
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import LISTED, Message, joined

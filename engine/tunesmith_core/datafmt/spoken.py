@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tunesmith_core.datafmt.conversion import in_turn, message_list
 from tunesmith_core.datafmt.formats import OPTION_LISTS
+from tunesmith_core.datafmt.message_lists import in_turn, message_list
 
 
 def is_chat(value: object, column: str = "") -> bool:

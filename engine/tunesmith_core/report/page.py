@@ -11,6 +11,7 @@ from typing import Any
 
 import tunesmith_core
 from tunesmith_core import adapter_folders, evaluations, files, kernel_words, rewards, sorting, terminal, votes
+from tunesmith_core.adapter_kinds import papers
 from tunesmith_core.answered import Answered
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.declared import Declaration
@@ -315,6 +316,7 @@ def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
     created = run.created_at
     return [
         (Message("method"), ORIGINS.get(spec.objective.kind)),
+        (Message("trained with"), "; ".join(papers(spec)) or None),
         (Message("classes"), joined(setup.get("classes") or (), LISTED) or None),
         (Message("rewards"), _rewarded(spec)),
         (Message("base model"), spec.model.path),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,8 @@ class Prompts:
     A template that breaks a limit costs the process, and the next prompt gets a new one.
     """
 
-    def __init__(self, folder: Path, template: str) -> None:
-        self._spec = RenderSpec(AbsolutePath(str(folder)), template)
+    def __init__(self, folder: Path, template: str, words: Sequence[str] = ()) -> None:
+        self._spec = RenderSpec(AbsolutePath(str(folder)), template, list(words))
         self._child: _Renderer | None = _Renderer(self._spec)
 
     def close(self) -> None:

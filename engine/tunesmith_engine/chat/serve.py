@@ -79,7 +79,7 @@ class _Chat:
         folder = model_folder(run_spec.model)
         check_room(run_spec, read_model_card(folder))
         self._beside = holder_of(self._device)
-        self._prompts = Prompts(folder, run_spec.model.chat_template)
+        self._prompts = Prompts(folder, run_spec.model.chat_template, run_spec.model.new_tokens)
         try:
             with _collecting_nothing():
                 self._session = _open(Run(Path(spec.run)), run_spec, folder, spec.checkpoint)

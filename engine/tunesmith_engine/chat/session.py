@@ -24,6 +24,7 @@ from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.export.trained import Trained, find_trained
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.trained_model import inference_compute, load_trained, switch_to
+from tunesmith_engine.model.vocabulary import words_of
 
 OnPiece = Callable[[str, bool], None]
 """Told a piece of text, and whether the model only thinks it."""
@@ -57,7 +58,7 @@ class Session:
         self.compute = inference_compute(spec, spec.hardware.device)
         self._trained = self._find(checkpoint)
         self._trained.check_base(folder)
-        self._tokenizer = load_tokenizer(folder, spec.model.chat_template)
+        self._tokenizer = load_tokenizer(folder, spec.model.chat_template, words_of(spec))
         self._model = load_trained(self._trained, folder, self.compute)
         self._ends = end_tokens(self._model.get_base_model(), self._tokenizer)
         # On a CPU the comparison with transformers, without which no other way is taken, takes longer than an answer.

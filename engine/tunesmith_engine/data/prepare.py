@@ -24,6 +24,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.groups import alike_rows, split_groups, uneven_documents
+from tunesmith_engine.data.held_documents import Parts, documents_of
 from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source, notes_of
 from tunesmith_engine.data.render import Renderer
@@ -85,6 +86,7 @@ class Prepared:
         system_prompt: that most rows begin with, "" where there is none.
         earlier: the same as long as copies of a row could be on both sides; None where the same rows were held out.
         classes: names of the classes of labels, in the order of their numbers.
+        documents: see `documents_of`.
     """
 
     train: list[int]
@@ -96,6 +98,7 @@ class Prepared:
     system_prompt: str = ""
     earlier: Prepared | None = None
     classes: list[str] = field(default_factory=list)
+    documents: Parts = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return all but the numbers of the training rows as JSON values."""
@@ -108,6 +111,7 @@ class Prepared:
             "system_prompt": self.system_prompt,
             "earlier": self.earlier.to_dict() if self.earlier else None,
             "classes": self.classes,
+            "documents": self.documents,
         }
 
 
@@ -127,6 +131,7 @@ class PreparedData:
         asked: what is asked in every training and in every held-out example, where the model answers them all; else
             nothing.
         kept: what is kept of the same beside their tokens, where the model answers them all; else nothing.
+        documents: see `documents_of`.
     """
 
     train: list[Example]
@@ -142,6 +147,12 @@ class PreparedData:
     classes: list[str] = field(default_factory=list)
     asked: tuple[list[str], list[str]] = ([], [])
     kept: tuple[list[Kept], list[Kept]] = ([], [])
+    documents: Parts = field(default_factory=list)
+
+    @property
+    def held_out_parts(self) -> Parts:
+        """From where the held-out rows come, one behind the other: documents, or else data files."""
+        return self.documents or [(each.path, each.num_eval_rows) for each in self.sources if each.num_eval_rows]
 
     @staticmethod
     def from_rows(
@@ -177,6 +188,7 @@ class PreparedData:
                 [each for number, each in enumerate(kept) if number not in held_out],
                 [kept[number] for number in values["eval"]] if kept else [],
             ),
+            [(name, num) for name, num in values.get("documents", [])],
         )
 
     def as_in(self, fingerprint: Mapping[str, Any]) -> PreparedData:  # Any: JSON values
@@ -253,7 +265,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
         if any(source.has_documents for source in sources):
             notes |= uneven_documents(*wanted, held_out)
         # An earlier version had neither weights nor texts in parts.
-        is_new = cuts.num_split or any(source.weight for source in spec.data.sources)
+        is_new = cuts.num_split or any(source.weight or source.replay for source in spec.data.sources)
         earlier = None if is_new else split_rows(*wanted)
     notes |= renderer.notes | notes_of(sources) | cuts.notes()
     pairs = "chat" if renderer.makes_chats else "text"
@@ -265,7 +277,10 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
         if spec.objective.kind not in FROM_STEPS:
             more |= few_trained(stats.num_trained_tokens, stats.num_tokens)
         system_prompt = renderer.system_prompt.text
-        return Prepared(train, held_out, stats, notes | more, pairs, shares, system_prompt, earlier)
+        documents = documents_of(rows.documents, held_out, [source.path for source in spec.all_sources()])
+        return Prepared(
+            train, held_out, stats, notes | more, pairs, shares, system_prompt, earlier, documents=documents
+        )
 
     return split(train, held_out, split(*earlier) if earlier and earlier[1] != held_out else None)
 
@@ -353,18 +368,18 @@ def _write_examples(
     spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
 ) -> FileRows:
     num_before, num_overlong, num_untrained = len(rows), 0, 0
-    groups: deque[tuple[int | None, bool, Kept | None]] = deque()
+    groups: deque[tuple[int | None, bool, str, Kept | None]] = deque()
 
     def texts() -> Iterator[Rendered]:
         for _, rendered in rendered_rows(source, renderer):
             kept = Kept(source.columns, source.row_format != PROMPT_ONLY) if source.keeps_columns else None
-            groups.append((source.group, source.is_bad, kept))
+            groups.append((source.group, source.is_bad, source.document, kept))
             yield rendered
 
     # Many are rendered before the first is made into tokens.
     for tokenised in rows.begun.examples(texts(), renderer):
         # The parts of a text stay together, as the pieces of a document and the rows of a group do.
-        own, is_bad, kept = groups.popleft()
+        own, is_bad, document, kept = groups.popleft()
         group = len(rows) if own is None else own
         if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
             num_overlong += 1
@@ -372,7 +387,7 @@ def _write_examples(
         for part in cuts.parts(tokenised):
             example = cuts.cut(part.example, is_text=tokenised.is_text)
             if example.num_trained_tokens:
-                rows.add(replace(example, is_bad=is_bad), tokenised.question, group, kept)
+                rows.add(replace(example, is_bad=is_bad), tokenised.question, group, document, kept)
             else:
                 num_untrained += 1
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows

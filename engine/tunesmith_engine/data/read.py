@@ -58,6 +58,7 @@ class Source:
         columns: those of the row that was read last.
         is_bad: whether the answer that was read last is labeled bad.
         group: that of the row that was read last, of a piece of a document that of the document; None for none.
+        document: from which the row came that was read last, or the file where that is none.
         has_documents: whether a file was one, in pieces.
         num_skipped_rows: bad rows left out so far.
         first_error: of the first of them, None while there is none.
@@ -80,6 +81,7 @@ class Source:
     columns: dict[str, object] = field(default_factory=dict, init=False)
     is_bad: bool = field(default=False, init=False)
     group: int | None = field(default=None, init=False)
+    document: str = field(default="", init=False)
     has_documents: bool = field(default=False, init=False)
     num_skipped_rows: int = field(default=0, init=False)
     first_error: TunesmithError | None = field(default=None, init=False)
@@ -284,6 +286,7 @@ class Source:
                     self._announce(0)
                 self._kind = kind
                 self._file = unpacked_into(Path(folder), file) if kind in WHOLE else file
+                self.document = str(file) if kind in DOCUMENTS else self.spec.path
                 yield self._rows_of(self._file, kind)
 
     def _rows_of(self, file: DataFile, kind: str) -> Iterator[tuple[int, datafmt.Row]]:

@@ -63,6 +63,7 @@ class RowsWriter:
         longest_tokens: of what passes through the model in one piece.
         contents: a hash of the tokens of each row so far.
         groups: what each row so far belongs to; rows of a group are all trained or all held out.
+        documents: from which each row so far came.
         bad_rows: numbers of those so far whose answer people called a bad one.
     """
 
@@ -73,6 +74,7 @@ class RowsWriter:
         self._tell, self._told_s = tell, time.monotonic()
         self.num_tokens, self.num_trained_tokens, self.contents = array("q"), array("q"), array("q")
         self.groups, self.bad_rows = array("q"), array("q")
+        self.documents: list[str] = []
         self.longest_tokens = 0
         self._lengths = array("q")
         self._lengths_path, self._bad_path = folder / LENGTHS, folder / BAD_ROWS
@@ -95,8 +97,11 @@ class RowsWriter:
     def __len__(self) -> int:
         return len(self.num_tokens)
 
-    def add(self, example: Example, question: str = "", group: int = 0, kept: Kept | None = None) -> None:
+    def add(
+        self, example: Example, question: str = "", group: int = 0, document: str = "", kept: Kept | None = None
+    ) -> None:
         """Write a row: its ids, then its labels; and what a person asks in it, "" for a text that asks nothing."""
+        self.documents.append(document)
         if kept is not None:
             self._columns.write(json.dumps(asdict(kept), default=str) + "\n")
         if example.is_bad:

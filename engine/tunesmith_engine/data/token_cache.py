@@ -67,6 +67,7 @@ def key_of(spec: RunSpec, folder: Path, chat_template: object) -> str:
         data,
         tokenizer,
         spec.model.chat_template,
+        spec.model.new_tokens,
         dataclasses.asdict(spec.data),
         dataclasses.asdict(spec.objective),
         [spec.evaluation.path, spec.evaluation.percent, spec.evaluation.groups_by, spec.schedule.seed],

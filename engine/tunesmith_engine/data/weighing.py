@@ -15,7 +15,7 @@ import numpy as np
 from tunesmith_core.datafmt import Conversation, Preference
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, joined
-from tunesmith_core.mixing import epoch_shares
+from tunesmith_core.mixing import epoch_shares, with_replay
 from tunesmith_core.objectives import FROM_PAIRS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
@@ -119,10 +119,10 @@ def shares_of(spec: RunSpec, num_rows: Sequence[int], held_out: Sequence[int]) -
     places = np.searchsorted(np.cumsum(num_rows), np.asarray(held_out, np.int64), side="right")
     num_eval = np.bincount(places, minlength=len(sources)).tolist()
     num_train = [num - out for num, out in zip(num_rows, num_eval, strict=False)][: len(sources)]
-    weights = [source.weight for source in sources]
-    taken = epoch_shares(num_train, weights)
+    weights, replay = [source.weight for source in sources], [source.replay for source in sources]
+    taken = with_replay(epoch_shares(num_train, weights), replay)
     for number, source in enumerate(sources):
-        if source.weight and not taken[number]:
+        if (source.weight or source.replay) and not min(taken[number], num_train[number]):
             raise _without_examples(source, number, num_train[number], sum(taken))
     return [
         SourceShare(source.path, *counts)
@@ -131,6 +131,15 @@ def shares_of(spec: RunSpec, num_rows: Sequence[int], held_out: Sequence[int]) -
 
 
 def _without_examples(source: SourceSpec, number: int, num_train: int, num_examples: int) -> TunesmithError:
+    if source.replay:
+        return TunesmithError(
+            "dataset-weight",
+            "{path}: there is no row to train for its share of {share:g} % (data.sources[{number}].replay), because "
+            "all are held out.",
+            path=source.path,
+            share=source.replay,
+            number=number,
+        )
     setting = f"data.sources[{number}].weight"
     if num_train:
         return TunesmithError(
@@ -171,7 +180,8 @@ def drawn_rows(shares: Sequence[SourceShare], seed: int, epoch: int) -> list[int
 
 def mixture_notes(spec: RunSpec, shares: Sequence[SourceShare]) -> dict[str, str]:
     """Return what a person should know of weights, a code and a sentence; nothing where there are none."""
-    weighted = [share for source, share in zip(spec.data.sources, shares, strict=True) if source.weight]
+    pairs = zip(spec.data.sources, shares, strict=True)
+    weighted = [share for source, share in pairs if source.weight or source.replay]
     if not weighted:
         return {}
     words = [Message("Examples in an epoch: {num:,}.", num=sum(share.num_epoch_rows for share in shares))]
@@ -199,6 +209,11 @@ def planned_notes(spec: RunSpec, num_rows: Sequence[int] | None) -> dict[str, st
             )
             for each in sources
             if each.weight
+        ]
+        words += [
+            Message("{path}: {share:.0%} of the examples of an epoch.", path=each.path, share=each.replay / 100)
+            for each in sources
+            if each.replay
         ]
         return {"dataset-mixture": joined(words[:MOST_TOLD])} if words else {}
     share = 0.0 if spec.evaluation.path else spec.evaluation.percent / 100

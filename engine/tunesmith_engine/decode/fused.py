@@ -111,7 +111,7 @@ class FusedDecoder:
         with_adapter = with_adapter or before is not None
         asked = contextlib.nullcontext() if before is None else self._assembly.asked_with(self._model, before)
         # No module runs, and random numbers have a generator of their own: the training has nothing to be kept.
-        with torch.no_grad(), asked, self._weights(with_adapter):
+        with torch.no_grad(), asked, self._weights(with_adapter), self._assembly.tables.in_place(with_adapter):
             for start in range(0, len(order), rows_at_once):
                 rows = order[start : start + rows_at_once]
                 batch = _Batch(rows, ends, answers, on_tokens, on_end, keeps_end)
@@ -198,7 +198,7 @@ class FusedDecoder:
         losses = torch.zeros((), device=batch.input_ids.device)
         ids, bounds = batch.input_ids.tolist(), batch.documents.bounds.tolist()
         targets = dict(zip(batch.trained_rows.tolist(), batch.targets.tolist(), strict=True))
-        with torch.no_grad():
+        with torch.no_grad(), self._assembly.tables.in_place(True):
             for start, end in pairwise(bounds):
                 logits = self._followed(ids[start:end], (end - start) // 2)
                 wanted = torch.tensor([targets[place] for place in range(start, end - 1)], device=losses.device)

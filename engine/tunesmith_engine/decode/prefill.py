@@ -68,7 +68,7 @@ class Prefill:
         x: torch.Tensor = embedded[:, : shape.hidden_size]
         pending: torch.Tensor | None = None
         self._assembly.scratch.forget()
-        embed(batch.input_ids, shape.embedding.weight.data, shape.embedding_scale, x)
+        embed(batch.input_ids, self._assembly.tables.table(with_adapter), shape.embedding_scale, x)
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
             qkv = self._store.forward(layer.index, batch.num_tokens)["qkv"]
@@ -88,7 +88,7 @@ class Prefill:
         self, x: torch.Tensor, pending: torch.Tensor | None, places: torch.Tensor, with_adapter: bool
     ) -> torch.Tensor:
         """Return the logits of some places; the rows are gathered first, so the head multiplies nothing else."""
-        shape, head = self._assembly.shape, self._assembly.head
+        shape, head = self._assembly.shape, self._assembly.tables.head(with_adapter)
         normed = x.new_empty(len(places), shape.hidden_size + head.num_extra)
         added = None if pending is None else pending.index_select(0, places)
         scale = shape.layers[-1].residual_scale

@@ -47,7 +47,7 @@ class Step:
         self.ids = torch.zeros(num_rows, device=compute.device, dtype=torch.int64)
         self._x, self._y = (like.new_zeros(num_rows, shape.hidden_size) for _ in range(2))
         inputs = Inputs(num_rows)
-        self._head = Product(assembly.head, inputs, like)
+        self._head = Product(assembly.tables.head(with_adapter), inputs, like)
         self.logits = like.new_zeros(num_rows, assembly.head.num_outputs)
         self._layers = [
             _layer(layer, parts, inputs, like)
@@ -81,7 +81,7 @@ class Step:
     def _forward(self) -> None:
         shape, cache = self._assembly.shape, self.cache
         self._assembly.scratch.forget()
-        embed(self.ids, shape.embedding.weight.data, shape.embedding_scale, self._x)
+        embed(self.ids, self._assembly.tables.table(self._with_adapter), shape.embedding_scale, self._x)
         turned = self.rotary.at(cache.lengths)
         pending: torch.Tensor | None = None
         scale = 1.0

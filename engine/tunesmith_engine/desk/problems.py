@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core.datafmt import Row
-from tunesmith_core.datafmt.conversion import SAME_ANSWERS, turn_names
+from tunesmith_core.datafmt.conversion import SAME_ANSWERS
 from tunesmith_core.datafmt.formats import Unreadable
+from tunesmith_core.datafmt.message_lists import turn_names
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_engine.desk.places import Keys

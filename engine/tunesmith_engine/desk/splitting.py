@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.datafmt import Layout, Row, to_messages
-from tunesmith_core.datafmt.conversion import in_turn, turn_names
+from tunesmith_core.datafmt.message_lists import in_turn, turn_names
 from tunesmith_core.datafmt.sniffing import TEMPLATE_TOKENS
 from tunesmith_core.errors import UserError
 from tunesmith_core.operations.limits import Portions

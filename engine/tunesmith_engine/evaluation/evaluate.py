@@ -197,7 +197,7 @@ def _loss_figures(rows: Sequence[Example], before: Floats, after: Floats) -> Val
 def _source_figures(
     data: PreparedData, rows: Sequence[Example], step: int, before: Floats, after: Floats
 ) -> list[Values]:
-    """Return the mean losses of the held-out rows of each data file, nothing where they are of one.
+    """Return the mean losses of the held-out rows of each data file or document, nothing where they are of one.
 
     Args:
         data: of the run.
@@ -205,14 +205,15 @@ def _source_figures(
         step: how many that is.
         before, after: the rows' losses, each summed over trained tokens, [rows].
     """
-    numbers = np.repeat(np.arange(len(data.sources)), [source.num_eval_rows for source in data.sources])[::step]
+    parts = data.held_out_parts
+    numbers = np.repeat(np.arange(len(parts)), [num for _, num in parts])[::step]
     present = np.unique(numbers).tolist()
     if len(numbers) != len(rows) or len(present) < 2:
         return []
     weights = np.array([row.num_trained_tokens for row in rows], dtype=np.float64)
     return [
         {
-            "path": data.sources[number].path,
+            "path": parts[number][0],
             "rows": int(own.sum()),
             "before": float(before[own].sum() / weights[own].sum()),
             "after": float(after[own].sum() / weights[own].sum()),

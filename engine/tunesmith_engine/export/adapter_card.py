@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tunesmith_core import rewards, unquantized
 from tunesmith_core.adapter_folders import lineage, reference_name
+from tunesmith_core.adapter_kinds import KINDS, papers
 from tunesmith_core.declared import Declaration
 from tunesmith_core.evaluations import loss_help, shown
 from tunesmith_core.exports import UNKNOWN_LICENCE
@@ -14,6 +15,7 @@ from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_STEPS, HEA
 from tunesmith_core.preferences import Preferences
 from tunesmith_core.spec import RunSpec, in_force, strength_of, told_settings
 from tunesmith_core.trained_parts import FULL
+from tunesmith_engine.model.vocabulary import growth_of
 
 SCORE = """chat = [{"role": "user", "content": "How are you?"}, {"role": "assistant", "content": "Fine, thanks."}]
 text = tokenizer.apply_chat_template(chat, tokenize=False) if tokenizer.chat_template else "How are you? Fine, thanks."
@@ -80,12 +82,12 @@ def adapter_card(
 {lineage_lines(spec)}{_packed_line(spec, model_folder)}- License of the base model: {licence}; it holds for {result} too
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 {length_line(spec)}
-{method_line(spec)}{classes_line(spec)}
+{method_line(spec)}{papers_line(spec)}{classes_line(spec)}
 {losses_line(spec, eval_loss_before, eval_loss_after)}{pairs_line(preferences)}
 {system_prompt_part(system_prompt)}## Use
 
 ```python
-{_use(spec)}
+{_use(spec, model_folder)}
 ```
 
 ## Settings
@@ -105,19 +107,21 @@ tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
 model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER", dtype="auto")"""
 
 
-def _use(spec: RunSpec) -> str:
+def _use(spec: RunSpec, model_folder: Path) -> str:
     """Return how a card shows what can be done with what was made."""
     if spec.objective.kind in HEADS:
         return _use_head(spec)
-    return _USE_FULL if spec.adapter.kind == FULL else _use_adapter(spec)
+    return _USE_FULL if spec.adapter.kind == FULL else _use_adapter(spec, model_folder)
 
 
-def _use_adapter(spec: RunSpec) -> str:
+def _use_adapter(spec: RunSpec, model_folder: Path) -> str:
+    growth = growth_of(model_folder, spec)
+    room = f"\nbase.resize_token_embeddings({growth.num_rows})  # room for the new words" if growth else ""
     return f"""from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
-base = AutoModelForCausalLM.from_pretrained({base_model_name(spec)!r})
+base = AutoModelForCausalLM.from_pretrained({base_model_name(spec)!r}){room}
 model = PeftModel.from_pretrained(base, "THIS_FOLDER")"""
 
 
@@ -180,6 +184,8 @@ def lineage_lines(spec: RunSpec) -> str:
 
 
 def _lora_kind(spec: RunSpec) -> str:
+    if kind := KINDS.get(spec.adapter.kind):
+        return kind.title
     return "QLoRA" if spec.quantization.kind == "nf4" else "LoRA"
 
 
@@ -240,6 +246,12 @@ def teacher_name(spec: RunSpec) -> str:
     """Return the name of a run's teacher; the card may go to others, whom this computer's folders don't concern."""
     path = Path(spec.teacher.path)
     return path.name if path.is_absolute() else str(spec.teacher.path)
+
+
+def papers_line(spec: RunSpec) -> str:
+    """Return the line of a card about what a run does beside plain training of a LoRA adapter, "" for nothing."""
+    named = papers(spec)
+    return f"- Trained with: {'; '.join(named)}\n" if named else ""
 
 
 def classes_line(spec: RunSpec) -> str:

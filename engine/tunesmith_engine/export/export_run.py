@@ -21,6 +21,7 @@ from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.other_programs import ollama_name
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
+from tunesmith_core.spec_words import trains_whole
 from tunesmith_engine.export.adapter import write_adapter
 from tunesmith_engine.export.adapter_card import adapter_card, base_model_license
 from tunesmith_engine.export.merged_card import merged_card, verdict
@@ -34,7 +35,8 @@ from tunesmith_engine.export.trained import Trained, digest, find_trained, load_
 from tunesmith_engine.export.using import Takers, commands
 from tunesmith_engine.export.verifying import Way, verify
 from tunesmith_engine.model.folder import model_folder
-from tunesmith_engine.model.heads import Head, head_of, kind_of_model
+from tunesmith_engine.model.heads import head_of, kind_of_model
+from tunesmith_engine.model.vocabulary import growth_of, words_of
 
 
 def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON values
@@ -92,6 +94,9 @@ def _commands(spec: ExportSpec, target: Path, trained: Trained) -> list[str]:
     """Return commands of programs that chat with an export."""
     if head_of(trained.spec):
         return []
+    if spec.format == "adapter" and trains_whole(trained.spec):
+        # vLLM takes the two matrices of a layer only.
+        return []
     name = ollama_name(trained.run, spec.type)
     return commands(spec.format, target, trained.spec.model.path, name, system_prompt_of(trained.run))
 
@@ -146,6 +151,8 @@ def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) 
     merged = MergedModel(folder, lambda shapes: Merging(model, shapes))
     progress = Progress(host, "merging", merged.num_bytes)
     merged.write(staging, progress.advance)
+    if words_of(trained.spec):
+        trained.tokenizer(folder).save_pretrained(staging.folder)
     if trained.spec.model.chat_template != OWN:
         write_chat_template(trained.tokenizer(folder), staging.folder)
     rounding = Rounding(merged.rounded)
@@ -175,16 +182,16 @@ def _write_adapter(host: Host, trained: Trained, folder: Path, staging: Staging)
         host.phase("saving")
         staging.check_space(2 * trained.num_bytes)
         write_adapter(trained.load(folder), trained.tokenizer(folder), _adapter_card(trained, folder), staging.folder)
-    head = head_of(trained.spec)
-    way = Way("adapter", lambda answers, _: compare(answers, _adapted(folder, staging.folder, head)), EQUAL_NATS)
+    way = Way("adapter", lambda answers, _: compare(answers, _adapted(trained, folder, staging.folder)), EQUAL_NATS)
     proof = verify(host, trained, folder, staging, way)
     card = staging.folder / CARD_NAME
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
     files.atomic_write_text(card, f"{text}\n## Compared with the trained model\n\n{verdict(proof)}\n")
 
 
-def _adapted(base: Path, adapter: Path, head: Head | None) -> Any:  # Any: a model of PEFT
-    return PeftModel.from_pretrained(load_base(base, head), str(adapter)).eval()
+def _adapted(trained: Trained, folder: Path, adapter: Path) -> Any:  # Any: a model of PEFT
+    base = load_base(folder, head_of(trained.spec), growth_of(folder, trained.spec))
+    return PeftModel.from_pretrained(base, str(adapter)).eval()
 
 
 def _adapter_card(trained: Trained, folder: Path) -> str:

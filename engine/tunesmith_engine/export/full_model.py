@@ -19,6 +19,7 @@ from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, write_c
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.model.full import FullModel
+from tunesmith_engine.model.vocabulary import words_of
 
 
 def save_full_model(
@@ -51,6 +52,8 @@ def save_full_model(
     try:
         merged = MergedModel(base, lambda shapes: Merging(model, shapes), keeps_formats=True)
         merged.write(staging, lambda _: None)
+        if words_of(spec):
+            tokenizer.save_pretrained(staging.folder)
         if spec.model.chat_template != OWN:
             write_chat_template(tokenizer, staging.folder)
         files.atomic_write_text(staging.folder / CARD_NAME, card)

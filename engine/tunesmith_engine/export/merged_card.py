@@ -22,6 +22,7 @@ from tunesmith_engine.export.adapter_card import (
     lineage_lines,
     losses_line,
     method_line,
+    papers_line,
     pipeline_line,
     settings_table,
     system_prompt_part,
@@ -125,7 +126,7 @@ The base model with {made}, trained with Tunesmith for {trained.step} steps.
 {lineage_lines(spec)}{_packed_line(base)}- License of the base model: {licence}; it holds for this model too
 - Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
 {length_line(spec)}
-{method_line(spec)}{classes_line(spec)}
+{method_line(spec)}{papers_line(spec)}{classes_line(spec)}
 {losses_line(spec, status.first_eval_loss, status.eval_loss if is_last else None)}
 {told}
 {system_prompt_part(system_prompt_of(trained.run))}## Use

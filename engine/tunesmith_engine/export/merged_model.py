@@ -94,7 +94,7 @@ class MergedModel:
         self._merging = make_merging(shapes)
         formats = {tensor.dtype for shard in self._shards.values() for tensor in shard.values()}
         self._rounded = not keeps_formats and become_bfloat16(formats)
-        self._untied = False
+        self._untied = self._has_new_rows = False
         self.files = {shard: self._plan(tensors) for shard, tensors in self._shards.items()}
         next(iter(self.files.values())).update(self._added(formats))
 
@@ -106,7 +106,7 @@ class MergedModel:
     def _plan(self, tensors: Mapping[str, Tensor]) -> dict[str, Weight]:
         merging = self._merging
         planned = {
-            name: Weight(name, merging.in_model.get(name, ""), self._written(tensor))
+            name: Weight(name, own := merging.in_model.get(name, ""), self._written(self._grown(own, tensor)))
             for name, tensor in tensors.items()
             if merging.has(name)
         }
@@ -142,6 +142,12 @@ class MergedModel:
         with StoredWeights(self._base, self._layout, torch.float32) as stored:
             return stored.read(name)
 
+    def _grown(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a tensor, by its name in the model, with the rows of new words."""
+        shape = self._merging.grown(name, tensor.shape)
+        self._has_new_rows |= shape != tensor.shape
+        return Tensor(tensor.dtype, shape)
+
     def _written(self, tensor: Tensor) -> Tensor:
         """Return how a tensor is written: in the base model's own format, in bfloat16 where all of it has more bits."""
         rounded = self._rounded and tensor.dtype in TORCH_TYPES
@@ -162,7 +168,7 @@ class MergedModel:
 
     def read_base(self, weight: Weight) -> torch.Tensor:
         """Return a weight of the base model."""
-        return self._read(weight.source)
+        return _with_rows(self._read(weight.source), weight)
 
     def write(self, staging: Staging, advance: Callable[[int], None]) -> None:
         """Write all files that are not finished, but for the card.
@@ -200,6 +206,7 @@ class MergedModel:
     def _make(self, stored: StoredWeights, weight: Weight) -> Iterator[torch.Tensor]:
         # What no file holds is trained whole, whatever it was.
         value = stored.read(weight.source) if weight.source else torch.zeros(weight.tensor.shape)
+        value = _with_rows(value, weight)
         if weight.tensor.dtype not in TORCH_TYPES:
             yield self._merging.merged_as(weight.in_model, value)
             return
@@ -233,6 +240,8 @@ class MergedModel:
             for part in parts:
                 part.pop(key, None)
         for part in parts:
+            if self._has_new_rows and "vocab_size" in part:
+                part["vocab_size"] = self._merging.num_rows
             if self._untied:
                 part["tie_word_embeddings"] = False
             for key in ("dtype", "torch_dtype"):
@@ -242,3 +251,9 @@ class MergedModel:
                     part[key] = "bfloat16"
         config |= self._merging.settings
         return config
+
+
+def _with_rows(value: torch.Tensor, weight: Weight) -> torch.Tensor:
+    """Return a weight of the base model with room for new words, each of whose rows was trained."""
+    more = weight.tensor.shape[0] - len(value) if value.ndim == 2 else 0
+    return torch.cat((value, value.new_zeros(more, value.shape[1]))) if more else value

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from peft.tuners.lora import layer as lora
+from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import ModulesToSaveWrapper
 from torch import nn
 from transformers.conversion_mapping import get_model_conversion_mapping
@@ -18,11 +19,16 @@ from tunesmith_engine.export.restoring import PREFIX
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import has_head
 from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.model.saved_modules import in_own_name, plain, row_change, trained_rows, trained_weight
+from tunesmith_engine.model.targets import is_adapted, is_of_adapter
 
 if TYPE_CHECKING:
     from tunesmith_engine.model.full import TrainedModel
 
 ADAPTER = "default"
+ROWS = ".trainable_tokens_delta."
+"""In the names of trained rows of embeddings and output layer."""
+
 PORTION_BYTES = 64 << 20
 """Of numbers in float32 that are merged at once, of weights of which each row changes by itself."""
 
@@ -119,6 +125,17 @@ class Merging:
         """Return the shape of an added weight."""
         return tuple(self._known[name])
 
+    def grown(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a weight of the files with the rows of new words, by its name in the model."""
+        known = tuple(self._known.get(name, ()))
+        is_grown = name in self._changes and len(known) == len(shape) == 2 and known[0] > shape[0]
+        return known if is_grown else shape
+
+    @property
+    def num_rows(self) -> int:
+        """For how many tokens the model has an embedding."""
+        return int(plain(self._base.get_input_embeddings()).weight.shape[0])
+
     def name_of_piece(self, name: str) -> str:
         """Return a weight's name in the model, or that of one of its pieces where the files hold it in pieces."""
         return self._pieces.of.get(name, name)
@@ -185,25 +202,52 @@ def _names_in_model(base: Any, names: Collection[str]) -> dict[str, str]:  # Any
 
 def _own(name: str) -> str:
     """Return the name that a weight has in the model without an adapter."""
-    return name.removeprefix(PREFIX).replace(".base_layer", "").replace(f".modules_to_save.{ADAPTER}", "")
+    return in_own_name(name.removeprefix(PREFIX))
 
 
 def _changes(model: TrainedModel) -> dict[str, Change]:
     """Return what becomes of the weights that were trained, by their names in the model without an adapter."""
     changes: dict[str, Change] = {}
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, lora.LoraLayer)}
+    layers = {name: module for name, module in model.named_modules() if is_adapted(module)}
     for name, layer in layers.items():
-        if not isinstance(layer, MERGED_KINDS):
+        is_lora = isinstance(layer, lora.LoraLayer)
+        if is_lora and not isinstance(layer, MERGED_KINDS):
             raise TunesmithError(
                 "export-unsupported", "The adapter of {name} can't be merged into its weights.", name=_own(name)
             )
         changes[f"{_own(name)}.{_role(layer)}"] = _adding(layer, _role(layer))
+        if not is_lora and layer.get_base_layer().bias is not None:
+            # IA3 scales outputs with their bias.
+            changes[f"{_own(name)}.bias"] = _adding(layer, "bias")
     wrappers = [name for name, module in model.named_modules() if isinstance(module, ModulesToSaveWrapper)]
     for name, value in trainable(model).items():
-        in_layer = any(name.startswith(f"{layer}.lora_") for layer in layers)
-        if not in_layer or any(name.startswith(f"{wrapper}.") for wrapper in wrappers):
+        in_layer = is_of_adapter(name) and any(name.startswith(f"{layer}.") for layer in layers)
+        if ROWS not in name and (not in_layer or any(name.startswith(f"{wrapper}.") for wrapper in wrappers)):
             changes[_own(name)] = _replacing(value)
+    for name, rows, value in _tables(model):
+        changes[name] = _replacing(value) if rows is None else _placing(rows, value)
     return changes
+
+
+def _tables(model: TrainedModel) -> Iterator[tuple[str, list[int] | None, nn.Parameter]]:
+    """Yield embeddings and output layer that are trained: name in the model, rows or None for all, weights.
+
+    What is tied is one parameter, and yet changes both.
+    """
+    for name, module in model.named_modules():
+        rows = trained_rows(module)
+        if rows is not None or (isinstance(module, ModulesToSaveWrapper) and hasattr(module.original_module, "weight")):
+            weight = trained_weight(module)
+            assert weight is not None, "it has the adapter"
+            yield f"{_own(name)}.weight", rows, weight
+
+
+def _placing(rows: list[int], value: torch.Tensor) -> Change:
+    return lambda weight: row_change(weight, rows, value)
+
+
+def _placing_rows(rows: list[int], value: torch.Tensor) -> RowChange:
+    return lambda weight, part: row_change(weight, rows, value, part.start)
 
 
 def _row_changes(model: TrainedModel) -> dict[str, RowChange]:
@@ -213,8 +257,10 @@ def _row_changes(model: TrainedModel) -> dict[str, RowChange]:
         if type(layer) in (lora.Linear, lora.Embedding) and not layer.lora_variant and not layer.fan_in_fan_out:
             changes[f"{_own(name)}.weight"] = _adding_rows(layer)
     for name, value in trainable(model).items():
-        if ".lora_" not in name:
+        if not is_of_adapter(name) and ROWS not in name:
             changes[_own(name)] = _replacing_rows(value)
+    for name, rows, value in _tables(model):
+        changes[name] = _replacing_rows(value) if rows is None else _placing_rows(rows, value)
     return changes
 
 
@@ -243,7 +289,7 @@ def _added_to(model: TrainedModel) -> set[str]:
     }
 
 
-def _role(layer: lora.LoraLayer) -> str:
+def _role(layer: BaseTunerLayer) -> str:
     return layer.parameter_name if isinstance(layer, lora.ParamWrapper) else "weight"
 
 
@@ -254,15 +300,18 @@ def _replacing(value: torch.Tensor) -> Change:
 def _adding(layer: Any, role: str) -> Change:  # Any: a layer of PEFT
     def add(weight: torch.Tensor) -> torch.Tensor:
         inner = layer.get_base_layer()
-        empty = getattr(inner, role)
-        # A copy, because PEFT adds in place, and a tied weight is merged twice.
-        setattr(inner, role, nn.Parameter(weight.to(torch.float32, copy=True), requires_grad=False))
+        own = dict(inner.named_parameters(recurse=False))
+        # Copies, because PEFT adds in place, and a tied weight is merged twice.
+        for each, value in own.items():
+            number = weight if each == role else value
+            setattr(inner, each, nn.Parameter(number.to(torch.float32, copy=True), requires_grad=False))
         try:
             with torch.no_grad():
                 layer.merge(adapter_names=[ADAPTER])
             merged: torch.Tensor = getattr(inner, role).detach()
         finally:
-            setattr(inner, role, empty)
+            for each, value in own.items():
+                setattr(inner, each, value)
             layer.merged_adapters.clear()
             getattr(layer, "_caches", {}).clear()
         return merged

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from peft.tuners.lora import LoraLayer
 from torch import nn
 
 from tunesmith_engine.export.proof import Answer, Figures, Model, compare
+from tunesmith_engine.model.targets import is_adapted
 
 if TYPE_CHECKING:
     from tunesmith_engine.model.full import TrainedModel
@@ -69,7 +69,7 @@ def _separate_tied(model: TrainedModel) -> None:
     """Give each layer with an adapter a weight of its own: PEFT would also change the one it is tied to."""
     shared = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
     for layer in model.modules():
-        if not isinstance(layer, LoraLayer):
+        if not is_adapted(layer):
             continue
         inner = layer.get_base_layer()
         weight = getattr(inner, "weight", None)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tunesmith_core import files
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.base_model import BaseModel, FileNote
 from tunesmith_core.checkpoint_manifest import damage, newest_noted, weight_files
 from tunesmith_core.errors import TunesmithError
@@ -31,6 +32,8 @@ from tunesmith_engine.model.full import FullModel, choose_parts
 from tunesmith_engine.model.heads import Head, head_of, kind_of_model
 from tunesmith_engine.model.load import load_config, load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
+from tunesmith_engine.model.saved_modules import retie
+from tunesmith_engine.model.vocabulary import Growth, grown, growth_of, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,14 @@ class Trained:
 
     def tokenizer(self, folder: Path) -> Any:  # Any: a transformers tokenizer
         """Return the tokenizer of the base model in a folder, with the chat template that was trained."""
-        return load_tokenizer(folder, self.spec.model.chat_template)
+        return load_tokenizer(folder, self.spec.model.chat_template, words_of(self.spec))
+
+    def config(self, folder: Path) -> Any:  # Any: transformers' config of this model
+        """Return the config of the base model in a folder, with the new words that were trained."""
+        config = load_config(folder)
+        if growth := growth_of(folder, self.spec):
+            growth.configure(config)
+        return config
 
     def noted_base(self) -> Mapping[str, FileNote]:
         """Return what the newest checkpoint noted of the base model's files, nothing where there is none."""
@@ -125,30 +135,39 @@ class Trained:
         Raises:
             RunFailure: `adapter-not-restored` when the file does not hold every trained weight.
         """
-        head, config = head_of(self.spec), load_config(folder)
+        head, config = head_of(self.spec), self.config(folder)
+        if self.spec.adapter.kind in KINDS:
+            # Other kinds than LoRA compute something from the frozen weights, or have frozen parts of their own.
+            return self.load_whole(folder)
         if head:
             head.configure(config, folder)
         with torch.device("meta"):
             base = kind_of_model(head).from_config(config)
             base.config._name_or_path = base.name_or_path = str(folder)
-            model = self._attached(base)
+            model = self._attached(base, folder)
         return self._filled(model)
 
     def load_whole(self, folder: Path) -> Any:  # Any: PEFT's model or FullModel
         """Return the whole model in float32 on the CPU, its adapter beside its weights; see `load`."""
-        return self._filled(self._attached(load_base(folder, head_of(self.spec))))
+        growth = growth_of(folder, self.spec)
+        return self._filled(self._attached(load_base(folder, head_of(self.spec), growth), folder))
 
-    def _attached(self, base: Any) -> Any:  # Any: a transformers model; PEFT's or FullModel
+    def _attached(self, base: Any, folder: Path) -> Any:  # Any: a transformers model; PEFT's or FullModel
         if self.is_full:
             choose_parts(base, self.spec)
             return FullModel(base, dict)
-        return _with_adapter(base, self.folder) if self.is_adapter else attach_adapter(base, self.spec)
+        if self.is_adapter:
+            return _with_adapter(base, self.folder)
+        growth = growth_of(folder, self.spec)
+        return attach_adapter(base, self.spec, growth.new_rows if growth else ())
 
     def _filled(self, model: Any) -> Any:  # Any: PEFT's model or FullModel
         """Put the trained weights into a model and return it."""
         names = trainable(model)
         for name, value in names.items():
             _set(model, name, torch.full_like(value, torch.nan, device="cpu", dtype=torch.float32))
+        if not self.is_full:
+            retie(model)
 
         def put(name: str, weight: torch.Tensor) -> None:
             if name in names:
@@ -157,6 +176,8 @@ class Trained:
         self.put_into(model, put)
         if self.is_full:
             model.get_base_model().tie_weights()
+        else:
+            retie(model)
         missing = [name for name, value in trainable(model).items() if not bool(value.isfinite().all())]
         if missing:
             raise TunesmithError(
@@ -201,10 +222,12 @@ def _with_classes(run: Run) -> RunSpec:
     return spec
 
 
-def load_base(folder: Path, head: Head | None = None) -> Any:  # Any: a transformers model
-    """Return a base model in float32 on the CPU, with a new head where one is given."""
+def load_base(
+    folder: Path, head: Head | None = None, growth: Growth | None = None
+) -> Any:  # Any: a transformers model
+    """Return a base model in float32 on the CPU, with a new head and room for new words where these are given."""
     compute = Compute(torch.device("cpu"), torch.float32, "", torch.get_num_threads())
-    return load_model(folder, compute, four_bit=False, head=head)
+    return grown(load_model(folder, compute, four_bit=False, head=head), growth)
 
 
 def _with_adapter(base: Any, folder: Path) -> PeftModel:  # Any: a transformers model

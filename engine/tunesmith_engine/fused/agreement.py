@@ -22,6 +22,7 @@ from tunesmith_engine.fused.memory import MemoryPlan
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.recognise import base_model
 from tunesmith_engine.fused.tiling import SMALLEST
+from tunesmith_engine.model.saved_modules import plain
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.shapes import NotFusableError
@@ -82,7 +83,7 @@ def check_agreement(model: PeftModel, compute: Compute, fused_loss: Callable[[Pa
 def _random_documents(model: PeftModel) -> list[NDArray[np.int32]]:
     """Return the same documents each time; no generator that a run uses is touched."""
     generator = np.random.default_rng(0)
-    num_tokens = base_model(model).get_input_embeddings().num_embeddings
+    num_tokens = plain(base_model(model).get_input_embeddings()).num_embeddings
     return [generator.integers(num_tokens, size=length, dtype=np.int32) for length in LENGTHS]
 
 

@@ -26,6 +26,8 @@ from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
+from tunesmith_engine.fused.recognise import base_model
+from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.trained_projection import TrainedProjection
 from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradients
@@ -68,6 +70,7 @@ class Assembly:
         projections: of each layer.
         gradients: those of whole weights; None where an adapter is trained.
         gradient_width: columns of buffers as wide as the residual stream, with room for adapter columns.
+        tables: the embedding and the output layer, with and without what was trained of them.
     """
 
     def __init__(self, model: PeftModel, shape: ModelShape, compute: Compute) -> None:
@@ -86,6 +89,7 @@ class Assembly:
         if head.has_magnitudes:
             raise NotFusableError("DoRA of the output projection runs in plain PyTorch.")
         self.head = head
+        self.tables = Tables(base_model(model), shape.embedding, head, self.scratch, compute.dtype)
         self.use([self._layer_projections(layer) for layer in shape.layers])
         self._host_table: HostTable | None = None
         if self._is_full:
@@ -126,7 +130,7 @@ class Assembly:
     def lowest_trained(self) -> tuple[int, bool]:
         """The lowest layer that the backward pass must reach, and whether it needs the gradient of that one's input."""
         if self.gradients is None:
-            return 0, False
+            return 0, self.tables.trains_embedding
         if self.shape.embedding.weight.requires_grad:
             return 0, True
         index = next((index for index, group in enumerate(self.gradients.layers) if group.weights), 0)
@@ -219,6 +223,7 @@ class Assembly:
     def refresh(self) -> None:
         """Take over the adapters' present weights."""
         self.scratch.forget()
+        self.tables.refresh()
         for part in [self.head, *(part for parts in self.projections for part in parts.all())]:
             if isinstance(part, Projection):
                 part.refresh()
@@ -247,7 +252,8 @@ class Assembly:
     def embedding_bytes(self) -> int:
         """Memory of the input embedding if it may lie on the host: on a GPU, unless the head uses it too."""
         table = self.shape.embedding.weight
-        if self.compute.device.type != "cuda" or self._is_tied or table.requires_grad:
+        stays = self._is_tied or table.requires_grad or not self.tables.may_leave
+        if self.compute.device.type != "cuda" or stays:
             return 0
         return table.numel() * table.element_size()
 
@@ -291,7 +297,7 @@ class Assembly:
 
     def head_of(self, workspace: Workspace, capacity_tokens: int, tiling: Tiling) -> Head:
         """Return the end of the model, which reserves what it needs in the workspace."""
-        return Head(self.shape, self.head, workspace, min(capacity_tokens, tiling.head_rows), self.gradients)
+        return Head(self.shape, self.tables, workspace, min(capacity_tokens, tiling.head_rows), self.gradients)
 
     def workspace(self, capacity_tokens: int) -> Workspace:
         """Return an empty workspace with the regions that every layer uses."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
@@ -22,20 +23,20 @@ class Head:
     def __init__(
         self,
         shape: ModelShape,
-        projection: Projection,
+        tables: Tables,
         workspace: Workspace,
         chunk_rows: int,
         gradients: WeightGradients | None = None,
     ) -> None:
-        self._shape, self._projection, self._workspace = shape, projection, workspace
+        self._shape, self._tables, self._workspace = shape, tables, workspace
         self._gradients = gradients
         self._chunk_rows = chunk_rows
-        workspace.reserve("block", *self._shapes(chunk_rows))
+        workspace.reserve("block", *self._shapes(tables.head(True), chunk_rows))
 
-    def _shapes(self, rows: int) -> list[tuple[int, int]]:
-        extra = self._projection.num_extra
+    def _shapes(self, projection: Projection, rows: int) -> list[tuple[int, int]]:
+        extra = projection.num_extra
         hidden = self._shape.hidden_size
-        return [(rows, self._projection.num_outputs + extra), (rows, hidden + extra), (rows, hidden), (rows, hidden)]
+        return [(rows, projection.num_outputs + extra), (rows, hidden + extra), (rows, hidden), (rows, hidden)]
 
     def losses(
         self,
@@ -65,27 +66,29 @@ class Head:
         scale = self._shape.logit_scale / temperature
         softcap = self._shape.softcap / temperature if self._shape.softcap else None
         losses = torch.zeros(trained_rows.shape[0], device=x.device)
+        projection = self._tables.head(with_adapter)
         if gradient is not None:
             gradient.zero_()
         for start in range(0, trained_rows.shape[0], self._chunk_rows):
             rows = trained_rows[start : start + self._chunk_rows]
             chunk = slice(start, start + rows.shape[0])
-            logits, normed, total, to_total = self._workspace.carve("block", *self._shapes(rows.shape[0]))
+            logits, normed, total, to_total = self._workspace.carve("block", *self._shapes(projection, rows.shape[0]))
             hidden = self._shape.hidden_size
             torch.index_select(pending, 0, rows, out=to_total)
             torch.index_select(x, 0, rows, out=total)
             statistics = rms_norm.add_norm(
                 total, to_total, self._shape.final_norm, normed[:, :hidden], total, pending_scale
             )
-            wide = logits[:, : self._projection.num_outputs]
-            self._projection.first_row = start
-            self._projection.forward(normed, wide, with_adapter)
+            wide = logits[:, : projection.num_outputs]
+            projection.first_row = start
+            projection.forward(normed, wide, with_adapter)
             factors = gradient_scale if gradient_scale is None or not gradient_scale.ndim else gradient_scale[chunk]
             cross_entropy(wide, targets[chunk], losses[chunk], factors, scale, softcap)
             if gradient is None:
                 continue
-            self._projection.input_gradient(logits, to_total)
-            self._projection.accumulate(logits, normed)
+            projection.input_gradient(logits, to_total)
+            projection.accumulate(logits, normed)
+            self._tables.add_to_head(logits, normed)
             if self._gradients:
                 self._gradients.add_norm(self._shape.final_norm, to_total, total, statistics)
             rms_norm.norm_backward(to_total, total, self._shape.final_norm, statistics, to_total)

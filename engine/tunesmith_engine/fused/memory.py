@@ -124,12 +124,12 @@ class MemoryPlanner:
         self._longest_tokens = min(longest_tokens or most_tokens, most_tokens)
         device = assembly.compute.device
         self._on_gpu = self._pins = device.type == "cuda"
-        allocated, gap_bytes = self._allocated(device) if self._on_gpu else (0, 0)
-        self._fixed_bytes = allocated + assembly.scratch.num_bytes
+        state_bytes = whole.state_bytes if whole else 0
         if assembly.gradients is None:
-            self._fixed_bytes += round(assembly.arena.weights.numel() * optimizer_bytes_per_weight)
-        elif whole:
-            self._fixed_bytes += whole.state_bytes
+            # First, so that weights and gradients in the arena are counted with what is there.
+            state_bytes = round(assembly.arena.weights.numel() * optimizer_bytes_per_weight)
+        allocated, gap_bytes = self._allocated(device) if self._on_gpu else (0, 0)
+        self._fixed_bytes = allocated + assembly.scratch.num_bytes + state_bytes
         self._fixed_bytes += LIBRARY_BYTES if self._on_gpu else 0
         if memory_bytes:
             self._total_bytes = memory_bytes - gap_bytes
@@ -344,7 +344,7 @@ class MemoryPlanner:
     def _gradient_bytes(self, capacity: int) -> int:
         """Return the memory of whole weights' gradients: of one layer, if steps are one micro-batch, or of all."""
         if self._assembly.gradients is None:
-            return 0
+            return self._assembly.tables.product_bytes
         transient = self._whole.transient_bytes if self._whole else 0
         return self._assembly.gradients.num_bytes(self._goes_by_layer(capacity)) + transient
 

@@ -25,6 +25,7 @@ from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeights
+from tunesmith_engine.fused.noise import Noise
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels.embedding import embed
@@ -48,6 +49,7 @@ class FusedModel:
         self.arena = assembly.arena if assembly.gradients is None else None
         self._refresh_graph: torch.cuda.CUDAGraph | None = None
         self._num_refreshes = 0
+        self._noise: Noise | None = None
         self._fp8_report: list[str] = []
         self._fp8_notes: list[str] = []
         self._wanted_tokens = plan.capacity_tokens
@@ -107,6 +109,14 @@ class FusedModel:
         fused._wanted_tokens = capacity_tokens
         fused._change(plan)
         return fused
+
+    def add_noise(self, alpha: float) -> None:
+        """Add NEFTune's noise to the embedded tokens of training steps from now on; none where alpha is 0."""
+        if alpha:
+            shape = self._assembly.shape
+            # What the model multiplies behind its embedding, it multiplies the noise with as well.
+            factor = 1.0 if hasattr(shape.embedding, "embed_scale") else shape.embedding_scale
+            self._noise = Noise(alpha * factor, self._assembly.masks.reserve())
 
     def _try_fp8(self) -> None:
         """Multiply in 8 bits from now on, if that is possible and hardly changes loss and gradient."""
@@ -305,7 +315,7 @@ class FusedModel:
         if start is not None:
             return self._losses_with(batch, start)
         base_model_only = contextlib.nullcontext() if with_adapter else self._model.disable_adapter()
-        with torch.no_grad(), base_model_only:
+        with torch.no_grad(), base_model_only, self._assembly.tables.in_place(with_adapter):
             self._assembly.scratch.forget()
             now = self._pass(batch, with_adapter, False)
             x, pending = self._forward(now)
@@ -340,7 +350,7 @@ class FusedModel:
         Returns:
             What the objective returned.
         """
-        with torch.no_grad(), self._dropping():
+        with torch.no_grad(), self._dropping(), self._assembly.tables.in_place(True):
             self._assembly.scratch.forget()
             now = self._pass(batch, True, True)
             x, pending = self._forward(now)
@@ -370,7 +380,8 @@ class FusedModel:
         """Go forward and backward; everything stays on the device."""
         self._assembly.scratch.forget()
         now = self._pass(batch, True, True)
-        return self._backward(*self._forward(now), now, scale).sum()
+        with self._assembly.tables.in_place(True):
+            return self._backward(*self._forward(now), now, scale).sum()
 
     def _backward(self, x: torch.Tensor, pending: torch.Tensor, now: Pass, scale: torch.Tensor) -> torch.Tensor:
         """Go through head and layers backward; return the losses of the trained rows."""
@@ -392,6 +403,7 @@ class FusedModel:
         if gradients:
             gradients.add_embedding(shape.embedding, now.batch.input_ids, stream, shape.embedding_scale)
             gradients.done()
+        self._assembly.tables.add_to_embedding(now.batch.input_ids, stream, shape.embedding_scale)
         return losses
 
     def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
@@ -399,7 +411,9 @@ class FusedModel:
         num_tokens = now.batch.num_tokens
         (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
         x: torch.Tensor = embedded[:, : shape.hidden_size]
-        embed(now.batch.input_ids, shape.embedding.weight.data, shape.embedding_scale, x)
+        embed(now.batch.input_ids, self._assembly.tables.table(now.with_adapter), shape.embedding_scale, x)
+        if self._noise and self._assembly.masks.active:
+            self._noise.add(now.batch, self._assembly.masks, x)
         pending: torch.Tensor | None = None
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)

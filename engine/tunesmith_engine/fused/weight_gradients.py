@@ -126,20 +126,13 @@ class WeightGradients:
         """Add dW = dY^T X, with dY [T, N] and X [T, K], to the gradient of weights with N rows together."""
         room, is_fresh = self._room(bundle)
         room = room.view(-1, x.shape[1])
-        if room.dtype == gradient.dtype:
-            if is_fresh:
-                torch.mm(gradient.t(), x, out=room)
-            else:
-                room.addmm_(gradient.t(), x)
-            return
-        num_rows = max(1, NUMBERS_AT_ONCE // x.shape[1])
-        for start in range(0, room.shape[0], num_rows):
-            part = torch.mm(gradient[:, start : start + num_rows].t(), x)
-            rows = room[start : start + num_rows]
-            if is_fresh:
-                rows.copy_(part)
-            else:
-                rows.add_(part)
+        if not is_fresh:
+            add_product(room, gradient, x)
+        elif room.dtype == gradient.dtype:
+            torch.mm(gradient.t(), x, out=room)
+        else:
+            for rows, part in _products(gradient, x):
+                room[rows].copy_(part)
 
     def add(self, weight: nn.Parameter, values: torch.Tensor) -> None:
         """Add numbers of any format in the weight's shape."""
@@ -207,6 +200,23 @@ class WeightGradients:
                 weight.grad = room[start : start + weight.numel()].view(weight.shape)
                 start += weight.numel()
         return room, is_fresh
+
+
+def add_product(total: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor) -> None:
+    """Add dW = dY^T X, with dY [T, N] and X [T, K], to a gradient [N, K] of any number format."""
+    if total.dtype == gradient.dtype:
+        total.addmm_(gradient.t(), x)
+        return
+    for rows, part in _products(gradient, x):
+        total[rows].add_(part)
+
+
+def _products(gradient: torch.Tensor, x: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Yield rows of a product and which they are, so that it never exists whole in a format that isn't its own."""
+    num_rows = max(1, NUMBERS_AT_ONCE // x.shape[1])
+    for start in range(0, gradient.shape[1], num_rows):
+        rows = slice(start, start + num_rows)
+        yield rows, torch.mm(gradient[:, rows].t(), x)
 
 
 def _size(bundle: Bundle) -> int:

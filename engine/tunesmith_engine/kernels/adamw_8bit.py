@@ -28,7 +28,7 @@ class State:
     Attributes:
         codes: places in the table, uint8; a multiple of 256 of them.
         scales: float32, one for each block.
-        table: 256 ascending float32 values from -1, or 0, to 1.
+        table: 256 ascending float32 values from -1, or 0, to 1; bitsandbytes' dynamic map, whose formula kernels know.
         bounds: the middles between neighbours of the table, 255.
     """
 
@@ -120,18 +120,33 @@ def read_codes(codes, scales, table, place, block):
 
 
 @jit
-def write_codes(values, codes, scales, bounds, place, block, SMALLEST: tl.constexpr):
-    """Store values by the nearest of the table, found by halving its 255 bounds eight times."""
+def write_codes(values, codes, scales, bounds, place, block, SIGNED: tl.constexpr, SMALLEST: tl.constexpr):
+    """Store values by the nearest of the table: guessed by its formula, then moved to a neighbour by the bounds."""
     scale = tl.max(tl.abs(values), axis=0)
     share = values * (1.0 / tl.maximum(scale, SMALLEST))
-    code = tl.zeros(share.shape, dtype=tl.int32)
-    half = 128
-    for _ in tl.static_range(8):
-        beyond = tl.load(bounds + code + (half - 1)).to(tl.float32) < share
-        code = tl.where(beyond, code + half, code)
-        half = half // 2
+    guess = _guessed_code(share, SIGNED)
+    below = tl.load(bounds + guess - 1, mask=guess > 0, other=-2.0).to(tl.float32)
+    above = tl.load(bounds + guess, mask=guess < 255, other=2.0).to(tl.float32)
+    code = guess + (above < share).to(tl.int32) - (below >= share).to(tl.int32)
     tl.store(codes + place, code.to(tl.uint8))
     tl.store(scales + block, scale)
+
+
+@jit
+def _guessed_code(share, SIGNED: tl.constexpr):
+    """Return the code of a share of a block's scale, or a neighbour of it.
+
+    The table (bitsandbytes.functional.create_dynamic_map) has 7 decades up to 1. The decade i from the smallest is cut
+    into 2^i equal parts, without signs 2^(i+1), of which the table holds the middles; beside them 0 and 1.
+    """
+    size = tl.maximum(tl.abs(share), 1e-8)
+    decade = tl.minimum(tl.maximum(tl.log2(size) * 0.3010299956639812 + 7.0, 0.0), 6.0).to(tl.int32)
+    num_parts = (2 - SIGNED) << decade
+    within = (size * tl.exp2((6 - decade).to(tl.float32) * 3.321928094887362) - 0.1) * (num_parts / 0.9)
+    number = num_parts + tl.minimum(tl.maximum(within, 0.0).to(tl.int32), num_parts - 1)
+    if SIGNED:
+        return tl.where(share < 0.0, 127 - number, 127 + number)
+    return number - 1
 
 
 @jit
@@ -176,8 +191,8 @@ def _adamw_8bit_step(
             weight, gradient, mean, square, decayed, rate, control, beta1, beta2, rest1, rest2, epsilon
         )
         tl.store(weights + place, weight)
-        write_codes(mean, mean_codes, mean_scales, mean_bounds, place, block, SMALLEST)
-        write_codes(square, square_codes, square_scales, square_bounds, place, block, SMALLEST)
+        write_codes(mean, mean_codes, mean_scales, mean_bounds, place, block, True, SMALLEST)
+        write_codes(square, square_codes, square_scales, square_bounds, place, block, False, SMALLEST)
     tl.store(gradients + place, tl.zeros((BLOCK_SIZE,), dtype=tl.float32))
 
 

@@ -287,12 +287,12 @@ def keep(mask: Mask, rows: slice, width: int) -> torch.Tensor:
     device = mask.seed.device
     row = torch.arange(mask.first_row + rows.start, mask.first_row + rows.stop, device=device)[:, None]
     group = torch.arange(-(-width // COLUMNS_OF_COUNTER), device=device)[None, :]
-    words = _philox(mask.seed, group + 0 * row, row + 0 * group)
+    words = random_words(mask.seed, group + 0 * row, row + 0 * group)
     parts = [word & 0xFFFF for word in words] + [word >> 16 for word in words]
     return torch.stack(parts, dim=2).flatten(1)[:, :width] >= mask.threshold
 
 
-def _philox(seed: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> list[torch.Tensor]:
+def random_words(seed: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> list[torch.Tensor]:
     """Return four words of 32 bits, in int64, for the counter (first, second, 0, 0)."""
     bits = 0xFFFFFFFF
     words = [first, second, torch.zeros_like(first), torch.zeros_like(first)]

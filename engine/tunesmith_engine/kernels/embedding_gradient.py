@@ -78,9 +78,13 @@ def _twin(
     input_ids: torch.Tensor, gradient: torch.Tensor, scale: float, padding_id: int | None, out: torch.Tensor
 ) -> None:
     wide = torch.promote_types(gradient.dtype, torch.float32)
-    ids, places = torch.unique(input_ids, return_inverse=True)
-    sums = torch.zeros(ids.shape[0], gradient.shape[1], device=gradient.device, dtype=wide)
-    sums.index_add_(0, places, gradient.to(wide))
+    ids, order = torch.sort(input_ids, stable=True)
+    # Each token has the number of its kind: how many numbers of the host's this takes isn't asked.
+    kinds = torch.cumsum(torch.diff(ids, prepend=ids[:1]) != 0, 0)
+    sums = torch.zeros(gradient.shape, device=gradient.device, dtype=wide)
+    sums.index_add_(0, kinds, gradient[order].to(wide))
+    added = sums[kinds] * scale
     if padding_id is not None:
-        sums[ids == padding_id] = 0.0
-    out[ids] = (out[ids].to(wide) + sums * scale).to(out.dtype)
+        added[ids == padding_id] = 0.0
+    # Tokens of a kind write the same numbers to the same row.
+    out[ids] = (out[ids].to(wide) + added).to(out.dtype)

@@ -219,8 +219,8 @@ def _full_adamw_8bit(
             weight, gradient, mean, square, beta2, rest1, rest2, epsilon, kept, step_size, root_correction
         )
         _store(weights, place, inside, weight, key, ROUNDED)
-        write_codes(mean, mean_codes, mean_scales, mean_bounds, place, block, SMALLEST)
-        write_codes(square, square_codes, square_scales, square_bounds, place, block, SMALLEST)
+        write_codes(mean, mean_codes, mean_scales, mean_bounds, place, block, True, SMALLEST)
+        write_codes(square, square_codes, square_scales, square_bounds, place, block, False, SMALLEST)
 
 
 # The same in PyTorch, part by part, so that what is computed on the way stays small

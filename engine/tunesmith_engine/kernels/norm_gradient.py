@@ -75,7 +75,7 @@ def _norm_gradient(
 ):
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     block = tl.program_id(1).to(tl.int64)
-    added = tl.zeros((COLUMNS,), dtype=tl.float32)
+    added = tl.zeros((ROWS_AT_ONCE, COLUMNS), dtype=tl.float32)
     for start in range(0, ROWS, ROWS_AT_ONCE):
         row = block * ROWS + start + tl.arange(0, ROWS_AT_ONCE)
         inside = (row < num_rows)[:, None] & (column < WIDTH)[None, :]
@@ -92,8 +92,9 @@ def _norm_gradient(
         normal = values * root[:, None]
         if not CAST_LAST:
             normal = normal.to(total.dtype.element_ty).to(tl.float32)
-        added += tl.sum(slope * normal, axis=0)
-    tl.store(sums + block * WIDTH + column, added, mask=column < WIDTH)
+        added += slope * normal
+    # Threads meet once, not in each turn.
+    tl.store(sums + block * WIDTH + column, tl.sum(added, axis=0), mask=column < WIDTH)
 
 
 def _twin(

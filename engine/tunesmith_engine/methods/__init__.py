@@ -56,6 +56,7 @@ class Method:
         from tunesmith_engine.model.heads import head_of
         from tunesmith_engine.model.load import load_model
         from tunesmith_engine.model.lora import attach_adapter, compare_with_others
+        from tunesmith_engine.model.vocabulary import grown, growth_of
 
         if spec.adapter.kind == FULL:
             from tunesmith_engine.model.full import check_exportable, load_full
@@ -64,7 +65,9 @@ class Method:
             check_exportable(model, folder)
             return model
         four_bit, eight_bit = spec.quantization.kind == "nf4", spec.quantization.kind == "int8"
-        adapted = attach_adapter(load_model(folder, compute, four_bit, head_of(spec), eight_bit=eight_bit), spec)
+        growth = growth_of(folder, spec)
+        model = grown(load_model(folder, compute, four_bit, head_of(spec), eight_bit=eight_bit), growth)
+        adapted = attach_adapter(model, spec, growth.new_rows if growth else ())
         compare_with_others(adapted, spec)
         return adapted
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tunesmith_core.model_folder import base_folder, open_model_folder
 from tunesmith_core.spec_sections import ModelSpec
 from tunesmith_engine.model.chat_template import take_chat_template
 from tunesmith_engine.model.foreign import reading, refused
+from tunesmith_engine.model.vocabulary import add_words
 
 _FAR_TOKEN = re.compile(rb'":\s*([1-9]\d{7,18})')
 """What stands in tokenizer.json for a number of a token beyond ten million."""
@@ -31,15 +33,19 @@ def model_folder(model: ModelSpec) -> Path:
     return folder
 
 
-def load_tokenizer(folder: Path, template: str = OWN) -> Any:  # Any: a transformers tokenizer
+def load_tokenizer(
+    folder: Path, template: str = OWN, words: Sequence[str] = ()
+) -> Any:  # Any: a transformers tokenizer
     """Return the tokenizer of a model folder, which may come without a chat template or a padding token.
 
     Args:
         folder: of the base model.
         template: the chat template of the run, as `ModelSpec.chat_template`.
+        words: new ones of the run, as `ModelSpec.new_tokens`.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt`, `chat-template-tokens-missing`.
+        UserError: `model-files-missing-or-corrupt`, `chat-template-tokens-missing`; `spec-invalid` for a word that is
+            a token already.
         EnvironmentProblem: `tokenizer-missing-dep`.
     """
     from tokenizers import Tokenizer
@@ -63,6 +69,7 @@ def load_tokenizer(folder: Path, template: str = OWN) -> Any:  # Any: a transfor
                 Tokenizer.from_file(str(vocabulary)).encode("a")
         raise
     take_chat_template(tokenizer, template)
+    add_words(tokenizer, words)
     return tokenizer
 
 

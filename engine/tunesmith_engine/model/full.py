@@ -18,6 +18,7 @@ from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_core.trained_parts import is_chosen
 from tunesmith_engine.device import BF16_CAPABILITY, DTYPES, Compute
 from tunesmith_engine.model.load import load_model
+from tunesmith_engine.model.vocabulary import grown, growth_of
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -118,13 +119,16 @@ def load_full(folder: Path, spec: RunSpec, compute: Compute, dtype: torch.dtype 
         dtype = DTYPES[spec.adapter.weights]
         _check_format(dtype, compute)
     stored = Compute(compute.device, dtype, compute.name, compute.num_threads)
-    base = load_model(folder, stored, four_bit=False)
+    base = grown(load_model(folder, stored, four_bit=False), growth_of(folder, spec))
     choose_parts(base, spec)
+    # What training draws, such as NEFTune's noise and a model's own dropout, follows from the seed.
+    torch.manual_seed(spec.schedule.seed)
     return FullModel(base, lambda: _weights_of(folder, dtype, spec))
 
 
 def _weights_of(folder: Path, dtype: torch.dtype, spec: RunSpec) -> dict[str, torch.Tensor]:
-    loaded = load_model(folder, Compute(torch.device("cpu"), dtype, "", torch.get_num_threads()), four_bit=False)
+    compute = Compute(torch.device("cpu"), dtype, "", torch.get_num_threads())
+    loaded = grown(load_model(folder, compute, four_bit=False), growth_of(folder, spec))
     choose_parts(loaded, spec)
     return {name: weight.data for name, weight in loaded.named_parameters() if weight.requires_grad}
 

@@ -29,6 +29,7 @@ from tunesmith_engine.model.heads import Head, kind_of_model
 from tunesmith_engine.model.packed import StoredWeights
 from tunesmith_engine.model.patches import never_look_for_packed_rows, never_reserve_weights_in_one_piece
 from tunesmith_engine.model.quant import calculate_in, int8_config, never_pack_for_the_cpu, nf4_config
+from tunesmith_engine.model.targets import is_of_adapter
 
 REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
 """Keys by which a model folder could name code or kernels to load."""
@@ -366,7 +367,7 @@ def num_parameters(model: torch.nn.Module) -> int:
     """Return the number of parameters without adapters; packed 4-bit weights count as what they stand for."""
     total = 0
     for name, parameter in model.named_parameters():
-        if "lora_" in name:
+        if is_of_adapter(name) or ".modules_to_save." in name or ".trainable_tokens_delta." in name:
             continue
         state = getattr(parameter, "quant_state", None)
         total += state.shape.numel() if state is not None else parameter.numel()

@@ -1,7 +1,8 @@
-"""The adapter: LoRA by PEFT, with float32 weights that depend on the seed alone."""
+"""The adapter: LoRA or another kind by PEFT, with float32 weights that depend on the seed alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,19 @@ from peft import (
     set_peft_model_state_dict,
 )
 
+from tunesmith_core.adapter_ranks import FROM_WEIGHTS, alphas, expression, layer_numbers, ranks
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.planner import reference_bytes
 from tunesmith_core.spec import RunSpec, compares, continues
+from tunesmith_core.spec_sections import ALL_LINEAR
+from tunesmith_core.trained_parts import LORA
 from tunesmith_engine.model.heads import NAME as HEAD_NAME
 from tunesmith_engine.model.heads import has_head, rates_tokens
+from tunesmith_engine.model.other_adapters import config_of
 from tunesmith_engine.model.other_weights import refer_to, remember
-from tunesmith_engine.model.targets import choose_targets
+from tunesmith_engine.model.saved_modules import Saved, finish, saved_modules
+from tunesmith_engine.model.targets import Targets, check_patterns, choose_targets
 
 if TYPE_CHECKING:
     from tunesmith_engine.model.full import TrainedModel
@@ -31,12 +37,18 @@ MOST_TOLD = 300
 """Letters of what PEFT says of an adapter that it can't put into a model."""
 
 
-def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transformers model
+def attach_adapter(model: Any, spec: RunSpec, new_rows: Sequence[int] = ()) -> PeftModel:  # Any: a transformers model
     """Put a new adapter into a base model and return the whole, ready to be trained.
+
+    Args:
+        model: the base model.
+        spec: of the run.
+        new_rows: of the embeddings, that belong to new tokens.
 
     Raises:
         UserError: `lora-target-modules-missing` when no layer has one of the names, `spec-invalid` when experts are
-            named and the method can't adapt them.
+            named and the method can't adapt them, a pattern or layer fits no adapter, or a module can't be trained
+            whole.
         RunFailure: `nan-loss` for an alpha with which no number would be finite.
     """
     if continues(spec):
@@ -50,32 +62,56 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
             alpha=adapter.alpha,
         )
     targets = choose_targets(model, adapter)
-    config = LoraConfig(
-        task_type="TOKEN_CLS" if rates_tokens(model) else "SEQ_CLS" if has_head(model) else "CAUSAL_LM",
-        modules_to_save=[HEAD_NAME] if has_head(model) else None,
-        r=adapter.rank,
-        lora_alpha=adapter.alpha,
-        lora_dropout=adapter.dropout,
-        target_modules=targets.modules,
-        exclude_modules=targets.excluded or None,
-        target_parameters=targets.parameters or None,
-        use_rslora=adapter.rslora,
-        use_dora=adapter.dora,
-        init_lora_weights=True if adapter.initial_values == "default" else adapter.initial_values,
-        bias=adapter.bias,
-    )
-    return _adapted(model, config, spec)
+    if adapter.kind == LORA:
+        saved = Saved() if has_head(model) else saved_modules(model, spec, new_rows)
+        adapted = _adapted(model, _lora_config(model, spec, targets, saved), spec)
+    else:
+        adapted = _adapted(model, config_of(model, spec, targets), spec)
+    check_patterns(adapted, adapter)
+    return adapted
 
 
-def _adapted(model: Any, config: LoraConfig, spec: RunSpec) -> PeftModel:  # Any: a transformers model
+def _adapted(model: Any, config: PeftConfig, spec: RunSpec) -> PeftModel:  # Any: a transformers model
     torch.manual_seed(spec.schedule.seed)
     adapted: PeftModel = get_peft_model(model, config)
     for parameter in trainable(adapted).values():
         # Also biases of a 16-bit base: updates of a rounded weight would get lost.
         parameter.data = parameter.data.float()
+    finish(adapted)
     adapted.peft_config["default"].base_model_name_or_path = spec.model.path
     adapted.peft_config["default"].revision = spec.model.revision or None
     return adapted
+
+
+def _lora_config(model: Any, spec: RunSpec, targets: Targets, saved: Saved) -> LoraConfig:  # Any: a transformers model
+    """Return what PEFT is told of a LoRA adapter."""
+    adapter, values = spec.adapter, spec.adapter.initial_values
+    # Twice the rank at the same scale, see `initial_values`.
+    times = 2 if values in FROM_WEIGHTS else 1
+    louder = times**0.5 if adapter.rslora else times
+    heads = [HEAD_NAME] if has_head(model) else []
+    excluded = sorted({*targets.excluded, *saved.linear}) if targets.modules == ALL_LINEAR else targets.excluded
+    of_ranks, of_alphas = ranks(adapter.rank_pattern), alphas(adapter.alpha_pattern)
+    return LoraConfig(
+        task_type="TOKEN_CLS" if rates_tokens(model) else "SEQ_CLS" if has_head(model) else "CAUSAL_LM",
+        modules_to_save=[*heads, *saved.modules] or None,
+        trainable_token_indices=dict(saved.tokens) or None,
+        ensure_weight_tying=saved.tied and not saved.tokens,
+        r=adapter.rank * times,
+        lora_alpha=adapter.alpha * louder,
+        lora_dropout=adapter.dropout,
+        target_modules=targets.modules,
+        exclude_modules=excluded or None,
+        target_parameters=targets.parameters or None,
+        layers_to_transform=layer_numbers(adapter),
+        rank_pattern={expression(name): rank * times for name, rank in of_ranks.items()},
+        alpha_pattern={expression(name): alpha * louder for name, alpha in of_alphas.items()},
+        use_rslora=adapter.rslora,
+        use_dora=adapter.dora,
+        # What is computed from weights or data comes later.
+        init_lora_weights=values if values in ("gaussian", "orthogonal") else True,
+        bias=adapter.bias,
+    )
 
 
 def _continued(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transformers model

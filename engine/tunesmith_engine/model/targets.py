@@ -9,19 +9,31 @@ import torch
 from peft import LoraConfig, PeftModel
 from peft.tuners.lora import LoraModel
 from peft.tuners.lora.layer import LoraLayer, ParamWrapper
+from peft.tuners.trainable_tokens import TrainableTokensLayer
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils import ModulesToSaveWrapper
 from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
+from tunesmith_core.adapter_kinds import KINDS
+from tunesmith_core.adapter_problems import FROM_DATA
+from tunesmith_core.adapter_ranks import FROM_WEIGHTS, adapts_experts, alphas, layer_numbers, matching, ranks
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import ALL_LINEAR, AdapterSpec
+from tunesmith_core.trained_parts import LORA
+from tunesmith_engine.model import saved_modules
 
 _ADAPTABLE = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention, Conv1D)
 """Kinds of layers that PEFT puts an adapter into; those of 4-bit libraries are linear ones."""
+
+
+PREFIXES = ("lora_", "oft_", "vera_", "ia3_", "hada_", "lokr_", "randlora_", "miss_", "delora_")
+"""How PEFT's names of an adapter's own parts begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,7 @@ def choose_targets(model: Any, adapter: AdapterSpec) -> Targets:  # Any: a trans
         UserError: `lora-target-modules-missing` when the model has no weight of a name; `spec-invalid` when experts are
             named and the method can't adapt them.
     """
+    check_layers(model, adapter)
     modules, parameters = adapter.target_modules, list[str]()
     if isinstance(modules, list):
         parameters = [name for name in modules if _is_stacked(model, name)]
@@ -57,12 +70,16 @@ def choose_targets(model: Any, adapter: AdapterSpec) -> Targets:  # Any: a trans
         _check_names(model, modules)
     else:
         excluded = _not_adaptable(model)
-    if parameters and (adapter.dora or adapter.dropout or adapter.initial_values == "orthogonal"):
+        if adapter.layers:
+            # PEFT takes numbers of layers beside names only.
+            modules = _linear_ends(model, excluded)
+    _check_kinds(model, modules, adapter)
+    if parameters and not adapts_experts(adapter):
         if adapter.target_modules != ALL_LINEAR:
             raise TunesmithError(
                 "spec-invalid",
-                "{names}: experts stored in one weight support neither DoRA nor dropout nor orthogonal initial values. "
-                "Switch them off, or remove these names.",
+                "{names}: experts stored in one weight support only LoRA in all layers, without DoRA, dropout and "
+                "special initial values. Change these settings, or remove these names.",
                 names=", ".join(sorted(parameters)),
             )
         parameters = []
@@ -133,6 +150,88 @@ def _check_names(model: nn.Module, names: list[str]) -> None:
         )
 
 
+def _linear_ends(model: Any, excluded: list[str]) -> list[str]:  # Any: a transformers model
+    """Return the ends of names of the linear layers that are meant by "all-linear"."""
+    head = model.get_output_embeddings()
+    linear = {name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)}
+    names = {name for name in linear if model.get_submodule(name) is not head}
+    return sorted({name.rpartition(".")[2] for name in names if not any(_ends(name, end) for end in excluded)})
+
+
+def _check_kinds(model: nn.Module, modules: str | list[str], adapter: AdapterSpec) -> None:
+    """Refuse what initial values from frozen weights or from data are not computed for.
+
+    Raises:
+        UserError: `spec-invalid` for a name of no linear layer.
+    """
+    if adapter.initial_values not in FROM_WEIGHTS | {FROM_DATA} or isinstance(modules, str):
+        return
+    for name, module in model.named_modules():
+        if any(_ends(name, end) for end in modules) and not isinstance(module, nn.Linear | Conv1D):
+            raise TunesmithError(
+                "spec-invalid",
+                "adapter.initial_values: PiSSA, OLoRA and EVA are for linear layers only, which {name} is not.",
+                name=name,
+            )
+
+
+def check_patterns(model: PeftModel, adapter: AdapterSpec) -> None:
+    """Refuse layers, ranks and alphas for modules that have no adapter, and two of them for one module.
+
+    Raises:
+        UserError: `spec-invalid`.
+    """
+    names = [
+        name.partition("base_model.model.")[2]
+        for name, module in model.named_modules()
+        if is_adapted(module)
+    ]
+    if adapter.kind != LORA:
+        return
+    for setting, patterns in (
+        ("adapter.rank_pattern", ranks(adapter.rank_pattern)),
+        ("adapter.alpha_pattern", alphas(adapter.alpha_pattern)),
+    ):
+        found = [matching(patterns, name) for name in names]
+        if missing := [pattern for pattern in patterns if not any(pattern in each for each in found)]:
+            raise TunesmithError(
+                "spec-invalid",
+                "{setting}: no module with an adapter is called {pattern}. Those with one are {known}.",
+                setting=setting,
+                pattern=missing[0],
+                known=", ".join(sorted({_short(name) for name in names})),
+            )
+        if twice := [(name, each) for name, each in zip(names, found, strict=True) if len(each) > 1]:
+            name, each = twice[0]
+            raise TunesmithError(
+                "spec-invalid",
+                "{setting}: {name} fits both {first} and {second}. Leave one of them out.",
+                setting=setting,
+                name=name,
+                first=each[0],
+                second=each[1],
+            )
+
+
+def check_layers(model: nn.Module, adapter: AdapterSpec) -> None:
+    """Refuse numbers of layers that the model does not have.
+
+    Raises:
+        UserError: `spec-invalid`.
+    """
+    wanted = layer_numbers(adapter)
+    if wanted is None:
+        return
+    known = {int(part) for name, _ in model.named_modules() for part in name.split(".")[:4] if part.isdigit()}
+    if missing := [number for number in wanted if number not in known]:
+        raise TunesmithError(
+            "spec-invalid",
+            "adapter.layers: the model has no layer {number}. Its layers are 0 to {last}.",
+            number=missing[0],
+            last=max(known, default=0),
+        )
+
+
 def _not_adaptable(model: nn.Module) -> list[str]:
     """Return the linear layers that PEFT forbids and those that compute more than a product, such as some routers."""
     names = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)}
@@ -174,26 +273,44 @@ def described(model: PeftModel) -> list[str]:
     """Return sentences about what has an adapter, with which rank, and which linear layers and experts have none."""
     adapted: dict[int, set[str]] = {}
     taken: set[str] = set()
+    others: set[str] = set()
+    kind = str(model.peft_config["default"].peft_type.value).lower()
     for name, module in model.named_modules():
+        own = name.partition("base_model.model.")[2].replace(".base_layer", "")
         if isinstance(module, LoraLayer):
-            own = name.partition("base_model.model.")[2].replace(".base_layer", "")
             full = f"{own}.{module.parameter_name}" if isinstance(module, ParamWrapper) else own
             adapted.setdefault(module.r["default"], set()).add(_short(full))
             taken.add(_short(full))
+        elif is_adapted(module):
+            others.add(_short(own))
     left = set()
     base = model.get_base_model()
-    head = base.get_output_embeddings()
+    head = saved_modules.plain(base.get_output_embeddings())
+    whole = {id(part) for part in base.modules() if isinstance(part, ModulesToSaveWrapper) for part in part.modules()}
     for name, module in base.named_modules():
-        if isinstance(module, nn.Linear) and module is not head and "lora_" not in name:
+        if isinstance(module, nn.Linear) and module is not head and not is_of_adapter(name) and id(module) not in whole:
             left.add(_short(name.removesuffix(".base_layer")))
     left |= {_short(name.replace(".base_layer", "")) for name in _stacked(base)}
     sentences: list[str] = [
         Message("Adapters of rank {rank}: {names}.", rank=rank, names=", ".join(sorted(names)))
         for rank, names in sorted(adapted.items())
     ]
-    if left - taken:
-        sentences.append(Message("Without adapters: {names}.", names=", ".join(sorted(left - taken))))
-    return sentences
+    if others:
+        title = KINDS[kind].title
+        sentences.append(Message("Adapters ({kind}): {names}.", kind=title, names=", ".join(sorted(others))))
+    if left - taken - others:
+        sentences.append(Message("Without adapters: {names}.", names=", ".join(sorted(left - taken - others))))
+    return [*sentences, *saved_modules.described(model)]
+
+
+def is_adapted(module: nn.Module) -> bool:
+    """Return whether a module is one with an adapter; a table with some trained rows, to PEFT one too, is not."""
+    return isinstance(module, BaseTunerLayer) and not isinstance(module, TrainableTokensLayer)
+
+
+def is_of_adapter(name: str) -> bool:
+    """Return whether a parameter or a module belongs to an adapter of any kind, by its name in the model."""
+    return any(part.startswith(PREFIXES) for part in name.split("."))
 
 
 def _short(name: str) -> str:

@@ -141,6 +141,16 @@ def _column_dots(sizes: Sizes, inputs: Inputs) -> Results:
     return found
 
 
+def _noise(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.noise import add_noise
+
+    x = inputs.rows(sizes.hidden)
+    numbers = torch.arange(len(x), device=inputs.device, dtype=torch.int32) + 7
+    seed = torch.tensor([2**40 + 3], device=inputs.device)
+    add_noise(x, seed, numbers, torch.linspace(0.0, 1.0, len(x), device=inputs.device))
+    return {"noisy": x}
+
+
 def _dropout(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.dropout import Mask, add_input_gradient, shrink, weight_gradient
 
@@ -346,6 +356,7 @@ KERNEL_CASES = (
     # bitsandbytes has no float64.
     KernelCase("nf4", _nf4, wanted=lambda sizes: sizes.four_bit, exact_dtype=torch.float32),
     KernelCase("column_dots", _column_dots, wanted=lambda sizes: sizes.magnitudes),
+    KernelCase("noise", _noise, wanted=lambda sizes: sizes.noise),
     KernelCase("dropout", _dropout, wanted=lambda sizes: sizes.dropout > 0, needs_dot=True),
     KernelCase("matvec", _matvec),
     KernelCase(
@@ -370,7 +381,7 @@ KERNEL_CASES = (
     KernelCase("adamw", _adamw, in_float32=True),
     KernelCase("adamw_8bit", _adamw_8bit, in_float32=True),
     KernelCase("norm_gradient", _norm_gradient, wanted=lambda sizes: sizes.whole),
-    KernelCase("embedding_gradient", _embedding_gradient, wanted=lambda sizes: sizes.whole),
+    KernelCase("embedding_gradient", _embedding_gradient, wanted=lambda sizes: sizes.embeds),
     # Its twin computes in float32, too.
     KernelCase(
         "full_adamw",

@@ -31,7 +31,9 @@ class Sizes:
         eight_bit: products with frozen weights are in 8 bits.
         magnitudes: DoRA scales the rows of weights.
         dropout: share of the adapters' inputs that is dropped.
+        noise: whether embedded tokens get noise.
         whole: the weights themselves are trained.
+        embeds: the embedding is trained, whole or in part.
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         convolution: channels and width of the short convolution; empty where there is none.
         others: as in `shapes`.
@@ -61,7 +63,9 @@ class Sizes:
     eight_bit: bool = False
     magnitudes: bool = False
     dropout: float = 0.0
+    noise: bool = False
     whole: bool = False
+    embeds: bool = False
     delta_heads: tuple[int, ...] = ()
     convolution: tuple[int, ...] = ()
 
@@ -107,7 +111,9 @@ def sizes_of(
     eight_bit: bool = False,
     magnitudes: bool = False,
     dropout: float = 0.0,
+    noise: bool = False,
     whole: bool = False,
+    embeds: bool = False,
 ) -> Sizes:
     """Return the sizes of a model's layers; those of its first layer stand for all.
 
@@ -118,7 +124,9 @@ def sizes_of(
         eight_bit: whether products with them are wanted in 8 bits.
         magnitudes: whether the adapter is DoRA.
         dropout: of the adapter.
+        noise: whether embedded tokens get noise.
         whole: whether the weights themselves are trained.
+        embeds: whether the embedding is trained beside an adapter.
     """
     layer = shape.layers[0]
     attention, norm = layer.attention, shape.final_norm
@@ -148,7 +156,9 @@ def sizes_of(
         eight_bit=eight_bit,
         magnitudes=magnitudes,
         dropout=dropout,
+        noise=noise,
         whole=whole,
+        embeds=embeds or whole,
     )
 
 

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.trained_parts import FULL, LORA
+from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method, method_of
 from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_id
+from tunesmith_engine.model.initial_values import StillHalf, begin, has_still_half
 from tunesmith_engine.model.load import check_predicts, check_row_lengths, check_token_ids, load_config
 from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.model.vocabulary import growth_of, words_of
 from tunesmith_engine.preparation import Preparation
 from tunesmith_engine.train.loss import Totals
 from tunesmith_engine.train.loss_paths import LossPath, open_path, totals_of
@@ -97,7 +99,9 @@ def make_parts(
     config = load_config(folder)
     if not preparation.wait_for_tokenizer(should_stop):
         return None
-    tokenizer = load_tokenizer(folder, spec.model.chat_template)
+    tokenizer = load_tokenizer(folder, spec.model.chat_template, words_of(spec))
+    if growth := growth_of(folder, spec):
+        growth.configure(config)
     if not enter("data"):
         return None
     data = preparation.data(should_stop)
@@ -113,7 +117,7 @@ def make_parts(
         return None
     model = method.load(folder, spec, compute)
     check_row_lengths(data.stats.longest_tokens, model.get_base_model(), folder)
-    with model.disable_adapter() if spec.adapter.kind == LORA else contextlib.nullcontext():
+    with model.disable_adapter() if spec.adapter.kind != FULL else contextlib.nullcontext():
         check_predicts(model, compute, torch.from_numpy(data.train[0].input_ids[:TRIED_TOKENS]).long(), folder)
     return Parts(spec, compute, method, folder, tokenizer, data, model)
 
@@ -126,6 +130,7 @@ class Assembly:
         path: computes gradients.
         parameters: what is trained, by name.
         updater: applies gradients.
+        still: what no update changes of adapters that start from frozen weights, None where there is no such half.
     """
 
     def __init__(self, parts: Parts, path: LossPath) -> None:
@@ -135,6 +140,20 @@ class Assembly:
         full = _full_optimizer(self.parameters, parts.spec)
         by_layer = full is not None and path.can_go_by_layer
         self.updater = Updater(self.parameters, parts.spec.optimizer, device, dtype, path.arena, full, by_layer)
+        decays = parts.spec.optimizer.weight_decay > 0
+        self.still = StillHalf(self.parameters, path.arena, decays) if has_still_half(parts.spec) else None
+
+    def begin(self, parts: Parts) -> None:
+        """Put computed initial values into an adapter that has not been trained yet; see `initial_values.begin`."""
+        with self.path.out_of_the_way():
+            begin(parts.model, parts.spec, parts.compute, parts.data.train)
+        self.weights_were_set()
+
+    def weights_were_set(self) -> None:
+        """Take note of weights that come from elsewhere than an update."""
+        if self.still:
+            self.still.weights_were_set()
+        self.path.weights_changed()
 
     def update(
         self,
@@ -163,7 +182,11 @@ class Assembly:
             shares = [
                 self.path.add_gradients(portion, totals, self.updater) for portion in portions
             ]
+        if self.still:
+            self.still.before_update()
         grad_norm = self.updater.update(learning_rate)
+        if self.still:
+            self.still.after_update()
         self.path.weights_changed()
         return reduce(torch.add, shares), grad_norm
 

@@ -307,10 +307,10 @@ class Conductor:
         return result.loss
 
     def _of_sources(self, result: HeldOut) -> dict[str, Any]:  # Any: JSON values
-        """Return what an event says of each data file, nothing where they are not told apart."""
+        """Return what an event says of each data file or document, nothing where they are not told apart."""
         if not result.source_losses:
             return {}
-        paths = [source.path for source in self._parts.data.sources if source.num_eval_rows]
+        paths = [name for name, _ in self._parts.data.held_out_parts]
         found = [
             {"path": path, "loss": loss, "num_tokens": num_tokens}
             for path, (loss, num_tokens) in zip(paths, result.source_losses, strict=True)

@@ -12,9 +12,10 @@ import torch
 from peft import PeftModel
 
 from tunesmith_core import rollout_memory
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.fused_memory import USABLE_SHARE
 from tunesmith_core.messages import joined
-from tunesmith_core.planner import optimizer_bytes
+from tunesmith_core.planner import optimizer_bytes, still_bytes
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.trained_parts import FULL, OPTIMIZERS_OF_FULL, TRANSIENT_NUMBERS, state_bytes
 from tunesmith_engine.data import Example, PreparedData
@@ -36,6 +37,7 @@ from tunesmith_engine.packed.pack import make_packed_batch, pack
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.kernel_check import check_kernels
 from tunesmith_engine.train.loss import Objective, Totals, kept_reference, objective_of
+from tunesmith_engine.train.neftune import alpha_of
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
@@ -155,6 +157,10 @@ class FusedPath:
         self._gradients = self._fused.assembly.gradients
         self.can_go_by_layer = self._gradients is not None and self._gradients.can_go_by_layer
 
+    def add_noise(self, alpha: float) -> None:
+        """Add NEFTune's noise to the embedded tokens of training steps from now on; none where alpha is 0."""
+        self._fused.add_noise(alpha)
+
     @property
     def report(self) -> list[str]:
         """What runs fused, what doesn't and why; how activations are kept."""
@@ -273,9 +279,11 @@ def open_fused(
     """Return the fused way of a run; what of it is not fused is a warning. See `loss_paths.open_path`.
 
     Raises:
-        NotFusableError: the objective, the model or the device can't run on it.
+        NotFusableError: the objective, the adapter, the model or the device can't run on it.
     """
     _check_possible(compute, method)
+    if kind := KINDS.get(spec.adapter.kind):
+        raise NotFusableError("No fused kernel computes {kind}.", kind=kind.title)
     if spec.adapter.kind == FULL:
         compute = compute_of_weights(spec, compute)
     lengths = timing.lengths if timing else method.row_lengths(spec, data)
@@ -298,13 +306,14 @@ def open_fused(
         micro_batch_size,
         policy,
         memory_bytes,
-        optimizer_bytes(spec),
+        optimizer_bytes(spec) + still_bytes(spec),
         spec.hardware.fp8_weights and spec.adapter.kind != FULL,
         method.objective(spec),
         whole_weights(model, spec, lengths.most_per_step) if spec.adapter.kind == FULL else None,
         method.temperature(spec),
     )
     path.rows_at_once = rows_at_once
+    path.add_noise(alpha_of(spec))
     path.kernels = [*checked.running, *checked.twins]
     # On a CPU nothing but the twins is expected.
     if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from tunesmith_core.kernel_words import RUNNING, TWINS
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import FROZEN_EMBEDDINGS
+from tunesmith_core.spec_words import trained_embeddings
 from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.attention import backends_report
 from tunesmith_engine.device import Compute
@@ -15,6 +17,7 @@ from tunesmith_engine.proof.cases import CASES, KernelCase
 from tunesmith_engine.proof.inputs import sizes_of
 from tunesmith_engine.proof.prove import apply, prove
 from tunesmith_engine.shapes import ModelShape
+from tunesmith_engine.train.neftune import alpha_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
     is_full = adapter.kind == FULL
     dropout = 0.0 if adapter.dora or is_full else adapter.dropout
     fp8, dora = spec.hardware.fp8_weights and not is_full, adapter.dora and not is_full
-    sizes = sizes_of(shape, compute.dtype, in_4_bits, fp8, dora, dropout, is_full)
+    noise, embeds = alpha_of(spec) > 0, not is_full and trained_embeddings(spec) != FROZEN_EMBEDDINGS
+    sizes = sizes_of(shape, compute.dtype, in_4_bits, fp8, dora, dropout, noise, is_full, embeds)
     if device.type == "cuda":
         apply(prove(sizes, device))
     others = {"adamw", "adamw_8bit", full_adamw.NAME} - {full_adamw.NAME if is_full else spec.optimizer.name}

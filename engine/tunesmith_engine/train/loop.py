@@ -247,7 +247,7 @@ class Loop:
                 if self._rollouts:
                     rewards = self._held_out_rewards(self._rollouts, step, with_adapter, should_stop)
                     return None if rewards is None else HeldOut.of_rewards(rewards)
-                nums = [source.num_eval_rows for source in self.parts.data.sources]
+                nums = [num for _, num in self.parts.data.held_out_parts]
                 return held_out(model, self.path, rows, device, self.parts.metrics, with_adapter, should_stop, nums)
 
         return self._fit(measure, step)
@@ -343,6 +343,10 @@ class Loop:
         random = self._random_at_rest or random_states(self.parts.compute.device)
         return Snapshot(step, adapter, tensors, random, state)
 
+    def begin(self) -> None:
+        """Start from the initial values that are computed, where there is no checkpoint."""
+        self._fit(lambda: self.assembly.begin(self.parts), 0)
+
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to where a checkpoint was made. Raises UserError `resume-refused` when its weights don't fit."""
         self._check_fits(snapshot)
@@ -351,7 +355,7 @@ class Loop:
         self.assembly.updater.load_state(snapshot.optimizer, snapshot.state["optimizer_numbers"])
         # Checkpoints of versions before the fused path name no number.
         self.ladder.restore(snapshot.state["micro_batch_size"], snapshot.state.get("num_kept_less", 0))
-        self.path.weights_changed()
+        self.assembly.weights_were_set()
         restore_random_states(snapshot.random, self.parts.compute.device)
 
     def _check_fits(self, snapshot: Snapshot) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.kernel_words import PLAIN
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
@@ -39,6 +40,7 @@ from tunesmith_engine.train.loss import (
     takes_positions,
     token_log_probabilities,
 )
+from tunesmith_engine.train.neftune import alpha_of, noisy
 from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
@@ -153,6 +155,7 @@ class PlainPath:
         equal_lengths: bool = False,
         longest: int = sys.maxsize,
         temperature: float = 1.0,
+        neftune_alpha: float = 0.0,
     ) -> None:
         self._temperature = temperature
         self.report: list[str] = [Message(PLAIN.template, reason=reason)]
@@ -161,7 +164,7 @@ class PlainPath:
                 Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")
             )
         self._balances = objective is not None and balance_weight(model) > 0
-        self._equal_lengths = equal_lengths
+        self._equal_lengths, self._neftune_alpha = equal_lengths, neftune_alpha
         self._rotary = RotarySwitches(model)
         self._method, self.objective, self.longest = method, objective, longest
         self._model = model
@@ -193,7 +196,8 @@ class PlainPath:
     def add_gradients(self, portion: list[Example], totals: Totals, updater: Updater) -> torch.Tensor:
         """See LossPath."""
         if self.objective is None:
-            shares = (self._summed_loss(portion) / totals.num_trained_tokens).reshape(1)
+            with noisy(self._model, self._neftune_alpha, [len(example.input_ids) for example in portion]):
+                shares = (self._summed_loss(portion) / totals.num_trained_tokens).reshape(1)
         else:
             shares = self._objective_shares(self.objective, portion, totals)
         updater.backward(shares[0])
@@ -330,7 +334,8 @@ def open_path(
             return open_fused(model, spec, compute, data, micro_batch_size, warn, method, timing)
         except NotFusableError as error:
             reason = error.message
-            warn("not-fused", reason)
+            if spec.adapter.kind not in KINDS:
+                warn("not-fused", reason)
     check_looks_back_only(model, compute, data.train)
     equal_lengths = feels_padding(model, compute, data.train, pad_token_id)
     return PlainPath(
@@ -345,6 +350,7 @@ def open_path(
         equal_lengths,
         max(len(sequence.input_ids) for row in (*data.train, *data.eval) for sequence in row.sequences),
         method.temperature(spec),
+        alpha_of(spec),
     )
 
 

@@ -52,6 +52,7 @@ def model_key(spec: RunSpec, compute: Compute, path_name: str, base_notes: Mappi
         *(compute.name, compute.dtype_name, compute.num_threads, path_name),
         *(spec.quantization.kind, spec.hardware.fp8_weights),
         dict(sorted(base_notes.items())),
+        spec.model.new_tokens,
         [files.sha256_file(each) for each in adapter] if reference else [],
         # The scale of the trained adapter is part of the reference's rounding.
         [spec.adapter.rank, spec.adapter.alpha, spec.adapter.rslora] if spec.objective.reference_adapter else [],

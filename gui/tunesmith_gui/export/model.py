@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tunesmith_core import export_proof, gguf_types
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import (
     FORMATS,
@@ -69,6 +70,11 @@ class Facts:
     is_full: bool = False
 
 
+def _left_out(adapter: str) -> tuple[ExportFormat, ...]:
+    """Return the formats that there are not for what was trained; llama.cpp knows LoRA adapters alone."""
+    return OF_ADAPTER if adapter == FULL else ("gguf-adapter",) if adapter in KINDS else ()
+
+
 def look(run: Run) -> Facts:
     """Look at a run; call it on a worker thread.
 
@@ -96,7 +102,7 @@ def look(run: Run) -> Facts:
         bool(find_ollama()),
         find_lm_studio() is not None,
         problem,
-        tuple(each for each in formats_of(spec.objective.kind) if not (is_full and each in OF_ADAPTER)),
+        tuple(each for each in formats_of(spec.objective.kind) if each not in _left_out(spec.adapter.kind)),
         is_full,
     )
 

@@ -32,14 +32,10 @@ from tunesmith_gui.new_run.form import (
     BY_SCORE,
     BY_STEPS,
     BY_TEACHER,
-    MAPPING,
-    READING,
     SAMPLE_FILES,
-    SETTINGS,
-    TEACHER,
     NewRunForm,
-    reward_path,
 )
+from tunesmith_gui.new_run.setting_paths import MAPPING, READING, SETTINGS, TEACHER, reward_path
 from tunesmith_gui.new_run.surroundings import Missing
 from tunesmith_gui.services.column_memory import ColumnMemory
 from tunesmith_gui.services.diagnostics import report

@@ -28,9 +28,10 @@ from tunesmith_core.objectives import FROM_PAIRS
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run.form import BY_REWARD, OBJECTIVE, SOURCES, NewRunForm
+from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.new_run.hub_look import HubLook, Offered
 from tunesmith_gui.new_run.lengths_look import LengthsLook
+from tunesmith_gui.new_run.setting_paths import OBJECTIVE, SOURCES
 from tunesmith_gui.services.data_facts import NUM_SNIFFED_ROWS, DataFacts, look_at_data
 
 Result = TypeVar("Result")

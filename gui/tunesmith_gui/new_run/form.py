@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,56 +17,41 @@ from PySide6.QtCore import QObject, Signal
 from tunesmith_assets import samples
 from tunesmith_core import objectives, presets
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.spec import AUTO, RunSpec, Setting, has_effect, iter_settings, usual_format
+from tunesmith_core.spec import AUTO, RunSpec, has_effect, usual_format
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.spec_objective import SMOOTHED
 from tunesmith_core.spec_rollouts import RewardSpec
-from tunesmith_core.spec_sections import SMOOTHED, SourceSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.trained_parts import FULL, LORA, OPTIMIZERS_OF_FULL
 from tunesmith_gui.new_run.draft import DRAFT_VERSION, from_1, lenient_spec
+from tunesmith_gui.new_run.setting_paths import (
+    ADAPTER,
+    CHOSEN_ABOVE,
+    FORGOTTEN_WITH_DATA,
+    GROUPS,
+    LISTED,
+    MAPPING,
+    OBJECTIVE,
+    OF_CHATS,
+    PRESET_PATHS,
+    REWARDS,
+    SETTINGS,
+    SMOOTHING,
+    SOURCES,
+    TEACHER,
+    WEIGHT,
+    of_first,
+    setting_of,
+)
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
 from tunesmith_gui.new_run.surroundings import Missing, Surroundings
 from tunesmith_gui.tr import core_text
-
-SETTINGS: dict[str, Setting] = {setting.path: setting for setting in iter_settings()}
-CHOSEN_ABOVE = ("model.path", "data.sources[0].path")
-"""Settings with a control of their own; the list of all settings leaves them out."""
-
-WEIGHT, MOST_ROWS = "weight", "most_rows"
-"""What is set for each of several data files, on a card of its own."""
-
-OF_REWARDS = tuple(path for path in SETTINGS if path.startswith("rollouts.rewards["))
-"""What is set for each of several rewards, on a card of its own."""
-
-OF_FILES = tuple(f"data.sources[0].{name}" for name in (WEIGHT, MOST_ROWS))
-TEACHER = "teacher.path"
-"""The bigger model that is learned from, chosen on a card of its own."""
-
-LISTED = tuple(path for path in SETTINGS if path not in (*CHOSEN_ABOVE, *OF_FILES, *OF_REWARDS, TEACHER))
-PRESET_PATHS = frozenset(path for changes in presets.PRESETS.values() for path in changes)
-MAPPING = ("data.sources[0].format", "data.sources[0].columns", "data.sources[0].sheet")
-"""Set beside the data file, so not counted as changed settings."""
-
-READING = tuple(path for path in SETTINGS if path.startswith("data.sources[0].") and path not in CHOSEN_ABOVE)
-"""How the data file is read."""
-
-FORGOTTEN_WITH_DATA = (*READING, "data.skip_bad_rows")
 
 SAMPLE_FILES = frozenset(
     str(samples.sample_folder(language) / f"{name}.jsonl")
     for language in samples.LANGUAGES
     for name in ("train", "pairs", "labels", "classes", "sums", "documents", "questions", "steps")
 )
-REWARDS = "rollouts.rewards"
-"""The path of the rewards as a whole."""
-
-SOURCES = "data.sources"
-"""The path of the data files as a whole."""
-
-GROUPS = "evaluation.group_column"
-"""The column whose groups stay whole."""
-
-OBJECTIVE = "objective.kind"
-ADAPTER = "adapter.kind"
 BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS = "sft", "dpo", "kto", "grpo", "reward", "classify"
 BY_TEACHER, BY_STEPS = "gkd", "prm"
 BY_READING, BY_FULL = "documents", "full"
@@ -75,35 +59,8 @@ WAYS = (BY_EXAMPLE, BY_READING, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_TEACHER, 
 """The ways to teach, each by the objective that it begins with; reading documents is SFT on whole texts, and full
 fine-tuning trains the whole model by example."""
 
-OF_CHATS = frozenset({"data.train_on", "data.system_prompt", "data.special_tokens", "model.chat_template"})
-"""Settings that change nothing where texts are read."""
-
-SMOOTHING = "objective.label_smoothing"
 EARLY_STOPPING_EVALUATIONS = 3
 EVALUATION_PERCENT = 5.0
-
-
-def source_path(number: int, name: str = "path") -> str:
-    """The dotted path of a setting of a data file."""
-    return f"data.sources[{number}].{name}"
-
-
-def reward_path(number: int, name: str) -> str:
-    """The dotted path of a setting of a reward."""
-    return f"{REWARDS}[{number}].{name}"
-
-
-def setting_of(path: str) -> Setting:
-    """The setting of a dotted path; every data file has those of the first.
-
-    Raises:
-        KeyError: there is no such setting.
-    """
-    return dataclasses.replace(SETTINGS[_of_first(path)], name=path.partition(".")[2])
-
-
-def _of_first(path: str) -> str:
-    return re.sub(r"\[\d+\]", "[0]", path)
 
 
 @dataclass(slots=True)
@@ -207,7 +164,7 @@ class NewRunForm(QObject):
         del sources[number]
         self._forget_texts("data.sources[")
         if len(sources) == 1:
-            sources[0].weight, sources[0].most_rows = 0.0, None
+            sources[0].weight, sources[0].most_rows, sources[0].replay = 0.0, None, 0.0
         self.changed.emit(SOURCES)
 
     def _forget_texts(self, start: str) -> None:
@@ -418,7 +375,7 @@ class NewRunForm(QObject):
 
     def baseline(self, path: str) -> Any:  # Any: the setting's type
         """The value that Reset brings back."""
-        return setting_of(_of_first(path)).get(self._baseline)
+        return setting_of(of_first(path)).get(self._baseline)
 
     def is_changed(self, path: str) -> bool:
         """Whether a setting differs from its preset's value, or holds a wrong text."""

@@ -9,7 +9,8 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QWidget
 
 from tunesmith_core import held_out
 from tunesmith_core.runs import MAX_NAME_CHARS
-from tunesmith_gui.new_run.form import BY_REWARD, EVALUATION_PERCENT, GROUPS, NewRunForm
+from tunesmith_gui.new_run.form import BY_REWARD, EVALUATION_PERCENT, NewRunForm
+from tunesmith_gui.new_run.setting_paths import GROUPS
 from tunesmith_gui.new_run.setting_text import number_text
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tr import core_text, fill, translate

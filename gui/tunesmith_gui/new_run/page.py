@@ -21,12 +21,13 @@ from tunesmith_gui.new_run.actions import NewRunActions
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DATA, ENCODING, SHEET, NewRunFacts, Survey
-from tunesmith_gui.new_run.form import BY_EXAMPLE, LISTED, NewRunForm
+from tunesmith_gui.new_run.form import BY_EXAMPLE, NewRunForm
 from tunesmith_gui.new_run.goal_card import GoalCard
 from tunesmith_gui.new_run.model_picker import ModelPicker
 from tunesmith_gui.new_run.plan_card import PlanCard
 from tunesmith_gui.new_run.preset_bar import PresetBar
 from tunesmith_gui.new_run.rewards_card import RewardsCard
+from tunesmith_gui.new_run.setting_paths import LISTED
 from tunesmith_gui.new_run.settings_list import SettingsList
 from tunesmith_gui.new_run.sources_card import SourcesCard
 from tunesmith_gui.new_run.start_bar import StartBar
@@ -35,6 +36,7 @@ from tunesmith_gui.new_run.surroundings import Missing
 from tunesmith_gui.new_run.tasks_card import TasksCard
 from tunesmith_gui.new_run.teacher_card import TeacherCard
 from tunesmith_gui.new_run.way_bar import WayBar, way_word
+from tunesmith_gui.new_run.words_card import WordsCard
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.services.dismissed import Dismissed
 from tunesmith_gui.theme import theme
@@ -183,6 +185,7 @@ class NewRunPage(Page):
         self.rewards_card = RewardsCard(self.form, parent=self)
         self.tasks_card = TasksCard(self.form, parent=self)
         self.teacher_card = TeacherCard(self.form, parent=self)
+        self.words_card = WordsCard(self.form, parent=self)
         self.preset_bar = PresetBar(parent=self)
         self.settings_list = SettingsList(self.form, parent=self)
         self.sources_card.weighed.connect(self._show_sources)
@@ -195,7 +198,7 @@ class NewRunPage(Page):
         self._tiles.addWidget(self.model_picker, 1)
         self._tiles.addWidget(self.data_picker, 1)
         self.form_column.addLayout(self._tiles)
-        of_method = (self.teacher_card, self.sources_card, self.tasks_card, self.rewards_card)
+        of_method = (self.teacher_card, self.sources_card, self.tasks_card, self.rewards_card, self.words_card)
         for card in (*of_method, self.preset_bar, self.settings_list, self.goal_card):
             self.form_column.addWidget(card)
         self.form_column.addStretch(1)
@@ -343,6 +346,7 @@ class NewRunPage(Page):
         self.rewards_card.refresh()
         self.tasks_card.refresh()
         self.teacher_card.refresh()
+        self.words_card.refresh()
         self._show_start()
 
     def _show_way(self) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.planner import number_bytes
 from tunesmith_core.presets import PRESETS
-from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec import RunSpec, has_effect
 from tunesmith_core.trained_parts import FULL
 from tunesmith_gui.new_run.setting_text import number_text
 from tunesmith_gui.tokens import SPACE
@@ -33,6 +34,8 @@ def base_word(spec: RunSpec, hardware: Hardware | None) -> str:
         if spec.adapter.weights == "bfloat16":
             return translate("PresetBar", "Full fine-tuning in 16 bits")
         return translate("PresetBar", "Full fine-tuning in 32 bits")
+    if kind := KINDS.get(spec.adapter.kind):
+        return kind.title
     if spec.quantization.kind == "nf4":
         return translate("PresetBar", "LoRA on a 4-bit base")
     if spec.quantization.kind == "int8":
@@ -52,7 +55,7 @@ def summary(spec: RunSpec, hardware: Hardware | None) -> str:
         length = fill(translate("PresetBar", "%1 epochs"), number_text(spec.schedule.epochs))
     parts = (
         base_word(spec, hardware),
-        "" if spec.adapter.kind == FULL else fill(translate("PresetBar", "rank %1"), spec.adapter.rank),
+        fill(translate("PresetBar", "rank %1"), spec.adapter.rank) if has_effect(spec, "adapter.rank") else "",
         fill(translate("PresetBar", "%1 tokens"), number(spec.data.context_length)),
         length,
         fill(translate("PresetBar", "learning rate %1"), number_text(spec.optimizer.learning_rate)),

@@ -20,11 +20,12 @@ from PySide6.QtWidgets import (
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.rewards import round_words
 from tunesmith_core.spec_rollouts import MOST_REWARDS, OF_KINDS, REWARDS
-from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm, reward_path, setting_of
-from tunesmith_gui.new_run.form import REWARDS as OF_ALL
+from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
+from tunesmith_gui.new_run.setting_paths import REWARDS as OF_ALL
+from tunesmith_gui.new_run.setting_paths import reward_path, setting_of
 from tunesmith_gui.new_run.setting_text import choice_text, help_text
-from tunesmith_gui.plain_text import add_choice, set_tip
+from tunesmith_gui.plain_text import add_choice, set_tip, without_shortcut
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, translate
 from tunesmith_gui.widgets.buttons import IconButton, button
@@ -88,7 +89,7 @@ class _RewardRow:
             column.addWidget(self.inputs[name])
             return [holder]
         if setting.type is bool:
-            box = QCheckBox(core_text(setting.declaration.label), self.details)
+            box = QCheckBox(without_shortcut(core_text(setting.declaration.label)), self.details)
             box.clicked.connect(lambda is_on: self._form.set_value(self._path(name), is_on))
             self._named(box, name)
             self.inputs[name] = box

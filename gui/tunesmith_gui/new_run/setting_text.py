@@ -15,7 +15,7 @@ from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_gui.tr import core_text, fill, translate
 
 _LIST_SETTINGS = (list[str], str | list[str])
-_LINE_PER_ENTRY = "evaluation.sample_prompts"
+_LINE_PER_ENTRY = ("evaluation.sample_prompts", "model.new_tokens")
 EXAMPLE = 0.1
 """A number for settings whose default, 0, would not show that they take fractions."""
 
@@ -48,7 +48,7 @@ def value_text(setting: Setting, value: Any) -> str:  # Any: the setting's type
     if isinstance(value, dict):
         return ", ".join(f"{role} = {column}" for role, column in value.items())
     if isinstance(value, list):
-        return ("\n" if setting.path == _LINE_PER_ENTRY else ", ").join(value)
+        return ("\n" if setting.path in _LINE_PER_ENTRY else ", ").join(value)
     return str(value)
 
 
@@ -119,7 +119,7 @@ def _choice(text: str, declaration: Declaration) -> str:
 
 
 def _names(setting: Setting, text: str) -> str | list[str]:
-    separator = r"\n" if setting.path == _LINE_PER_ENTRY else r"[,\n]"
+    separator = r"\n" if setting.path in _LINE_PER_ENTRY else r"[,\n]"
     names = [name.strip() for name in re.split(separator, text) if name.strip()]
     if setting.type == list[str]:
         if problem := value_problem(names, setting.declaration):

@@ -17,8 +17,9 @@ from PySide6.QtWidgets import (
 
 from tunesmith_core.spec import Setting
 from tunesmith_gui.new_run.facts import ENCODING
-from tunesmith_gui.new_run.form import LISTED, SETTINGS, SMOOTHING, NewRunForm
+from tunesmith_gui.new_run.form import NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
+from tunesmith_gui.new_run.setting_paths import LISTED, SETTINGS, SMOOTHING
 from tunesmith_gui.new_run.setting_text import choice_text, help_text, value_text
 from tunesmith_gui.new_run.start_picker import HELD, START
 from tunesmith_gui.plain_text import add_choice, set_tip
@@ -32,7 +33,7 @@ from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 MIN_CHARACTERS = 8
 DEVICES = ("auto", "cpu", "cuda")
 """What may be chosen; a GPU's number is typed behind the last."""
-LONG_TEXTS = ("data.system_prompt", "evaluation.sample_prompts")
+LONG_TEXTS = ("data.system_prompt", "model.new_tokens", "evaluation.sample_prompts")
 
 
 def section_word(section: str) -> str:

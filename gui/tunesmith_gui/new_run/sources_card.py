@@ -9,9 +9,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.mixing import epoch_shares
-from tunesmith_gui.new_run.form import MOST_ROWS, WEIGHT, NewRunForm, setting_of, source_path
+from tunesmith_core.mixing import epoch_shares, with_replay
+from tunesmith_gui.new_run.form import BY_READING, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
+from tunesmith_gui.new_run.setting_paths import MOST_ROWS, REPLAY, WEIGHT, setting_of, source_path
 from tunesmith_gui.new_run.setting_text import help_text
 from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.tokens import SPACE
@@ -36,7 +37,7 @@ class _FileRow:
         self._typing = ""
         self.name = ElidedLabel(name, mode=Qt.TextElideMode.ElideMiddle, parent=card)
         self.name.setMinimumWidth(self.name.fontMetrics().averageCharWidth() * NAME_LETTERS)
-        self.boxes = {each: self._box(card, each, name) for each in (WEIGHT, MOST_ROWS)}
+        self.boxes = {each: self._box(card, each, name) for each in (WEIGHT, MOST_ROWS, REPLAY)}
         self.share = SafeLabel(tone="muted", parent=card)
         # As wide as what may come, or the columns would move while somebody types.
         self.share.setMinimumWidth(self.share.fontMetrics().horizontalAdvance(_share_words(9999, 99999, 99999)))
@@ -66,7 +67,7 @@ class _FileRow:
     def _take(self, name: str, text: str) -> None:
         self._typing = name
         path = source_path(self._place, name)
-        self._form.set_text(path, "0" if name == WEIGHT and not text.strip() else text)
+        self._form.set_text(path, "0" if name != MOST_ROWS and not text.strip() else text)
         self._typing = ""
 
     def refresh(self, error: TunesmithError | None) -> None:
@@ -75,7 +76,7 @@ class _FileRow:
         for name, box in self.boxes.items():
             text = self._form.text(source_path(self._place, name))
             if name != self._typing:
-                box.set_text("" if name == WEIGHT and text == "0" else text)
+                box.set_text("" if name != MOST_ROWS and text == "0" else text)
             if bool(box.property("invalid")) != bool(problems[name]):
                 box.setProperty("invalid", bool(problems[name]))
                 restyle(box)
@@ -110,14 +111,22 @@ class SourcesCard(Card):
         self._grid.setVerticalSpacing(SPACE)
         self._grid.setColumnStretch(0, 1)
         self.body.addLayout(self._grid)
-        heads = (self.tr("File"), self.tr("Weight"), self.tr("Most rows"), self.tr("In an epoch"))
-        for column, text in enumerate(heads):
-            self._grid.addWidget(SafeLabel(text, role="caption", tone="muted", parent=self), 0, column)
+        names = (self.tr("File"), self.tr("Weight"), self.tr("Most rows"), self.tr("Replay, %"), self.tr("In an epoch"))
+        heads = [SafeLabel(text, role="caption", tone="muted", parent=self) for text in names]
+        for column, head in enumerate(heads):
+            self._grid.addWidget(head, 0, column)
+        self._replay_head = heads[3]
         self.further = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.further)
         capped = self.tr("Most rows limits which rows are used, not how often: by its weight a file can repeat them.")
         self.capped = SafeLabel(capped, role="caption", tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.capped)
+        replay = self.tr(
+            "To keep what the model knew, give a file of chats or general texts a replay share, such as 10%. After the "
+            "run, Evaluate asks general questions and tells whether anything was forgotten."
+        )
+        self.replay = SafeLabel(replay, role="caption", tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.replay)
         self.problems = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
         self.body.addWidget(self.problems)
         self._left: set[int] = set()
@@ -163,9 +172,13 @@ class SourcesCard(Card):
         self.further.setText(fill(self.tr("Further files: %1. Set their weights in the spec."), number(more)))
         self.further.setVisible(more > 0)
         self.capped.setVisible(any(source.most_rows and source.weight for source in sources))
+        replays = self._form.way == BY_READING or any(source.replay for source in sources)
+        for label in (self.replay, self._replay_head):
+            label.setVisible(replays)
         shares = self._shares(num_rows)
         for place, row in enumerate(self.rows):
             row.refresh(errors[place] if place < len(errors) else None)
+            row.boxes[REPLAY].setVisible(replays)
             row.share.setText(shares[place] if shares else "")
         words = [problem for row in self.rows for problem in row.problems]
         self.problems.setText("\n".join(words))
@@ -178,7 +191,8 @@ class SourcesCard(Card):
             return []
         kept = 1.0 if spec.evaluation.path else 1.0 - spec.evaluation.percent / 100
         numbers = [round(num * kept) for num in num_rows if num is not None]
-        taken = epoch_shares(numbers, [source.weight for source in spec.data.sources])
+        sources = spec.data.sources
+        taken = with_replay(epoch_shares(numbers, [each.weight for each in sources]), [each.replay for each in sources])
         return [_share_words(num, each, sum(taken)) for num, each in zip(numbers, taken, strict=True)]
 
     def _build(self, names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
-from tunesmith_gui.new_run.form import setting_of
+from tunesmith_gui.new_run.setting_paths import setting_of
 from tunesmith_gui.new_run.surroundings import Missing
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, translate

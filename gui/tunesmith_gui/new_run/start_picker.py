@@ -19,6 +19,7 @@ from tunesmith_core.start_choices import StartChoice, adapters_of_runs
 from tunesmith_gui.background import Latest
 from tunesmith_gui.new_run.facts import ModelFacts
 from tunesmith_gui.new_run.form import NewRunForm
+from tunesmith_gui.new_run.setting_paths import setting_of
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, translate
 from tunesmith_gui.widgets.buttons import IconButton
@@ -26,7 +27,16 @@ from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 START = "adapter.start_from"
-HELD = tuple(f"adapter.{name}" for name in ("rank", "alpha", "target_modules", "rslora", "dora", "bias"))
+HELD = (
+    *(
+        f"adapter.{name}"
+        for name in (
+            *("rank", "alpha", "target_modules", "layers", "rank_pattern", "alpha_pattern", "rslora", "dora", "bias"),
+            *("initial_values", "embeddings", "modules_to_save"),
+        )
+    ),
+    "model.new_tokens",
+)
 """What the adapter to start from decides."""
 
 
@@ -54,6 +64,7 @@ def look_at_start(spec: RunSpec, shapes: Mapping[str, tuple[int, ...]] | None) -
         settings = adapter.settings
         for name, value in settings.items():
             setattr(spec.adapter, name, value)
+        spec.model.new_tokens = adapter.words
         if shapes is not None:
             check_adapters(spec, shapes)
     except TunesmithError as error:
@@ -61,7 +72,8 @@ def look_at_start(spec: RunSpec, shapes: Mapping[str, tuple[int, ...]] | None) -
     rank = fill(translate("StartPicker", "Rank %1 and its other settings come from the adapter."), adapter.rank)
     warning = other_base(spec)
     words = core_text(warning) if warning else rank
-    return StartFacts(path, {f"adapter.{name}": value for name, value in settings.items()}, words)
+    decided = {f"adapter.{name}": value for name, value in settings.items()}
+    return StartFacts(path, decided | {"model.new_tokens": adapter.words}, words)
 
 
 class StartFrom(QObject):
@@ -114,7 +126,7 @@ class StartFrom(QObject):
             self._latest.forget()
             self.facts = None
             usual = presets.apply(RunSpec(), self._form.preset)
-            self._put({path: getattr(usual.adapter, path.partition(".")[2]) for path in HELD})
+            self._put({path: setting_of(path).get(usual) for path in HELD})
             self.changed.emit()
 
     def _take(self, facts: StartFacts) -> None:

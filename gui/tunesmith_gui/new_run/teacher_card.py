@@ -13,8 +13,9 @@ from tunesmith_core.model_folder import local_folder
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.teachers import check_teacher, vocabulary_difference
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run.form import BY_TEACHER, TEACHER, NewRunForm
+from tunesmith_gui.new_run.form import BY_TEACHER, NewRunForm
 from tunesmith_gui.new_run.model_picker import card_words
+from tunesmith_gui.new_run.setting_paths import TEACHER
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.buttons import IconButton

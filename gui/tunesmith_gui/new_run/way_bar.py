@@ -87,7 +87,8 @@ def way_words(way: str) -> str:
         BY_READING: translate(
             "WayBar",
             "The model learns the words and facts of texts by reading them whole. The data needs text files, Markdown, "
-            "web pages, PDF, Word or a folder of them.",
+            "web pages, PDF, Word or a folder of them. A second file with chats can be mixed in, so that it keeps what "
+            "it knew.",
         ),
     }[way]
 

@@ -97,8 +97,9 @@ def _oracle_log(spec: RunSpec, folder: Path, teacher: Path, out: Path) -> list[d
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("beta", [0.5, *(pytest.param(each, marks=pytest.mark.long) for each in (0.0, 1.0))])
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 def test_thirty_steps_are_those_of_trl(
     beta: float,
     gkd_spec: MakeSpec,
@@ -141,7 +142,8 @@ def test_portions_of_a_step_add_up_to_the_whole_step(gkd_spec: MakeSpec, new_run
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-@pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.long), 0.5])
+@pytest.mark.long
+@pytest.mark.parametrize("share", [0.0, 0.5])
 def test_a_stopped_run_goes_on_to_the_bit(
     share: float, gkd_spec: MakeSpec, new_run: NewRun, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,11 +10,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama-3.1-8b": {
         "hidden": 4096, "mlp": 14336, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
         "vocabulary": 128256, "four_bit": True, "eight_bit": True, "magnitudes": True,
-        "dropout": 0.1, "whole": True,
+        "dropout": 0.1, "noise": True, "whole": True,
     },
     "llama-3.2-1b": {
         "hidden": 2048, "mlp": 8192, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
-        "vocabulary": 128256, "dropout": 0.05,
+        "vocabulary": 128256, "dropout": 0.05, "noise": True,
     },
     "qwen3-0.6b": {
         "hidden": 1024, "mlp": 3072, "num_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,

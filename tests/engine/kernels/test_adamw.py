@@ -148,6 +148,28 @@ def test_8_bit_state_takes_the_nearest_value(device: torch.device) -> None:
         assert torch.equal(state.scales, given.view(-1, 256).abs().amax(1))
 
 
+@pytest.mark.parametrize("of_squares", [False, True])
+def test_8_bit_codes_at_every_border_of_the_table(device: torch.device, of_squares: bool) -> None:
+    """A kernel guesses the code by the table's formula: at each value, each bound and beside them the search agrees."""
+    table = _tables(device)[of_squares]
+    bounds = (table[:-1] + table[1:]) / 2
+    borders = 10.0 ** torch.arange(-8, 1, device=device)
+    near = torch.cat([table, bounds, *([borders] if of_squares else [borders, -borders])])
+    infinity = torch.full_like(near, torch.inf)
+    given = torch.cat([near, near.nextafter(infinity), near.nextafter(-infinity)]).clamp(min=table[0], max=1.0)
+    # Each block begins with 1, so a value is its own share; a state that was zero takes the gradient as its mean.
+    rows = torch.nn.functional.pad(given, (0, -len(given) % 255)).view(-1, 255)
+    values = torch.cat([torch.ones_like(rows[:, :1]), rows], 1).flatten()
+    betas = (0.0, 0.0)
+    states = [State.zeros(values.numel(), each) for each in _tables(device)]
+    gradients = values.sqrt() if of_squares else values.clone()
+    made = gradients * gradients if of_squares else gradients
+    adamw_8bit_step(torch.zeros_like(values), gradients.clone(), *states, _control(1, device), betas, EPSILON)
+    wanted = State.zeros(values.numel(), table)
+    wanted.write(made)
+    assert torch.equal(states[of_squares].codes, wanted.codes)
+
+
 def test_8_bit_step_is_a_step_between_rounded_states(device: torch.device) -> None:
     """Read the states, make the 32-bit step, write the states: kernel and that agree but for ties in the rounding."""
     tables = _tables(device)

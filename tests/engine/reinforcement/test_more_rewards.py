@@ -145,6 +145,7 @@ def test_a_reward_model_scores_as_trl_has_it(reward_spec: MakeSpec, tiny_model: 
     assert squashed == pytest.approx([1 / (1 + math.exp(-each)) for each in theirs[:, 0].tolist()], rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_run_that_learned_to_score_rewards_another_and_resumes_to_the_bit(
     reward_spec: MakeSpec,
     tiny_spec: MakeSpec,

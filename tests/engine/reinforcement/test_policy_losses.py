@@ -11,7 +11,7 @@ import torch
 from tests.engine.reinforcement import trl_policy
 from tunesmith_core.rewards import OF_UPDATES
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import POLICY_LOSSES
+from tunesmith_core.spec_objective import POLICY_LOSSES
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.packed.answers import Answers

@@ -29,8 +29,9 @@ from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.models.run_spec import ChosenData
-from tunesmith_gui.new_run.form import SETTINGS, Missing
+from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.setting_paths import SETTINGS
 from tunesmith_gui.new_run.settings_list import SettingRow
 from tunesmith_gui.services import workbook
 from tunesmith_gui.services.data_facts import DataFacts

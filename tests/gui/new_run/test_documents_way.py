@@ -15,8 +15,9 @@ from tests.gui.new_run.driving import fill_in
 from tests.gui.new_run.test_ways import choose
 from tunesmith_assets import samples
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_READING, OF_CHATS, Missing, NewRunForm
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_READING, Missing, NewRunForm
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.setting_paths import OF_CHATS
 
 LOSS_ON, OVERLONG = "data.train_on", "data.overlong"
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tunesmith_assets import samples
 from tunesmith_core import presets
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.new_run.form import LISTED, MAPPING, SETTINGS, Missing, NewRunForm
+from tunesmith_gui.new_run.form import Missing, NewRunForm
+from tunesmith_gui.new_run.setting_paths import LISTED, MAPPING, SETTINGS
 
 
 @pytest.fixture

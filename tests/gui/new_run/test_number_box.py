@@ -6,8 +6,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from tunesmith_gui.new_run.form import SETTINGS, NewRunForm
+from tunesmith_gui.new_run.form import NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
+from tunesmith_gui.new_run.setting_paths import SETTINGS
 from tunesmith_gui.new_run.settings_list import SettingRow
 
 

@@ -19,12 +19,11 @@ from tunesmith_core import launch
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DEBOUNCE_MS
-from tunesmith_gui.new_run.form import LISTED, SAMPLE_FILES, Missing
+from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.setting_paths import LISTED
 from tunesmith_gui.services.form_memory import draft_path
 from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.tokens import SPACE
@@ -424,53 +423,6 @@ class TestPlan:
         tasks = scripted_tasks(monkeypatch)
         page.actions_.check_plan()
         page.form.set_value("adapter.rank", 8)
-        assert tasks[0].cancelled
-
-
-class TestLookingCloser:
-    def test_the_preview_names_the_file_of_a_row_where_there_are_several(
-        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fill_in(qtbot, page, model, data_file)
-        page.form.add_source(SourceSpec(path=str(data_file)))
-        tasks = scripted_tasks(monkeypatch)
-        qtbot.mouseClick(page.data_picker.preview, Qt.MouseButton.LeftButton)
-        (dialog,) = page.findChildren(DataPreviewDialog)
-        tasks[0].succeeded(ANSWER | {"rows": [{**ANSWER["rows"][0], "place": "/d/b.jsonl, line 10"}]})
-        assert "  ·  b.jsonl, line 10  ·  " in dialog.place.text()
-        assert "/d/" not in dialog.place.text()
-
-    def test_the_preview_shows_text_and_what_is_learned(
-        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fill_in(qtbot, page, model, data_file)
-        tasks = scripted_tasks(monkeypatch)
-        qtbot.mouseClick(page.data_picker.preview, Qt.MouseButton.LeftButton)
-        (dialog,) = page.findChildren(DataPreviewDialog)
-        tasks[0].succeeded(ANSWER)
-        assert dialog.text.toPlainText() == "<b>user</b>Me."
-        cursor = dialog.text.textCursor()
-        cursor.setPosition(12)
-        assert cursor.charFormat().fontUnderline()
-        assert "2 skipped" in dialog.counts.text()
-        assert dialog.place.text().startswith("Example 1 of the first 1  ·  ") == (ANSWER["num_rows"] > 1)
-        tasks[0].succeeded(ANSWER | {"num_rows": 29})
-        assert dialog.place.text().startswith("Example 1 of the first 1  ·  ")
-        tasks[0].succeeded(ANSWER)
-        assert "line 4" in dialog.problems.text()
-        assert unnamed(dialog) == []
-        dialog.grab()
-        dialog.close()
-        assert "2 skipped" in page.data_picker.facts.text()
-        assert page.facts.longest_tokens == 9
-
-    def test_closing_the_preview_early_ends_the_engine(
-        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fill_in(qtbot, page, model, data_file)
-        tasks = scripted_tasks(monkeypatch)
-        page._open_preview()
-        page.findChildren(DataPreviewDialog)[0].close()
         assert tasks[0].cancelled
 
 

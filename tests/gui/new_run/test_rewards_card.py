@@ -15,17 +15,9 @@ from tests.gui.new_run.driving import fill_in, shown_words
 from tests.gui.new_run.test_ways import choose
 from tunesmith_core.spec_rollouts import MOST_REWARDS, OF_KINDS
 from tunesmith_core.spec_rollouts import REWARDS as REWARDS_OF_ALL_KINDS
-from tunesmith_gui.new_run.form import (
-    BY_EXAMPLE,
-    BY_PREFERENCE,
-    BY_REWARD,
-    OBJECTIVE,
-    REWARDS,
-    Missing,
-    NewRunForm,
-    reward_path,
-)
+from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, BY_REWARD, Missing, NewRunForm
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.setting_paths import OBJECTIVE, REWARDS, reward_path
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.buttons import IconButton
 

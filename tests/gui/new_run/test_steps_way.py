@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
@@ -18,6 +19,7 @@ from tunesmith_gui.widgets.column_mapping import ColumnMappingDialog
 WAY = "Check the steps of an answer"
 
 
+@pytest.mark.long
 def test_the_sample_is_ready_in_three_decisions(qtbot: QtBot, page: NewRunPage, model: Path) -> None:
     page.facts.refresh()
     qtbot.waitUntil(lambda: page.facts.survey is not None and bool(page.facts.survey.models), timeout=5000)

@@ -16,8 +16,9 @@ from tests.gui.new_run.test_ways import choose
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kind import Kind
 from tunesmith_gui.new_run import tasks_card
-from tunesmith_gui.new_run.form import Missing, reward_path
+from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.setting_paths import reward_path
 
 
 class Task(QObject):

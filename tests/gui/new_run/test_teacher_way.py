@@ -16,8 +16,9 @@ from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.new_run.driving import fill_in
 from tests.gui.new_run.test_ways import choose
 from tunesmith_gui.new_run import teacher_card
-from tunesmith_gui.new_run.form import BY_TEACHER, TEACHER
+from tunesmith_gui.new_run.form import BY_TEACHER
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.setting_paths import TEACHER
 from tunesmith_gui.new_run.surroundings import Missing
 
 WAY = "Learn from a bigger model"
@@ -50,6 +51,7 @@ class _Smaller:
         self.path, self.num_parameters = card.path, card.num_parameters - 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_the_sample_is_ready_in_three_decisions(qtbot: QtBot, page: NewRunPage, model: Path, bigger: Path) -> None:
     page.facts.refresh()
     qtbot.waitUntil(lambda: page.facts.survey is not None and len(page.facts.survey.models) == 2, timeout=5000)

@@ -20,18 +20,9 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.trained_parts import FULL, OF_FULL, OF_LORA
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.form import (
-    BY_CLASS,
-    BY_EXAMPLE,
-    BY_FULL,
-    BY_PREFERENCE,
-    BY_SCORE,
-    LISTED,
-    OBJECTIVE,
-    Missing,
-    NewRunForm,
-)
+from tunesmith_gui.new_run.form import BY_CLASS, BY_EXAMPLE, BY_FULL, BY_PREFERENCE, BY_SCORE, Missing, NewRunForm
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.new_run.setting_paths import LISTED, OBJECTIVE
 from tunesmith_gui.theme import Scheme, theme
 
 RATE = "optimizer.learning_rate"
@@ -240,7 +231,8 @@ class TestSettings:
         def used(kind: str) -> set[str]:
             # GRPO compares with nothing where its beta is 0.
             unused = {"objective.reference_adapter"} if kind == "grpo" else set()
-            return {path for path in LISTED if objectives.uses(kind, path)} - OF_FULL - unused
+            unused |= OF_FULL | {"optimizer.embedding_rate"}
+            return {path for path in LISTED if objectives.uses(kind, path)} - unused
 
         assert listed.toggle.text() == f"Show all {len(used('sft'))}"
         choose(qtbot, page, "Prefer this over that")

@@ -86,10 +86,11 @@ class AskSpec:
 
 @dataclass(frozen=True, slots=True)
 class RenderSpec:
-    """The folder of the model whose tokenizer makes prompts, and the chat template by which."""
+    """The folder of the model whose tokenizer makes prompts, the chat template by which, and its new words."""
 
     folder: AbsolutePath
     template: str
+    words: list[str]
 
 
 def ask(

@@ -12,6 +12,7 @@ from peft import PeftModel
 from peft.tuners.lora import Linear, LoraLayer
 
 from tunesmith_core import files
+from tunesmith_core.adapter_kinds import KINDS
 from tunesmith_core.conversations import system_prompt_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import BASE_TYPE
@@ -53,8 +54,15 @@ def write_gguf_adapter(host: Host, trained: Trained, folder: Path, staging: Stag
     """
     check_libraries(BASE_TYPE)
     host.phase("converting")
-    config, model = load_config(folder), trained.load(folder)
     alpha = float(trained.spec.adapter.alpha)
+    if kind := KINDS.get(trained.spec.adapter.kind):
+        raise TunesmithError(
+            "export-unsupported",
+            "llama.cpp has no {kind} adapters.",
+            hint="Export the whole model as GGUF instead.",
+            kind=kind.title,
+        )
+    config, model = load_config(folder), trained.load(folder)
     parts = lora_parts(model, config, alpha)
     base = _base_file(folder, model, config, trained.tokenizer(folder))
     staging.check_space(base.num_bytes + HEADER_BYTES + sum(part.nbytes for part in parts.values()))

@@ -36,7 +36,6 @@ from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.using import in_llama_cpp
 from tunesmith_engine.export.verifying import Way, verify
-from tunesmith_engine.model.load import load_config
 
 UNROUNDED = "f32"
 """The type whose numbers llama.cpp takes as they are."""
@@ -61,7 +60,7 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
     model = trained.load(folder)
     merged = MergedModel(folder, lambda shapes: Merging(model, shapes))
     weights = merged.weights()
-    config, tokenizer = load_config(folder), trained.tokenizer(folder)
+    config, tokenizer = trained.config(folder), trained.tokenizer(folder)
     file = GgufFile(
         config,
         tokenizer,

@@ -14,6 +14,7 @@ from tunesmith_engine.fused.recognise.model import find_decoder, read_embedding,
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables
 from tunesmith_engine.model.full import FullModel
+from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import AnyModel, LayerShape, ModelShape, NotFusableError, Unfused
 
 
@@ -47,7 +48,7 @@ def _read(model: AnyModel) -> ModelShape:
         embedding_scale=scale,
         layers=layers,
         final_norm=read_norm(f"{name}.norm", decoder.norm),
-        head=whole.lm_head,
+        head=plain(whole.lm_head),
         logit_scale=logit_scale,
         softcap=softcap,
         rotary=_rotary(decoder, layers),
@@ -114,6 +115,9 @@ def _check_trained(model: AnyModel, decoder: AnyModel, shape: ModelShape) -> lis
         reached |= {id(norm.trained) for norm in shape.norms} | {id(shape.embedding.weight)}
     else:
         reached -= {id(parameter) for parameter in getattr(shape.head, "base_layer", shape.head).parameters()}
+        whole = base_model(model)
+        tables = whole.get_input_embeddings(), whole.get_output_embeddings()
+        reached |= {id(weight) for table in tables if (weight := trained_weight(table)) is not None}
     left = {
         name: parameter
         for name, parameter in model.named_parameters()

@@ -21,6 +21,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
+from tunesmith_engine.model.saved_modules import plain
 from tunesmith_engine.shapes import AnyModel, NotFusableError
 
 LOGIT_SPREAD = 10.0
@@ -62,7 +63,7 @@ def find_decoder(whole: AnyModel) -> tuple[str, AnyModel]:
     if inner is None or not hasattr(whole, "lm_head"):
         raise NotFusableError("{kind} has no model and lm_head side by side.", kind=type(whole).__name__)
     words.check_words("model", whole, words.CAUSAL_MODEL)
-    linear_sizes("lm_head", whole.lm_head)
+    linear_sizes("lm_head", plain(whole.lm_head))
     name, decoder = "model", inner
     if hasattr(inner, "language_model"):
         words.check_words("model", inner, words.WRAPPER)
@@ -80,7 +81,7 @@ def read_embedding(name: str, decoder: AnyModel) -> tuple[nn.Embedding, float]:
     Raises:
         NotFusableError: the decoder does something else with the embedded tokens.
     """
-    embedding = decoder.embed_tokens
+    embedding = plain(decoder.embed_tokens)
     own_scale = getattr(embedding, "embed_scale", None)
     if not isinstance(embedding, nn.Embedding) or (type(embedding) is not nn.Embedding and own_scale is None):
         raise NotFusableError(
@@ -130,7 +131,7 @@ def _try_embedding(name: str, decoder: AnyModel, scale: float) -> None:
     Raises:
         NotFusableError: it is something else.
     """
-    embedding = _small_embedding(decoder.embed_tokens, StandIns())
+    embedding = _small_embedding(plain(decoder.embed_tokens), StandIns())
     parts = {
         "embed_tokens": embedding,
         "layers": nn.ModuleList(),
@@ -152,7 +153,7 @@ def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:
     Raises:
         NotFusableError: it doesn't.
     """
-    embedding = _small_embedding(decoder.embed_tokens, StandIns())
+    embedding = _small_embedding(plain(decoder.embed_tokens), StandIns())
     twin, ids = replaced(inner, {"language_model": _Echo(embedding)}, {}), torch.arange(NUM_TOKENS)[None]
     result = result_of("model", lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
     if not torch.equal(result, embedding(ids)):
