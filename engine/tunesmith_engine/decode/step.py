@@ -24,6 +24,7 @@ class StepLayer:
     """A decoder layer with its products in the order in which they run."""
 
     shape: LayerShape
+    attention: AttentionShape
     attention_inputs: Product
     attention_output: Product
     gate_up: Product
@@ -61,7 +62,7 @@ class Step:
                 width + 2,
                 device=compute.device,
             )
-            for heads, width in {(layer.attention.num_heads, layer.attention.head_dim) for layer in shape.layers}
+            for heads, width in {(attention.num_heads, attention.head_dim) for attention in shape.attentions}
         }
         self._graph: torch.cuda.CUDAGraph | None = None
         self._num_runs = 0
@@ -98,7 +99,7 @@ class Step:
 
     def _attend(self, index: int, layer: StepLayer, cos: torch.Tensor | None, sin: torch.Tensor | None) -> None:
         """Write the attention block's output to `_y`."""
-        attention, cache, qkv = layer.shape.attention, self.cache, layer.qkv
+        attention, cache, qkv = layer.attention, self.cache, layer.qkv
         layer.attention_inputs.forward(qkv, self._with_adapter)
         _rotate(attention, qkv, cos, sin)
         heads = layer.attention_output.x[:, : attention.num_heads * attention.head_dim]
@@ -125,19 +126,23 @@ class Step:
 
 
 def check_steppable(assembly: Assembly) -> None:
-    """Raise NotFusableError where a part of the model runs only as transformers wrote it."""
+    """Raise NotFusableError where a part of the model runs only as transformers wrote it, or has no step of its own."""
     for layer, parts in zip(assembly.shape.layers, assembly.projections, strict=True):
         if not all(isinstance(part, Projection) for part in parts.all()) or not isinstance(layer.mlp, MlpShape):
             raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
+        if not isinstance(layer.attention, AttentionShape) or layer.attention.gated:
+            raise NotFusableError("{name} has no fused step for single tokens.", name=layer.name)
 
 
 def _layer(shape: LayerShape, parts: LayerProjections, inputs: Inputs, like: torch.Tensor) -> StepLayer:
     projections = [part for part in parts.all() if isinstance(part, Projection)]
-    if len(projections) != 4 or not isinstance(shape.mlp, MlpShape):
+    attention = shape.attention
+    if len(projections) != 4 or not isinstance(shape.mlp, MlpShape) or not isinstance(attention, AttentionShape):
         raise TypeError(f"{shape.name} was not checked.")
     first, output, gate_up, down = projections
     return StepLayer(
         shape,
+        attention,
         Product(first, inputs, like),
         Product(output, inputs, like),
         Product(gate_up, inputs, like, shape.mlp.activation),

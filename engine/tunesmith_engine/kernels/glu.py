@@ -2,7 +2,8 @@
 
 Gated linear units are those of Shazeer 2020 (arXiv 2002.05202); the activations are SiLU, exact GELU and its tanh form
 (Hendrycks and Gimpel 2016, arXiv 1606.08415). The forward pass rounds where transformers does, in
-modeling_llama.LlamaMLP: the activation, then the product; the backward pass computes in float32 and rounds once.
+modeling_llama.LlamaMLP: the activation, then the product; the backward pass computes in float32 and rounds once. With
+a plain sigmoid it is the output gate of Qwen3-Next's attention.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def gate_and_multiply(gate: torch.Tensor, up: torch.Tensor, activation: str, out
 
     Args:
         gate, up: [T, width] each, with any stride between rows.
-        activation: "silu", "gelu" (exact) or "gelu_tanh".
+        activation: "silu", "gelu" (exact), "gelu_tanh" or "sigmoid".
         out: [T, width]; may be gate or up.
     """
     num_rows, width = gate.shape
@@ -142,16 +143,21 @@ def activate(x, ACTIVATION: tl.constexpr):
     """Return the activation and its derivative."""
     if ACTIVATION == "gelu":
         share = 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
+        active = x * share
         derivative = share + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
     elif ACTIVATION == "silu":
         share, slope = _sigmoid(x)
+        active = x * share
         derivative = share + x * slope
+    elif ACTIVATION == "sigmoid":
+        active, derivative = _sigmoid(x)
     else:
         # (1 + tanh(z)) / 2 is the sigmoid of 2 z, with z = sqrt(2 / pi) (x + 0.044715 x^3).
         square = x * x
         share, slope = _sigmoid(1.5957691216057308 * x * (1.0 + 0.044715 * square))
+        active = x * share
         derivative = share + x * slope * 1.5957691216057308 * (1.0 + 0.134145 * square)
-    return x * share, derivative
+    return active, derivative
 
 
 @jit
@@ -180,6 +186,8 @@ def _gate_backward_twin(
     slope = gradient * _wide(up)
     if activation == "silu":
         to_gate = torch.ops.aten.silu_backward(slope, x)
+    elif activation == "sigmoid":
+        to_gate = torch.ops.aten.sigmoid_backward(slope, active)
     else:
         to_gate = torch.ops.aten.gelu_backward(slope, x.contiguous(), approximate=GELU[activation])
     torch.mul(gradient, active, out=out_up)
@@ -193,6 +201,8 @@ def _activate_twin(gate: torch.Tensor, activation: str) -> torch.Tensor:
     x = _wide(gate)
     if activation == "silu":
         return torch.nn.functional.silu(x)
+    if activation == "sigmoid":
+        return torch.sigmoid(x)
     # Between gaps PyTorch takes another error function, with other bits.
     return torch.nn.functional.gelu(x.contiguous(), approximate=GELU[activation])
 

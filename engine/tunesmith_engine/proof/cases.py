@@ -95,11 +95,21 @@ def _copy_rows(sizes: Sizes, inputs: Inputs) -> Results:
 def _glu(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.glu import gate_and_multiply, gate_backward
 
-    gate, up, gradient = (inputs.rows(sizes.mlp) for _ in range(3))
-    out, gate_slope, up_slope, again = (inputs.empty(NUM_ROWS, sizes.mlp) for _ in range(4))
-    gate_and_multiply(gate, up, sizes.activation, out)
-    gate_backward(gradient, gate, up, sizes.activation, gate_slope, up_slope, again)
-    return {"out": out, "gate gradient": gate_slope, "up gradient": up_slope, "hidden": again}
+    found: Results = {}
+    if sizes.mlp:
+        gate, up, gradient = (inputs.rows(sizes.mlp) for _ in range(3))
+        out, gate_slope, up_slope, again = (inputs.empty(NUM_ROWS, sizes.mlp) for _ in range(4))
+        gate_and_multiply(gate, up, sizes.activation, out)
+        gate_backward(gradient, gate, up, sizes.activation, gate_slope, up_slope, again)
+        found = {"out": out, "gate gradient": gate_slope, "up gradient": up_slope, "hidden": again}
+    if sizes.gated:
+        width = sizes.num_heads * sizes.head_dim
+        gate, heads, slope = (inputs.rows(width) for _ in range(3))
+        found["gated heads"], gate_slope = (inputs.empty(NUM_ROWS, width) for _ in range(2))
+        gate_and_multiply(gate, heads, "sigmoid", found["gated heads"])
+        gate_backward(slope, gate, heads, "sigmoid", gate_slope, slope)
+        found |= {"heads gradient": slope, "heads' gate gradient": gate_slope}
+    return found
 
 
 def _embedding(sizes: Sizes, inputs: Inputs) -> Results:
@@ -350,7 +360,7 @@ def _control(inputs: Inputs) -> torch.Tensor:
 KERNEL_CASES = (
     KernelCase("rms_norm", _rms_norm),
     KernelCase("rope", _rope, wanted=lambda sizes: sizes.rotary > 0 or sizes.head_norms),
-    KernelCase("glu", _glu, wanted=lambda sizes: sizes.mlp > 0),
+    KernelCase("glu", _glu, wanted=lambda sizes: sizes.mlp > 0 or sizes.gated),
     KernelCase("embedding", _embedding),
     KernelCase("copy_rows", _copy_rows),
     # bitsandbytes has no float64.
@@ -391,11 +401,12 @@ KERNEL_CASES = (
         exact_dtype=torch.float32,
     ),
     KernelCase("short_convolution", mixer_cases.short_convolution, wanted=lambda sizes: bool(sizes.convolution)),
+    KernelCase("gated_norm", mixer_cases.gated_norms, wanted=lambda sizes: bool(sizes.delta_heads)),
     KernelCase(
         "delta_rule",
         mixer_cases.delta_rule,
-        # See `delta_rule._runs`.
-        wanted=lambda sizes: bool(sizes.delta_heads) and sizes.dtype != "float32",
+        # See `delta_rule.runs`.
+        wanted=lambda sizes: bool(sizes.delta_heads) and sizes.dtype == "bfloat16",
         needs_dot=True,
     ),
 )

@@ -36,6 +36,7 @@ class Sizes:
         embeds: the embedding is trained, whole or in part.
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         convolution: channels and width of the short convolution; empty where there is none.
+        gated: attention's output is multiplied by a gate.
         others: as in `shapes`.
     """
 
@@ -68,6 +69,7 @@ class Sizes:
     embeds: bool = False
     delta_heads: tuple[int, ...] = ()
     convolution: tuple[int, ...] = ()
+    gated: bool = False
 
 
 class Inputs:
@@ -115,7 +117,7 @@ def sizes_of(
     whole: bool = False,
     embeds: bool = False,
 ) -> Sizes:
-    """Return the sizes of a model's layers; those of its first layer stand for all.
+    """Return the sizes of a model's layers; those of the first layer of each kind stand for all.
 
     Args:
         shape: the recognised model.
@@ -129,8 +131,9 @@ def sizes_of(
         embeds: whether the embedding is trained beside an adapter.
     """
     layer = shape.layers[0]
-    attention, norm = layer.attention, shape.final_norm
-    windows = [other.attention.window for other in shape.layers if other.attention.window]
+    attention, norm = shape.attentions[0], shape.final_norm
+    windows = [other.window for other in shape.attentions if other.window]
+    delta = shape.deltas[0] if shape.deltas else None
     return Sizes(
         dtype=str(dtype).removeprefix("torch."),
         hidden=shape.hidden_size,
@@ -159,15 +162,22 @@ def sizes_of(
         noise=noise,
         whole=whole,
         embeds=embeds or whole,
+        delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
+        convolution=tuple(delta.convolution.shape) if delta else (),
+        gated=attention.gated,
     )
 
 
 def _rotary_width(shape: ModelShape) -> int:
-    rotated = next((layer for layer in shape.layers if layer.attention.rotary), None)
-    if shape.rotary is None or rotated is None:
+    kinds = [
+        layer.rotary_kind
+        for layer in shape.layers
+        if isinstance(layer.attention, AttentionShape) and layer.attention.rotary
+    ]
+    if shape.rotary is None or not kinds:
         return 0
     place = torch.zeros(1, device=shape.embedding.weight.device)
-    cos, _ = shape.rotary(place, torch.zeros(1, 1, dtype=torch.long, device=place.device), rotated.rotary_kind)
+    cos, _ = shape.rotary(place, torch.zeros(1, 1, dtype=torch.long, device=place.device), kinds[0])
     return cos.shape[-1]
 
 

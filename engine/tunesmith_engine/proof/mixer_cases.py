@@ -6,7 +6,8 @@ import itertools
 
 import torch
 
-from tunesmith_engine.proof.inputs import Inputs, Results, Sizes
+from tunesmith_engine.proof.inputs import NUM_ROWS, Inputs, Results, Sizes
+from tunesmith_engine.shapes import Norm
 
 LENGTHS = (5, 70, 1, 61)
 """Of documents: inside a chunk of the delta rule, over its boundary, and over two at once."""
@@ -57,6 +58,19 @@ def short_convolution(sizes: Sizes, inputs: Inputs) -> Results:
         found |= {f"out ({label})": out, f"gradient ({label})": out_slope}
         found |= {f"weight gradient ({label})": of_weight, f"bias gradient ({label})": of_bias}
     return found
+
+
+def gated_norms(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the gated norm of the delta rule's heads and its gradients."""
+    from tunesmith_engine.kernels.gated_norm import gated_norm, gated_norm_backward
+
+    _, num_heads, _, width = sizes.delta_heads
+    norm = Norm(inputs.random(width), 1e-6)
+    x, gate, slope = (inputs.rows(num_heads * width) for _ in range(3))
+    out, gate_slope = (inputs.empty(NUM_ROWS, num_heads * width) for _ in range(2))
+    gated_norm(x, gate, norm, out)
+    gated_norm_backward(slope, x, gate, norm, slope, gate_slope)
+    return {"out": out, "gradient": slope, "gate gradient": gate_slope}
 
 
 def _bounds(inputs: Inputs) -> torch.Tensor:

@@ -59,7 +59,7 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
             reason = registry.reason_off(name, device)
             (on if reason is None else off.setdefault(reason, [])).append(name)
     attention = {
-        backends_report(layer.attention, device, compute.dtype, num_tokens=capacity_tokens) for layer in shape.layers
+        backends_report(attention, device, compute.dtype, num_tokens=capacity_tokens) for attention in shape.attentions
     }
     return KernelCheck(
         [*([Message(RUNNING.template, names=", ".join(on))] if on else []), *sorted(attention)],

@@ -38,7 +38,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen3.5-4b": {
         "hidden": 2560, "mlp": 9216, "num_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "rotary": 64,
         "vocabulary": 248320, "head_norms": True, "plus_one": True, "cast_last": True, "four_bit": True,
-        "delta_heads": (16, 32, 128, 128), "convolution": (8192, 4),
+        "delta_heads": (16, 32, 128, 128), "convolution": (8192, 4), "gated": True,
     },
     "smollm2-135m": {
         "hidden": 576, "mlp": 1536, "num_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rotary": 64,

@@ -15,7 +15,7 @@ from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
-from tunesmith_engine.shapes import AnyModel, LayerShape, ModelShape, NotFusableError, Unfused
+from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, Unfused
 
 
 def recognise(model: AnyModel) -> ModelShape:
@@ -74,13 +74,15 @@ def _layers(decoder_name: str, decoder: AnyModel) -> list[LayerShape]:
     shapes = []
     for index, (name, layer) in enumerate(layers.items()):
         kind = types[index] if types else ""
-        if kind not in ("", "full_attention", "sliding_attention"):
+        if kind not in ("", "full_attention", "sliding_attention", "linear_attention"):
             raise NotFusableError("{name} is an unsupported kind of layer, {kind}.", name=name, kind=kind)
         slides = kind == "sliding_attention" or (not types and "create_sliding_window_causal_mask" in used)
         window = getattr(config, "sliding_window", None) if slides else None
         rotary_kind = kind if tables and tables.has_kinds else ""
         layout = tables.layout(rotary_kind, decoder.embed_tokens.weight.device) if tables else None
         shapes.append(read_layer(name, layer, window, rotary_kind, layout))
+    if not any(isinstance(shape.attention, AttentionShape) for shape in shapes):
+        raise NotFusableError("No layer of {name} has attention.", name=decoder_name)
     return shapes
 
 
@@ -90,11 +92,15 @@ def _rotary(decoder: AnyModel, layers: tuple[LayerShape, ...]) -> RotaryTables |
     Raises:
         NotFusableError: the layers want them in different places.
     """
-    rotating = [layer for layer in layers if layer.attention.rotary]
+    rotating = [
+        (layer.rotary_kind, layer.attention.interleaved)
+        for layer in layers
+        if isinstance(layer.attention, AttentionShape) and layer.attention.rotary
+    ]
     if not rotating:
         return None
     tables, device = RotaryTables(decoder.rotary_emb), decoder.embed_tokens.weight.device
-    to_pairs = {layer.attention.interleaved and tables.layout(layer.rotary_kind, device).halves for layer in rotating}
+    to_pairs = {interleaved and tables.layout(kind, device).halves for kind, interleaved in rotating}
     if len(to_pairs) > 1:
         raise NotFusableError("The decoder's layers use different rotary embeddings.")
     return RotaryTables(decoder.rotary_emb, to_pairs.pop())

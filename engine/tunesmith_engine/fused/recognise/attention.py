@@ -31,7 +31,8 @@ def read_attention(name: str, module: nn.Module, window: int | None, layout: Lay
         NotFusableError: it is computed in a way that we don't know.
     """
     check_no_dropout(name, module)
-    roles, num_heads, num_key_value_heads = _inputs(name, module)
+    gated = "sigmoid" in words.words(module)
+    roles, num_heads, num_key_value_heads = _inputs(name, module, gated)
     shape = AttentionShape(
         inputs=tuple(getattr(module, role) for role in roles),
         output=module.o_proj,
@@ -43,11 +44,12 @@ def read_attention(name: str, module: nn.Module, window: int | None, layout: Lay
         window=window,
         query_norm=_head_norm(name, module, "q_norm", num_heads),
         key_norm=_head_norm(name, module, "k_norm", num_key_value_heads),
+        gated=gated,
     )
     return _with_rotation(name, module, roles, shape, layout)
 
 
-def _inputs(name: str, module: nn.Module) -> tuple[tuple[str, ...], int, int]:
+def _inputs(name: str, module: nn.Module, gated: bool) -> tuple[tuple[str, ...], int, int]:
     """Return the names of the input projections, the number of heads, and that of key and value heads."""
     roles = ("qkv_proj",) if hasattr(module, "qkv_proj") else ("q_proj", "k_proj", "v_proj")
     head_dim, groups = getattr(module, "head_dim", 0), getattr(module, "num_key_value_groups", 0)
@@ -56,8 +58,9 @@ def _inputs(name: str, module: nn.Module) -> tuple[tuple[str, ...], int, int]:
             "{name} ({kind}) is missing a projection or a size that is needed.", name=name, kind=type(module).__name__
         )
     width = sum(linear_sizes(f"{name}.{role}", getattr(module, role))[1] for role in roles)
-    num_key_value_heads = width // ((groups + 2) * head_dim)
-    if width != num_key_value_heads * (groups + 2) * head_dim:
+    in_group = (groups * 2 if gated else groups) + 2
+    num_key_value_heads = width // (in_group * head_dim)
+    if width != num_key_value_heads * in_group * head_dim:
         raise NotFusableError(
             "{name}: {width} outputs don't divide into heads of {head_dim} in groups of {groups}.",
             name=name,
@@ -126,8 +129,10 @@ def _plain_attention(
         projected: queries, keys and values side by side, [T, (H + 2 K) head_dim].
         cos, sin: [T, rotary width].
     """
-    sizes = [shape.num_heads, shape.num_key_value_heads, shape.num_key_value_heads]
-    q, k, v = projected.split([size * shape.head_dim for size in sizes], dim=-1)
+    num_query, num_key = shape.numbers_per_token, shape.num_key_value_heads * shape.head_dim
+    q, k, v = projected.split([num_query * (2 if shape.gated else 1), num_key, num_key], dim=-1)
+    gate = q.unflatten(-1, (shape.num_heads, -1))[..., shape.head_dim :].flatten(1)
+    q = q.unflatten(-1, (shape.num_heads, -1))[..., : shape.head_dim].flatten(1)
     turned = []
     for numbers, norm in ((q, shape.query_norm), (k, shape.key_norm)):
         heads = numbers
@@ -145,7 +150,8 @@ def _plain_attention(
         scores = shape.softcap * torch.tanh(scores / shape.softcap)
     hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     shares = scores.masked_fill(hidden, -torch.inf).softmax(-1)
-    return (shares @ values).transpose(0, 1).flatten(1)
+    result = (shares @ values).transpose(0, 1).flatten(1)
+    return result * gate.sigmoid() if shape.gated else result
 
 
 def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:

@@ -10,6 +10,7 @@ from torch import nn
 
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import read_attention
+from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.parts import (
     ACTIVATIONS,
     activation_name,
@@ -24,11 +25,23 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     WIDTH,
     Mixer,
     StandIns,
+    StateMixer,
     agrees,
     replaced,
     result_of,
 )
-from tunesmith_engine.shapes import LayerShape, MlpShape, Norm, NotFusableError, Unfused
+from tunesmith_engine.shapes import (
+    AttentionShape,
+    DeltaShape,
+    LayerShape,
+    MlpShape,
+    Norm,
+    NotFusableError,
+    Unfused,
+)
+
+ATTENTION, DELTA = "self_attn", "linear_attn"
+"""What transformers calls attention and what is in its place."""
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 
@@ -53,7 +66,8 @@ def check_layer_words(name: str, module: nn.Module) -> None:
         NotFusableError: it does.
     """
     words.check_words(name, module, words.LAYER)
-    words.check_words(f"{name}.self_attn", module.self_attn, words.ATTENTION)
+    role, known = (DELTA, words.DELTA) if hasattr(module, DELTA) else (ATTENTION, words.ATTENTION)
+    words.check_words(f"{name}.{role}", getattr(module, role), known)
 
 
 def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: str, layout: Layout | None) -> LayerShape:
@@ -76,11 +90,16 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
         raise NotFusableError(
             "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
         )
+    attention: AttentionShape | DeltaShape
+    if hasattr(module, DELTA):
+        attention = read_delta(f"{name}.{DELTA}", module.linear_attn)
+    else:
+        attention = read_attention(f"{name}.{ATTENTION}", module.self_attn, window, layout)
     names = dict(zip(PLACES, NAMES[found], strict=True))
     norms = {place: read_norm(f"{name}.{role}", getattr(module, role)) for place, role in names.items() if role}
     shape = LayerShape(
         name=name,
-        attention=read_attention(f"{name}.self_attn", module.self_attn, window, layout),
+        attention=attention,
         mlp=_read_mlp(module.mlp),
         **{place: norms.get(place) for place in PLACES},
         parallel=found == {"input_layernorm"},
@@ -99,7 +118,11 @@ def _try_layer(name: str, module: nn.Module, names: Mapping[str, str], shape: La
     """
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
-    parts: dict[str, nn.Module] = {"self_attn": Mixer(attention.weight), "mlp": make.matrix(WIDTH, WIDTH)}
+    parts: dict[str, nn.Module] = {"mlp": make.matrix(WIDTH, WIDTH)}
+    if isinstance(shape.attention, DeltaShape):
+        parts[DELTA] = StateMixer(attention.weight)
+    else:
+        parts[ATTENTION] = Mixer(attention.weight)
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in names.items():
         norm = getattr(shape, place)

@@ -63,6 +63,14 @@ class Mixer(Matrix):
         return super().forward(hidden_states), None
 
 
+class StateMixer(Matrix):
+    """Stands for what is in attention's place, which returns one result."""
+
+    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        """Multiply."""
+        return super().forward(hidden_states)
+
+
 class Constant(nn.Module):
     """Returns the same whatever it is given."""
 

@@ -11,11 +11,22 @@ from torch import nn
 from tunesmith_engine.shapes import NotFusableError
 
 ATTENTION = frozenset(
-    "ALL_ATTENTION_FUNCTIONS _attn_implementation apply_rotary_pos_emb attention_dropout attn_logit_softcapping config "
-    "contiguous dropout eager_attention_forward functional get_interface getattr head_dim is_sliding k_norm k_proj "
-    "layer_idx nn num_attention_heads num_key_value_heads o_proj p q_norm q_proj qkv_proj reshape residual_dropout "
-    "scaling shape sliding_window softcap training transpose update use_qk_norm use_rope v_proj view".split()
+    "ALL_ATTENTION_FUNCTIONS _attn_implementation apply_rotary_pos_emb attention_dropout attn_logit_softcapping "
+    "chunk config contiguous dim dropout eager_attention_forward functional get_interface getattr head_dim "
+    "is_sliding k_norm k_proj layer_idx nn num_attention_heads num_key_value_heads o_proj p q_norm q_proj qkv_proj "
+    "reshape residual_dropout scaling shape sigmoid sliding_window softcap torch training transpose update "
+    "use_qk_norm use_rope v_proj view".split()
 )
+
+DELTA = frozenset(
+    "A_log F activation apply_mask_to_padding_states beta bias cat causal_conv1d_fn causal_conv1d_update conv1d "
+    "conv_kernel_size cu_seq_lens_q cu_seqlens dim dt_bias exp fix_query_key_value_ordering float g get_conv_state "
+    "get_recurrent_state head_k_dim head_v_dim in_proj_a in_proj_b in_proj_ba in_proj_qkv in_proj_qkvz in_proj_z "
+    "initial_state is_recording_past key_dim layer_idx norm out_proj output_final_state pop reshape shape sigmoid "
+    "softplus split squeeze state_idx torch torch_chunk_gated_delta_rule torch_recurrent_gated_delta_rule transpose "
+    "update_conv_state update_recurrent_state use_qk_l2norm_in_kernel value_dim weight".split()
+)
+"""Of what has the gated delta rule in attention's place."""
 
 MLP = frozenset(
     "act_fn activation_fn chunk dim down_proj dropout functional gate_proj gate_up_proj nn p residual_dropout training "
@@ -23,18 +34,20 @@ MLP = frozenset(
 )
 
 LAYER = frozenset(
-    "attention_mask hidden_states input_layernorm mlp past_key_values position_embeddings position_ids "
-    "post_attention_layernorm post_feedforward_layernorm post_mlp_layernorm post_self_attn_layernorm "
-    "pre_feedforward_layernorm resid_attn_dropout resid_mlp_dropout residual_multiplier self_attn use_cache".split()
+    "attention_mask block_type cache_params full_attention hidden_states input_layernorm isinstance linear_attention "
+    "linear_attn mlp past_key_values position_embeddings position_ids post_attention_layernorm "
+    "post_feedforward_layernorm post_mlp_layernorm post_self_attn_layernorm pre_feedforward_layernorm "
+    "resid_attn_dropout resid_mlp_dropout residual_multiplier self_attn tuple use_cache".split()
 )
 
 MODEL = frozenset(
     "DynamicCache ValueError _bidirectional_window_overlay arange "
-    "attention_mask bool config copy create_causal_mask create_sliding_window_causal_mask device dict dtype "
-    "embed_tokens embedding_multiplier enumerate full_attention get_seq_length has_sliding_layers inputs_embeds "
-    "isinstance last_hidden_state layer_types layers norm num_hidden_layers or_mask_function past_key_values "
-    "position_embeddings position_ids rotary_emb set shape sliding_attention sliding_window tensor torch unsqueeze "
-    "use_bidirectional_attention use_cache".split()
+    "attention_mask bool config copy create_causal_mask create_recurrent_attention_mask "
+    "create_sliding_window_causal_mask device dict dtype embed_tokens embedding_multiplier enumerate expand "
+    "full_attention get_seq_length has_sliding_layers inputs_embeds isinstance last_hidden_state layer_types layers "
+    "linear_attention ndim norm num_hidden_layers or_mask_function past_key_values position_embeddings position_ids "
+    "rotary_emb set shape sliding_attention sliding_window tensor torch unsqueeze use_bidirectional_attention "
+    "use_cache view".split()
 )
 
 WRAPPER = MODEL | frozenset(
