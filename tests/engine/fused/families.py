@@ -189,6 +189,10 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 """Models that the fused path refuses, and what the sentence matches."""
 
 
+WITH_STATES = frozenset({"qwen3.5", "qwen3-next"})
+"""Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
+
+
 def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transformers model
     """Return a model of a family with random weights, norms and biases included, in float32 on the CPU.
 
