@@ -1,4 +1,4 @@
-"""Layers with the gated delta rule: every adapter, policy and division gives autograd's gradients, and nothing leaks."""
+"""Layers with the gated delta rule: every adapter, policy and division gives autograd's gradients; nothing leaks."""
 
 from __future__ import annotations
 
