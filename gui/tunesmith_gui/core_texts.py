@@ -932,6 +932,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "It was exported before and has not changed since."),
     QT_TRANSLATE_NOOP("Core", "Italian"),
     QT_TRANSLATE_NOOP("Core", "Its control group may use {size:.1f} GiB of memory."),
+    QT_TRANSLATE_NOOP("Core", "Its products are too coarse for {dtype}."),
     QT_TRANSLATE_NOOP("Core", "Japanese"),
     QT_TRANSLATE_NOOP("Core", "KTO compares the answers of a step with each other. Use at least 2 examples per step"),
     QT_TRANSLATE_NOOP("Core", "Keep"),

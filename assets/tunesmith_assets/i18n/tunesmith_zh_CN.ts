@@ -8447,6 +8447,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>ID</translation>
     </message>
     <message>
+        <source>Its products are too coarse for {dtype}.</source>
+        <translation>它的乘积精度不足以用于 {dtype}。</translation>
+    </message>
+    <message>
         <source>Kind</source>
         <translation>类型</translation>
     </message>
