@@ -395,7 +395,8 @@ def _tell_written(answer: dict[str, Any], as_json: bool) -> int:  # Any: JSON va
         words = Message("Rows without an answer were kept: {number:,}. A run can't train on them.", number=number)
         terminal.note(words)
     if number := answer.get("num_left_out_rows"):
-        terminal.note(Message("Rows whose label is false were left out: {number:,}", number=number))
+        words = Message("Rows whose label is false or whose vote is a tie were left out: {number:,}", number=number)
+        terminal.note(words)
     if answer.get("are_chats"):
         terminal.note(
             Message("The files are laid out differently, so every row was written as a chat of messages.")

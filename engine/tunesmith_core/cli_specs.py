@@ -33,7 +33,7 @@ from tunesmith_core.objectives import REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.kinds.words import WORDS
 from tunesmith_core.operations.runner import conduct
-from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec import RunSpec, idle_note
 from tunesmith_core.spec_sections import SourceSpec
 
 VERDICTS = {
@@ -97,6 +97,7 @@ def plan(arguments: Namespace) -> int:
         adapter_folders.other_base(spec),
         planner.warmup_note(spec, estimate.total_steps),
         held_out.note(spec, num_rows),
+        idle_note(spec),
         unquantized.note(base_folder(spec.model.path, spec.model.revision), spec),
         *looked.get("notes", ()),
     )

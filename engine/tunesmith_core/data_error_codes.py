@@ -40,7 +40,7 @@ DATA_CODES: dict[str, ErrorCode] = {
         USER,
         "The labels can't be learned",
         "Sorting texts needs at least two classes, each in the training rows. Predicting numbers needs numbers.",
-        "Correct the labels, or choose the column that holds them under Column mapping.",
+        "Correct the labels, or map the column that holds them.",
     ),
     "dataset-fields-unused": ErrorCode(
         USER,

@@ -101,7 +101,7 @@ def type_problem(value: object, annotation: object) -> str | None:
     if origin in (list, tuple):
         (item, *_) = typing.get_args(annotation)
         good = isinstance(value, list) and all(type_problem(entry, item) is None for entry in value)
-        return None if good else Message("a list of {items}", items=_word(item))
+        return None if good else Message("a list of texts") if item is str else Message("a list")
     if origin is dict:
         good = isinstance(value, dict) and all(isinstance(entry, str) for entry in value.values())
         return None if good else Message("an object of texts")

@@ -419,7 +419,7 @@ CODES: dict[str, ErrorCode] = {
         USER,
         "A reward could not be computed",
         "Your own Python file raised an error or gave something that is not a number, or no reward suits the data.",
-        "Correct the named file or setting, then resume the run.",
+        "Correct the named file or setting, then start or resume the run.",
     ),
     "rewards-collapsed": ErrorCode(
         RUN,

@@ -71,7 +71,9 @@ def _fewer_epochs(_step: NextStep, _spec: RunSpec, num_steps: int) -> Changes:
 
 def _hold_out(spec: RunSpec, num_rows: int) -> Changes:
     wanted = max(HELD_OUT_PERCENT, 2 * spec.evaluation.percent, held_out.least_percent(num_rows))
-    return {"evaluation.percent": min(MOST_HELD_OUT_PERCENT, wanted)}
+    changes: Changes = {"evaluation.percent": min(MOST_HELD_OUT_PERCENT, wanted)}
+    # Beside a file of held-out rows a share has no effect.
+    return changes | ({"evaluation.path": ""} if spec.evaluation.path else {})
 
 
 _WORDS = {

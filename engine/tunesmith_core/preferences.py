@@ -72,6 +72,15 @@ class Preferences:
     def told_apart(self) -> Message:
         """In how many pairs the better answer is preferred."""
         before, after = (share(each["reward_accuracy"]) for each in (self.before, self.after))
+        low, high = (each["reward_margin"] for each in (self.before, self.after))
+        if self.are_scores and before == after and low < high:
+            return Message(
+                "In {after} of the held-out pairs the better answer scores higher, as before. Its score is now higher "
+                "by {high}, before by {low} (on average).",
+                after=after,
+                low=f"{low:.2f}",
+                high=f"{high:.2f}",
+            )
         if self.are_scores:
             return Message(
                 "In {after} of the held-out pairs the better answer scores higher (before: {before}, guessing: 50%).",

@@ -10,7 +10,17 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import adapter_folders, datafmt, devices, environments, files, judges, paths, reward_models
+from tunesmith_core import (
+    adapter_folders,
+    datafmt,
+    devices,
+    environments,
+    files,
+    judges,
+    paths,
+    reward_files,
+    reward_models,
+)
 from tunesmith_core.base_model import BaseModel, is_other
 from tunesmith_core.chat_templates import OWN
 from tunesmith_core.checkpoint_manifest import newest_noted
@@ -26,7 +36,7 @@ from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.saved_modules import num_saved
 from tunesmith_core.spec import RunSpec, continues, told
-from tunesmith_core.spec_rollouts import MODEL, NEED_PACKAGES, PYTHON, SCHEMA
+from tunesmith_core.spec_rollouts import MODEL, NEED_PACKAGES, PYTHON, SCHEMA, RewardSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.spec_training import WSL
 from tunesmith_core.spec_words import trains_whole
@@ -129,16 +139,17 @@ def _check_rewards(spec: RunSpec) -> None:
     for reward in spec.rollouts.rewards:
         if reward.kind in NEED_PACKAGES and spec.hardware.system != WSL:
             environments.check_rewards()
-        if reward.kind == SCHEMA:
-            judges.read_schema(reward.schema)
-        if reward.kind == MODEL:
-            reward_models.find(reward.model)
-        try:
-            if reward.kind == PYTHON:
-                Path(reward.path).open("rb").close()
-        except OSError as error:
-            reason = Message(str(error.strerror))
-            raise TunesmithError("reward-failed", "{path}: {reason}.", path=reward.path, reason=reason) from error
+        check_reward(reward)
+
+
+def check_reward(reward: RewardSpec) -> None:
+    """Check the file or model of a reward without running anything. Raises UserError `reward-failed`."""
+    if reward.kind == SCHEMA:
+        judges.read_schema(reward.schema)
+    if reward.kind == MODEL:
+        reward_models.find(reward.model)
+    if reward.kind == PYTHON:
+        reward_files.check(reward.path)
 
 
 def _check_named(source: SourceSpec) -> None:

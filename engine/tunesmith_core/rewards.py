@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.messages import LISTED, Message, joined
-from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MODEL, PATTERN, PYTHON, SCHEMA, RewardSpec
+from tunesmith_core.spec_rollouts import LANGUAGE, LENGTH, MODEL, OF_KINDS, PATTERN, PYTHON, SCHEMA, RewardSpec
 from tunesmith_core.spec_sections import CHOICE_WORDS
 
 if TYPE_CHECKING:
@@ -55,6 +55,22 @@ def in_brief(numbers: Mapping[str, Any]) -> Message | None:  # Any: JSON values
 def described(rewards: Sequence[RewardSpec]) -> Message:
     """Return what is rewarded, and with which weight where that is not 1."""
     return joined([_described(each) for each in rewards], LISTED)
+
+
+def repeated(rewards: Sequence[RewardSpec]) -> Message | None:
+    """Return what to know where the same is rewarded twice, None where it isn't."""
+    known: dict[tuple[object, ...], int] = {}
+    for number, reward in enumerate(rewards, 1):
+        what = (reward.kind, *(getattr(reward, name) for name, kind in OF_KINDS.items() if kind == reward.kind))
+        if what in known:
+            return Message(
+                "Reward {number} is the same as reward {first}. Both together count like one with the sum of their "
+                "weights.",
+                number=number,
+                first=known[what],
+            )
+        known[what] = number
+    return None
 
 
 def round_words(spec: RunSpec) -> Message:

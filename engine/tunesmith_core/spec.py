@@ -326,6 +326,17 @@ def has_effect(spec: RunSpec, path: str) -> bool:
     return uses(spec.objective.kind, path) and matters(spec.adapter.kind, path)
 
 
+def idle_note(spec: RunSpec) -> Message | None:
+    """Return a sentence that names settings with a value of their own and no effect on the run; None for no such."""
+    usual = RunSpec()
+    idle = [
+        each.path
+        for each in iter_settings()
+        if "[" not in each.path and each.get(spec) != each.get(usual) and not has_effect(spec, each.path)
+    ]
+    return Message("Without effect in this run: {settings}.", settings=", ".join(idle)) if idle else None
+
+
 def continues(spec: RunSpec) -> bool:
     """Return whether a run trains an adapter further that there is already."""
     path = "adapter.start_from"

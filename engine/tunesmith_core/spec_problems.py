@@ -262,15 +262,15 @@ def _reward_problem(reward: RewardSpec) -> tuple[str, Message] | None:
     if not reward.weight:
         return "weight", Message("must not be 0. Remove the reward instead")
     if reward.kind == PATTERN and not reward.pattern:
-        return "pattern", Message("is missing. Enter a regular expression")
+        return "pattern", Message("must be a regular expression. Enter one")
     if reward.kind == PYTHON and not reward.path:
-        return "path", Message("is missing. Choose a Python file")
+        return "path", Message("must be a file. Choose one")
     if reward.kind == SCHEMA and not reward.schema:
-        return "schema", Message("is missing. Choose a file with a JSON schema")
+        return "schema", Message("must be a file with a JSON schema. Choose one")
     if reward.kind == MODEL and not reward.model:
-        return "model", Message("is missing. Choose a reward model")
+        return "model", Message("must be the folder of a reward model. Choose one")
     if reward.kind == LANGUAGE and not reward.language:
-        return "language", Message("is missing. Choose a language")
+        return "language", Message("must be a language. Choose one")
     if reward.kind == LANGUAGE and reward.language not in LANGUAGES:
         return "language", Message("must be one of {choices}", choices=", ".join(LANGUAGES))
     if reward.kind == LENGTH and reward.shortest > reward.longest:

@@ -33,6 +33,9 @@ OF_KINDS = {
 }
 """Which kind of reward a setting is for; every other one is for all kinds."""
 
+READ = {PYTHON: "path", SCHEMA: "schema", MODEL: "model"}
+"""The kinds of rewards that read a file or folder, and the setting that names it."""
+
 
 @dataclass(kw_only=True, slots=True)
 class RewardSpec:
@@ -104,6 +107,11 @@ class RewardSpec:
         minimum=1,
         maximum=1_000_000,
     )
+
+    @property
+    def read(self) -> tuple[str, str]:
+        """Its kind, and the file or folder that it reads; "" where it reads none, or none is chosen."""
+        return self.kind, str(getattr(self, READ[self.kind])).strip() if self.kind in READ else ""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from tunesmith_assets.samples import (
     document_spec,
     example_spec,
     facts,
+    full_spec,
     label_spec,
     preference_spec,
     reward_spec,
@@ -25,12 +26,24 @@ from tunesmith_assets.samples import (
     teacher_spec,
 )
 from tunesmith_core import held_out, presets
+from tunesmith_core.evaluations import FEWEST_ROWS
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.trained_parts import LEARNING_RATE_DIVISOR
 
 pytestmark = pytest.mark.parametrize("language", LANGUAGES)
 
 SPECS = (
-    *(class_spec, document_spec, example_spec, label_spec, preference_spec, reward_spec, score_spec, step_spec),
+    *(
+        class_spec,
+        document_spec,
+        example_spec,
+        full_spec,
+        label_spec,
+        preference_spec,
+        reward_spec,
+        score_spec,
+        step_spec,
+    ),
     teacher_spec,
 )
 NUM_FACTS = 20
@@ -156,6 +169,8 @@ def test_the_spec_of_the_labels_is_accepted(language: str) -> None:
     assert (spec.objective.kind, spec.optimizer.learning_rate) == ("kto", 5e-5)
     assert spec.data.sources[0].path == str(sample_folder(language) / "labels.jsonl")
     assert held_out.note(spec, 80) is None
+
+
 def test_sums_are_right_and_asked_once(language: str) -> None:
     rows = read_rows(language, "sums.jsonl")
     assert len({row["prompt"] for row in rows}) == len(rows) == 120
@@ -177,12 +192,20 @@ def test_documents_are_texts_that_others_tell_of(language: str) -> None:
     texts, held = (
         [row["text"] for row in read_rows(language, name)] for name in ("documents.jsonl", "more-documents.jsonl")
     )
-    assert (len(set(texts)), len(set(held))) == (12, 5)
+    assert (len(set(texts)), len(set(held))) == (12, 9)
+    assert len(held) >= FEWEST_ROWS, "with fewer the verdict is that nobody can tell"
     assert all(text == text.strip() and text.count("\n\n") == 2 for text in texts)
     known = set(re.findall(r"\d+", "".join(texts).replace(",", "")))
     for text in held:
         told = set(re.findall(r"\d+", text.replace(",", "")))
         assert told <= known, "what is held out is told in other words, not in other facts"
+
+
+def test_whole_weights_are_trained_at_a_lower_rate_than_an_adapter(language: str) -> None:
+    whole, adapter = (RunSpec.from_dict(make(language, "/models/smol")) for make in (full_spec, example_spec))
+    assert whole.problems() == []
+    assert (whole.adapter.kind, whole.data) == ("full", adapter.data)
+    assert whole.optimizer.learning_rate * LEARNING_RATE_DIVISOR == pytest.approx(adapter.optimizer.learning_rate)
 
 
 def test_the_spec_of_the_documents_continues_pretraining(language: str) -> None:

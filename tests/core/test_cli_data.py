@@ -352,7 +352,7 @@ def test_what_was_written_is_told(fake_engine: Script, data_file: Path, said: Sa
     assert not said("convert", str(data_file), "--to", "/out.csv")[2]
     fake_engine({"mix-data": {**answer, "num_left_out_rows": 4, "are_chats": True, "lost_columns": {"rejected": 1200}}})
     err = said("mix", str(data_file), "--to", "/out.csv")[2]
-    assert "Rows whose label is false were left out: 4" in err
+    assert "Rows whose label is false or whose vote is a tie were left out: 4" in err
     assert "so every row was written as a chat of messages." in err
     assert 'left out of as many rows: "rejected" (1,200).' in err
 

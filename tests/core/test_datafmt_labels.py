@@ -154,8 +154,20 @@ def test_the_head_of_a_file_is_checked(tmp_path: Path) -> None:
     assert datafmt.check_head(write(True, None, False), skip_bad_rows=True, in_labels=True) == (2, 1)
     with pytest.raises(UserError, match=r"line 2"):
         datafmt.check_head(write(True, None), in_labels=True)
+    assert datafmt.count_labels(write(True, None, False, True)) == (2, 1), "the row without a label is neither"
     rows = [*[1] * 60, 4]
     with pytest.raises(UserError, match="line 61") as raised:
         # It would be wrong to leave that row out: what the others mean is as unclear.
         datafmt.check_head(write(*rows), skip_bad_rows=True, in_labels=True)
     assert raised.value.code == SCALE
+
+
+def test_a_label_that_all_rows_have_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "classes.jsonl"
+
+    def write(*labels: str) -> SourceSpec:
+        path.write_text("".join(json.dumps({"text": "T", "label": each}) + "\n" for each in labels), encoding="utf-8")
+        return SourceSpec(path=str(path), format="labeled")
+
+    assert datafmt.only_label(write("a", "a")) == ("a", 2)
+    assert datafmt.only_label(write("a", "b")) == ("", 0)

@@ -47,7 +47,9 @@ def test_kinds_that_libraries_read_are_recognized(tmp_path: Path, name: str, con
     assert datafmt.file_kind(path) == kind
     assert datafmt.file_kind(member(name, content)) == kind
     assert datafmt.sniff(path).kind == kind
-    assert datafmt.check_head(SourceSpec(path=str(path))) == (0, 0)
+    source = SourceSpec(path=str(path))
+    assert datafmt.check_head(source) == datafmt.count_bad(source) == datafmt.count_labels(source) == (0, 0)
+    assert datafmt.only_label(source) == ("", 0)
 
 
 def test_a_folder_is_a_kind(tmp_path: Path) -> None:

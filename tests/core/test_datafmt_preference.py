@@ -117,6 +117,8 @@ def test_the_head_of_a_file_is_checked_as_pairs_before_a_run_begins(tmp_path: Pa
     assert datafmt.check_head(source, skip_bad_rows=True, in_pairs=True) == (3, 1)
     with pytest.raises(UserError, match="line 4: the answers in the columns"):
         datafmt.check_head(source, in_pairs=True)
+    path.write_text(json.dumps(rows[0] | {"rejected": "yes"}) + "\n\n[]\n", encoding="utf-8")
+    assert datafmt.count_bad(source, in_pairs=True) == (0, 2)
     path.write_text('{"prompt": "a", "completion": "b"}\n', encoding="utf-8")
     with pytest.raises(UserError, match="this objective learns from preference pairs"):
         datafmt.check_head(source, in_pairs=True)

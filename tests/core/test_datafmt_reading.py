@@ -121,6 +121,7 @@ def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
         ("a.csv", b"a\n\x8d\n", "line 2: byte 0x8D does not fit the encoding"),
         ("a.csv", b"\x8d\n1\n", "line 1: byte 0x8D does not fit the encoding"),
         ("a.doc", "hello", 'the file type ".doc" is not supported'),
+        ("a.pdf", "hello", 'the name ends in ".pdf", but the content is something else'),
         ("a.jsonl", b"7z\xbc\xafrest", "the file is a 7-Zip archive. Choose JSONL"),
         ("a.jsonl", b"PK\x03\x04rest", "zip files are read by the engine only"),
         ("a.xlsx", b"PK\x03\x04rest", "xlsx files are read by the engine only"),

@@ -126,6 +126,11 @@ def test_a_reward_model_is_told_by_its_scores() -> None:
         "Improved a lot. In 90% of the held-out pairs the better answer scores higher (before: 48%, guessing: 50%)."
     )
     assert verdict.evidence.endswith("went from -0.02 to 2.50.")
+    known = judge(measured({0: 0.7, 10: 0.3}, SCORES[1] | {"reward_margin": 0.2}, SCORES[1]))
+    assert known.sentence == (
+        "Improved a lot. In 90% of the held-out pairs the better answer scores higher, as before. Its score is now "
+        "higher by 2.50, before by 0.20 (on average)."
+    )
     assert verdict.advice == "Score answers that are not among the rows before you rely on it."
     worse = judge(measured({0: 0.7, 10: 0.6}, SCORES[1], SCORES[0]))
     assert (worse.outcome, worse.next_steps[0].name) == (Outcome.NOTHING, "look-at-rows")

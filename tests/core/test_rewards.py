@@ -146,11 +146,11 @@ class TestProblems:
         ("reward", "place", "words"),
         [
             (RewardSpec(weight=0.0), "rewards[0].weight", "must not be 0"),
-            (RewardSpec(kind="pattern"), "rewards[0].pattern", "is missing"),
-            (RewardSpec(kind="python"), "rewards[0].path", "is missing"),
-            (RewardSpec(kind="schema"), "rewards[0].schema", "is missing"),
-            (RewardSpec(kind="model"), "rewards[0].model", "is missing"),
-            (RewardSpec(kind="language"), "rewards[0].language", "is missing"),
+            (RewardSpec(kind="pattern"), "rewards[0].pattern", "Enter one"),
+            (RewardSpec(kind="python"), "rewards[0].path", "Choose one"),
+            (RewardSpec(kind="schema"), "rewards[0].schema", "Choose one"),
+            (RewardSpec(kind="model"), "rewards[0].model", "Choose one"),
+            (RewardSpec(kind="language"), "rewards[0].language", "Choose one"),
             (RewardSpec(kind="language", language="qq"), "rewards[0].language", "must be one of"),
             (RewardSpec(kind="length", shortest=9, longest=3), "rewards[0].shortest", "must not be above"),
         ],
@@ -389,3 +389,6 @@ def test_a_file_of_rewards_that_is_missing_is_named_before_the_run(tmp_path: Pat
     assert error.value.code == "reward-failed"
     own.write_text("def reward(prompt, answer, expected):\n    return 1\n", encoding="utf-8")
     check_rows(spec)
+    own.write_text("def score(prompt, answer, expected):\n    return 1\n", encoding="utf-8")
+    with pytest.raises(TunesmithError, match="there is no function"):
+        check_rows(spec)

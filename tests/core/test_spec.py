@@ -13,7 +13,7 @@ import pytest
 from tunesmith_core import declared, spec_sections, spec_training
 from tunesmith_core.declared import FieldProblem, read_section
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec import RunSpec, in_force, iter_settings, strength_of
+from tunesmith_core.spec import RunSpec, idle_note, in_force, iter_settings, strength_of
 from tunesmith_core.spec_problems import cross_problems
 
 ABOVE_0 = 1e-300
@@ -123,7 +123,7 @@ def test_a_short_spec_takes_the_defaults() -> None:
         ("adapter", "alpha", "1", "adapter.alpha must be a number"),
         ("adapter", "alpha", float("inf"), "adapter.alpha must be a finite number"),
         ("quantization", "kind", "int3", "quantization.kind must be one of none, nf4"),
-        ("adapter", "target_modules", [1], "adapter.target_modules must be a text or a list of a text"),
+        ("adapter", "target_modules", [1], "adapter.target_modules must be a text or a list of texts"),
         ("adapter", "target_modules", [], "adapter.target_modules must name at least one module"),
         ("adapter", "target_modules", "q_proj", 'adapter.target_modules must be "all-linear" or a list'),
         ("adapter", "rslora", 1, "adapter.rslora must be true or false"),
@@ -321,7 +321,7 @@ def test_odd_types_are_described() -> None:
     assert declared.type_problem(1, int | None) is None
     assert declared.type_problem(None, int | None) is None
     assert declared.type_problem("x", int | None) == "a whole number or null"
-    assert declared.type_problem(1, list[bytes]) == "a list of <class 'bytes'>"
+    assert declared.type_problem(1, list[bytes]) == "a list"
     assert str(FieldProblem("a.b", "is bad")) == "a.b is bad"
 
 
@@ -335,3 +335,12 @@ def test_only_declared_fields_are_listed() -> None:
     assert declared.declaration_of(dataclasses.fields(Section)[0]) is None
     assert [name for name, *_ in declared.iter_declarations(Section)] == ["listed"]
     assert read_section(Section, {"listed": ["b"]}, "s", []).listed == ["b"]
+
+
+def test_settings_without_effect_are_named() -> None:
+    spec = RunSpec()
+    assert idle_note(spec) is None
+    spec.adapter.kind, spec.adapter.dora, spec.adapter.rank_pattern = "oft", True, ["q_proj=4"]
+    assert str(idle_note(spec)) == "Without effect in this run: adapter.rank_pattern, adapter.dora."
+    spec.adapter.kind = "lora"
+    assert idle_note(spec) is None

@@ -191,6 +191,14 @@ def test_a_next_step_changes_settings(step: NextStep, changes: dict[str, Any], l
     with_changes(spec, changes)
 
 
+def test_more_is_held_out_beside_a_file_of_few_rows() -> None:
+    """A share has no effect while the file is named, so the same outcome would come again."""
+    spec = RunSpec()
+    spec.evaluation.path = "/held.jsonl"
+    changed = with_changes(spec, NextStep("hold-out").changes(spec, 30, 400))
+    assert (changed.evaluation.path, changed.evaluation.percent) == ("", 10.0)
+
+
 def answered(*marks: tuple[bool, bool]) -> list[Answered]:
     """Return answers before training and after step 20, right or wrong."""
     return [

@@ -115,7 +115,7 @@ def _other_value(setting: Setting, place: Place, old: Any) -> Any:  # Any: value
         return OTHERS[setting.path](place)
     if setting.declaration.choices:
         return next(choice for choice in setting.declaration.choices if choice != old)
-    return not old if isinstance(old, bool) else old + 1
+    return not old if isinstance(old, bool) else (old or 0) + 1
 
 
 def _change_setting(setting: Setting) -> Callable[[Place], None]:

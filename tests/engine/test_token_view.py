@@ -124,6 +124,13 @@ def test_rows_with_a_bad_answer_and_the_worse_of_two_are_not_learned(
     path.write_text(json.dumps(rows[0]) + "\n")
     with pytest.raises(UserError, match="the label of every row is false"):
         prepare(spec, tokenizer)
+    vote = {"prompt": ASK, "answer_a": "Two.", "answer_b": "Three."}
+    votes = [vote | {"winner": winner} for winner in ("b", "tie", "a", "b")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in votes))
+    prepared = prepare(spec, tokenizer)
+    assert prepared.notes["dataset-rows-left-out"] == f"{path}: votes that are a tie are left out (1)."
+    learned = ["".join(each["text"] for each in row["segments"]) for row in preview(spec, tokenizer, 5)["rows"]]
+    assert [text.count("Three.") for text in learned] == [1, 0, 1]
     spec = tiny_spec(data={"path": data_file(tmp_path, ROWS["preference"])})
     prepared = prepare(spec, tokenizer)
     assert "The chosen answers are trained" in prepared.notes["dataset-preference-pairs"]

@@ -217,7 +217,7 @@ def test_rows_fill_up_where_that_helps(tiny_model: Path, tiny_spec: MakeSpec, tm
 
 @pytest.mark.parametrize("word", ["<|im_end|>", "a"])
 def test_a_word_that_is_a_token_is_named(word: str, tiny_model: Path) -> None:
-    with pytest.raises(TunesmithError, match="is one token already") as refusal:
+    with pytest.raises(TunesmithError, match="one token each already") as refusal:
         load_tokenizer(tiny_model, words=["sum", word])
     assert refusal.value.code == "spec-invalid"
 
@@ -241,7 +241,7 @@ class TestModules:
     @pytest.mark.parametrize(
         ("name", "words", "code"),
         [
-            ("nrom", "no module named nrom. Its modules are .*input_layernorm", "lora-target-modules-missing"),
+            ("nrom", "no module named nrom. Its modules are .*input_layernorm", "trained-parts-missing"),
             ("mlp", "can't be trained whole", "spec-invalid"),
             ("embed_tokens", "is trained by the setting", "spec-invalid"),
         ],

@@ -2632,10 +2632,6 @@ Runs, models and settings are never touched.</source>
         <translation>已移到回收站：{folder}</translation>
     </message>
     <message>
-        <source>Name the columns under Column mapping: messages, instruction and output, prompt and completion, or text.</source>
-        <translation>请在“列映射”中指定列：messages、instruction 和 output、prompt 和 completion，或 text。</translation>
-    </message>
-    <message>
         <source>Neither DISPLAY nor WAYLAND_DISPLAY is set.</source>
         <translation>DISPLAY 和 WAYLAND_DISPLAY 均未设置。</translation>
     </message>
@@ -4335,12 +4331,20 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>标签无法学习</translation>
     </message>
     <message>
-        <source>Sorting texts needs at least two classes, each in the training rows. Predicting numbers needs numbers.</source>
-        <translation>分类至少需要两个类别，且每个类别都要出现在训练行中。预测数值则要求标签是数字。</translation>
+        <source>The model has no such part to train</source>
+        <translation>模型没有要训练的这一部分</translation>
     </message>
     <message>
-        <source>Correct the labels, or choose the column that holds them under Column mapping.</source>
-        <translation>请更正标签，或在“列映射”中选择标签所在的列。</translation>
+        <source>A part or module that is to be trained whole is not in the base model.</source>
+        <translation>要整体训练的部分或模块不在基座模型里。</translation>
+    </message>
+    <message>
+        <source>Name parts that the model has.</source>
+        <translation>写出模型里有的部分。</translation>
+    </message>
+    <message>
+        <source>Sorting texts needs at least two classes, each in the training rows. Predicting numbers needs numbers.</source>
+        <translation>分类至少需要两个类别，且每个类别都要出现在训练行中。预测数值则要求标签是数字。</translation>
     </message>
     <message>
         <source>How numbers are shown can&apos;t be read from this workbook, so 5% becomes 0.05.</source>
@@ -4429,14 +4433,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Accept the model&apos;s license on its page with this account, then try again. Some owners grant access by hand. A fine-grained token also needs the permission to read gated repositories.</source>
         <translation>请用此账号在模型页面上接受许可证，然后重试。有些作者会人工审批。细粒度令牌还需要读取受限仓库的权限。</translation>
-    </message>
-    <message>
-        <source>Add a column that says good or bad, such as true for a rating of 4 or more.</source>
-        <translation>添加一列说明好或差，例如评分不低于 4 时写 true。</translation>
-    </message>
-    <message>
-        <source>Add answers labeled bad, or choose SFT, which learns from good answers.</source>
-        <translation>添加标注为差的回答，或者改选 SFT，它只从好的回答中学习。</translation>
     </message>
     <message>
         <source>Add answers labeled good.</source>
@@ -5443,14 +5439,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>请指定哪一列说明回答是好是坏。</translation>
     </message>
     <message>
-        <source>Say which columns hold the better and the worse answer, or choose SFT as the objective.</source>
-        <translation>请指定哪些列是较好和较差的回答，或者把训练目标改为 SFT。</translation>
-    </message>
-    <message>
-        <source>Say which columns hold the prompt, the response and the label, or choose SFT as the objective.</source>
-        <translation>请指定提示词、回答和标签所在的列，或者把目标改为 SFT。</translation>
-    </message>
-    <message>
         <source>Score answers that are not among the rows before you rely on it.</source>
         <translation>在依赖它之前，先给一些不在数据中的回答打分看看。</translation>
     </message>
@@ -6013,6 +6001,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>已验证：仅有舍入差异</translation>
     </message>
     <message>
+        <source>Without effect in this run: {settings}.</source>
+        <translation>在这次训练中不起作用：{settings}。</translation>
+    </message>
+    <message>
         <source>Write --sheet NAME, where NAME is one of these: {names}</source>
         <translation>请写 --sheet 名称，名称为以下之一：{names}</translation>
     </message>
@@ -6023,6 +6015,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>Your list of models is not what a list has to be: {path}</source>
         <translation>您的模型列表格式不正确：{path}</translation>
+    </message>
+    <message>
+        <source>a list of texts</source>
+        <translation>由文本组成的列表</translation>
     </message>
     <message>
         <source>a task, such as chain_sum</source>
@@ -6097,14 +6093,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>未填写。请选择一个更大的模型</translation>
     </message>
     <message>
-        <source>is missing. Choose a file with a JSON schema</source>
-        <translation>未填写。请选择包含 JSON 模式的文件</translation>
-    </message>
-    <message>
-        <source>is missing. Choose a reward model</source>
-        <translation>未填写。请选择奖励模型</translation>
-    </message>
-    <message>
         <source>is not a setting of this version. The settings here are: {names}</source>
         <translation>不是此版本的设置。此处的设置有：{names}</translation>
     </message>
@@ -6139,6 +6127,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>line {line}</source>
         <translation>第 {line} 行</translation>
+    </message>
+    <message>
+        <source>model.new_tokens: these words are one token each already. Remove them: {words}</source>
+        <translation>model.new_tokens：这些词各自已经是一个词元，请去掉：{words}</translation>
     </message>
     <message>
         <source>must be 0 for {values}, which does not work with dropout</source>
@@ -6179,6 +6171,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>the header names {num_columns:,} columns. The most is {max_columns:,}</source>
         <translation>表头有 {num_columns:,} 列，最多 {max_columns:,} 列</translation>
+    </message>
+    <message>
+        <source>the name ends in &quot;{suffix}&quot;, but the content is something else. Save the file again as {suffix}, or give it the ending of what it is.</source>
+        <translation>文件名以“{suffix}”结尾，但内容是别的格式。把文件重新存为 {suffix}，或改成与内容相符的扩展名。</translation>
     </message>
     <message>
         <source>the quote that opens here has no closing quote at the end of its field, so nothing behind it can be read. Close it, or write it twice if it belongs to the text.</source>
@@ -6351,10 +6347,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{path}: the adapter was trained on a base model whose files differ from those of {model}.</source>
         <translation>{path}：训练该适配器时所用的基础模型，其文件与 {model} 的文件不同。</translation>
-    </message>
-    <message>
-        <source>{path}: the column &quot;{column}&quot; holds numbers from {low} to {high}. Which of them mean a good answer?</source>
-        <translation>{path}：“{column}”列包含从 {low} 到 {high} 的数字。其中哪些表示好的回答？</translation>
     </message>
     <message>
         <source>{path}: the label of every row is false.</source>
@@ -6951,10 +6943,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>a line break or a tab inside a text, which JSON writes as \n or \t</source>
         <translation>文本中有换行或制表符，JSON 中要写成 \n 或 \t</translation>
-    </message>
-    <message>
-        <source>a list of {items}</source>
-        <translation>{items}列表</translation>
     </message>
     <message>
         <source>a name in double quotes is missing</source>
@@ -8375,10 +8363,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>您自己的 Python 文件出错或返回的不是数字，或者没有适合这份数据的奖励。</translation>
     </message>
     <message>
-        <source>Correct the named file or setting, then resume the run.</source>
-        <translation>更正所指的文件或设置，然后继续运行。</translation>
-    </message>
-    <message>
         <source>The rewards teach nothing, or the wrong thing</source>
         <translation>奖励没有起到教学作用，或教错了方向</translation>
     </message>
@@ -8537,14 +8521,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Rows that the model can&apos;t be trained on</source>
         <translation>该模型无法用来训练的数据行</translation>
-    </message>
-    <message>
-        <source>Rows whose label is false are left out: {number:,}.</source>
-        <translation>标签为 false 而不参与训练的行：{number:,}。</translation>
-    </message>
-    <message>
-        <source>Rows whose label is false were left out: {number:,}</source>
-        <translation>标签为 false 而被略过的行：{number:,}</translation>
     </message>
     <message>
         <source>Rows without an answer were kept: {number:,}. A run can&apos;t train on them.</source>
@@ -9651,18 +9627,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>已用密码锁定</translation>
     </message>
     <message>
-        <source>is missing. Choose a Python file</source>
-        <translation>缺失。请选择一个 Python 文件</translation>
-    </message>
-    <message>
-        <source>is missing. Choose a language</source>
-        <translation>缺失。请选择一种语言</translation>
-    </message>
-    <message>
-        <source>is missing. Enter a regular expression</source>
-        <translation>缺失。请输入一个正则表达式</translation>
-    </message>
-    <message>
         <source>is no file name that every system takes</source>
         <translation>不是所有系统都接受的文件名</translation>
     </message>
@@ -9847,10 +9811,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>model.new_tokens：要继续训练的适配器使用的是另一组新词：{words}。</translation>
     </message>
     <message>
-        <source>model.new_tokens: {word} is one token already. Remove it.</source>
-        <translation>model.new_tokens：{word} 已经是一个词元。请删去。</translation>
-    </message>
-    <message>
         <source>more text follows</source>
         <translation>后面还有多余文本</translation>
     </message>
@@ -9907,8 +9867,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>必须是 JSON 对象</translation>
     </message>
     <message>
+        <source>must be a file with a JSON schema. Choose one</source>
+        <translation>必须是 JSON 模式文件。请选择一个</translation>
+    </message>
+    <message>
+        <source>must be a file. Choose one</source>
+        <translation>必须是一个文件。请选择</translation>
+    </message>
+    <message>
         <source>must be a finite number</source>
         <translation>必须是有限的数</translation>
+    </message>
+    <message>
+        <source>must be a language. Choose one</source>
+        <translation>必须是一种语言。请选择</translation>
     </message>
     <message>
         <source>must be a list of at least one</source>
@@ -9953,6 +9925,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must be a number of 64 bits</source>
         <translation>必须是 64 位以内的数</translation>
+    </message>
+    <message>
+        <source>must be a regular expression. Enter one</source>
+        <translation>必须是正则表达式。请输入</translation>
     </message>
     <message>
         <source>must be a small positive number</source>
@@ -10057,6 +10033,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must be one of {choices}</source>
         <translation>必须是以下之一：{choices}</translation>
+    </message>
+    <message>
+        <source>must be the folder of a reward model. Choose one</source>
+        <translation>必须是奖励模型的文件夹。请选择</translation>
     </message>
     <message>
         <source>must be the full path of a folder</source>
@@ -11815,6 +11795,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{path} 已存在。</translation>
     </message>
     <message>
+        <source>Correct the labels, or map the column that holds them.</source>
+        <translation>更正标签，或指定标签所在的列。</translation>
+    </message>
+    <message>
         <source>This adapter can&apos;t be used here</source>
         <translation>此适配器不能用在这里</translation>
     </message>
@@ -11839,6 +11823,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请选择与基础模型同一系列的更大模型。</translation>
     </message>
     <message>
+        <source>Correct the named file or setting, then start or resume the run.</source>
+        <translation>更正所指的文件或设置，然后开始或继续训练。</translation>
+    </message>
+    <message>
         <source>no gradient clipping, with updates layer by layer</source>
         <translation>不裁剪梯度，逐层更新</translation>
     </message>
@@ -11847,8 +11835,24 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>4 位教师模型</translation>
     </message>
     <message>
+        <source>Add a column with labels, such as good for 4 or more and bad for 2 or less.</source>
+        <translation>添加一列标签，例如 4 分及以上为好，2 分及以下为差。</translation>
+    </message>
+    <message>
         <source>Add and subtract whole numbers</source>
         <translation>整数加减</translation>
+    </message>
+    <message>
+        <source>Add answers labeled bad, or teach by example (SFT), which learns from good answers.</source>
+        <translation>添加标为差的回答，或改用示例学习（SFT），它只从好的回答中学习。</translation>
+    </message>
+    <message>
+        <source>Add rows with other labels, or map the column that holds them.</source>
+        <translation>添加带有其他标签的行，或指定标签所在的列。</translation>
+    </message>
+    <message>
+        <source>All rows ({num:,}) have the label &quot;{label}&quot;, so there is nothing to tell apart.</source>
+        <translation>全部 {num:,} 行的标签都是“{label}”，没有可区分的内容。</translation>
     </message>
     <message>
         <source>Answers of {number:,} tokens can&apos;t be asked for: {path} reads at most {most:,} tokens.</source>
@@ -11967,6 +11971,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>float16 的全量微调由普通 PyTorch 运行。</translation>
     </message>
     <message>
+        <source>In {after} of the held-out pairs the better answer scores higher, as before. Its score is now higher by {high}, before by {low} (on average).</source>
+        <translation>在 {after} 的留出回答对中，较好的回答得分更高，与训练前相同。平均分差现在是 {high}，训练前是 {low}。</translation>
+    </message>
+    <message>
         <source>In {after} of the held-out pairs the model leans more toward the better answer than its reference does.</source>
         <translation>在 {after} 的留出偏好对中，模型比参考模型更倾向于较好的回答。</translation>
     </message>
@@ -11987,6 +11995,10 @@ Their packages get a folder of their own. How much is downloaded is said first, 
         <translation>请省略该设置，或改为适配器的值。</translation>
     </message>
     <message>
+        <source>Map the columns: messages, instruction and output, prompt and completion, chosen and rejected, or text.</source>
+        <translation>指定各列的含义：对话（messages）、指令和输出（instruction、output）、提示词和回答（prompt、completion）、较好和较差的回答（chosen、rejected），或文本（text）。</translation>
+    </message>
+    <message>
         <source>Multiply whole numbers</source>
         <translation>整数乘法</translation>
     </message>
@@ -12001,6 +12013,30 @@ Their packages get a folder of their own. How much is downloaded is said first, 
     <message>
         <source>Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, compared with the reference.</source>
         <translation>与参考模型相比，模型对 {after} 的留出回答判断正确：好的评分上升，差的下降。</translation>
+    </message>
+    <message>
+        <source>Preference pairs: the column {winner} says which of {chosen} and {rejected} is better.</source>
+        <translation>偏好数据对：{winner} 列说明 {chosen} 和 {rejected} 中哪个更好。</translation>
+    </message>
+    <message>
+        <source>Reward {number} is the same as reward {first}. Both together count like one with the sum of their weights.</source>
+        <translation>奖励 {number} 与奖励 {first} 相同。两者合在一起，相当于一个权重为两者之和的奖励。</translation>
+    </message>
+    <message>
+        <source>Rows whose label is false or whose vote is a tie are left out: {number:,}.</source>
+        <translation>标签为 false 或投票为平局的行不参与训练：{number:,}。</translation>
+    </message>
+    <message>
+        <source>Rows whose label is false or whose vote is a tie were left out: {number:,}</source>
+        <translation>标签为 false 或投票为平局的行已略去：{number:,}</translation>
+    </message>
+    <message>
+        <source>Say which columns hold the better and the worse answer, or teach by example (SFT).</source>
+        <translation>指定较好和较差的回答各在哪一列，或改用示例学习（SFT）。</translation>
+    </message>
+    <message>
+        <source>Say which columns hold the prompt, the response and the label, or teach by example (SFT).</source>
+        <translation>指定提示词、回答和标签各在哪一列，或改用示例学习（SFT）。</translation>
     </message>
     <message>
         <source>Show the settings, or change them with NAME=VALUE.
@@ -12071,6 +12107,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Warning</source>
         <translation>警告</translation>
+    </message>
+    <message>
+        <source>Write A, B or tie.</source>
+        <translation>请写 A、B 或 tie（平局）。</translation>
     </message>
     <message>
         <source>Write JSONL instead, which takes rows of any layout.</source>
@@ -12285,6 +12325,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{path}，第 {line} 行第 {column} 列：不是有效的 JSON：{msg}。</translation>
     </message>
     <message>
+        <source>{path}, line {line}: {name} must take at least three parameters: the prompt, the answer and the expected answer.</source>
+        <translation>{path} 第 {line} 行：{name} 至少要有三个参数：提示词、回答和预期回答。</translation>
+    </message>
+    <message>
         <source>{path}, page {page}</source>
         <translation>{path}，第 {page} 页</translation>
     </message>
@@ -12295,6 +12339,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{path}: every row is longer than the context length of {limit} tokens. Rows: {num_rows:,}.</source>
         <translation>{path}：每一行都超过了 {limit} 个词元的上下文长度。共 {num_rows:,} 行。</translation>
+    </message>
+    <message>
+        <source>{path}: every vote is a tie.</source>
+        <translation>{path}：所有投票都是平局。</translation>
     </message>
     <message>
         <source>{path}: its only row, taken once.</source>
@@ -12321,6 +12369,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{path}：该 PDF 已加密。</translation>
     </message>
     <message>
+        <source>{path}: the column &quot;{column}&quot; holds numbers from {low} to {high}, which don&apos;t say good or bad.</source>
+        <translation>{path}：“{column}”列是 {low} 到 {high} 的数字，看不出好或差。</translation>
+    </message>
+    <message>
         <source>{path}: the document has no text.</source>
         <translation>{path}：文档中没有文本。</translation>
     </message>
@@ -12333,6 +12385,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{path}：该训练目标需要偏好对，但这些行不是偏好对，而是被识别为：{format}。</translation>
     </message>
     <message>
+        <source>{path}: votes that are a tie are left out ({num:,}).</source>
+        <translation>{path}：投票为平局的行不参与训练（{num:,}）。</translation>
+    </message>
+    <message>
         <source>{path}: {num_used:,} of {num_rows:,} rows is used.</source>
         <translation>{path}：使用 {num_rows:,} 行中的 {num_used:,} 行。</translation>
     </message>
@@ -12343,6 +12399,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{phase} ...</source>
         <translation>{phase} ...</translation>
+    </message>
+    <message>
+        <source>{place}, column &quot;{column}&quot;: {value} does not say which answer is better.</source>
+        <translation>{place}，“{column}”列：{value} 没有说明哪个回答更好。</translation>
     </message>
     <message>
         <source>{place}: byte 0x{byte:02X} is not UTF-8. The file looks like {encoding}.</source>
@@ -15295,8 +15355,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>带标签的解题步骤</translation>
     </message>
     <message>
+        <source>Prompts without answers</source>
+        <translation>没有回答的提示词</translation>
+    </message>
+    <message>
         <source>Format not recognized</source>
         <translation>无法识别格式</translation>
+    </message>
+    <message>
+        <source>“%1” says which of “%2” and “%3” is better</source>
+        <translation>“%1”说明“%2”和“%3”中哪个更好</translation>
     </message>
     <message>
         <source>, </source>
@@ -15345,6 +15413,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Rejected response</source>
         <translation>被拒的回答</translation>
+    </message>
+    <message>
+        <source>Which one is better</source>
+        <translation>哪个更好</translation>
     </message>
     <message>
         <source>Good or bad</source>
@@ -15431,6 +15503,18 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>使用示例数据</translation>
     </message>
     <message>
+        <source>Each row: a text and its label.</source>
+        <translation>每行：一段文本及其标签。</translation>
+    </message>
+    <message>
+        <source>Each row: a problem, the steps of a solution, and a label for each step.</source>
+        <translation>每行：一道题、解题步骤，以及每一步的标签。</translation>
+    </message>
+    <message>
+        <source>Each row: a prompt, and the right answer where there is one.</source>
+        <translation>每行：一个提示词，如有正确答案也一并提供。</translation>
+    </message>
+    <message>
         <source>A long text is cut at headings and paragraphs, and nothing is left out.</source>
         <translation>长文本会在标题和段落处切开，内容一点也不会丢。</translation>
     </message>
@@ -15455,6 +15539,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>数据中没有能区分好坏回答的标签</translation>
     </message>
     <message>
+        <source>All labels are the same</source>
+        <translation>所有标签都相同</translation>
+    </message>
+    <message>
         <source>Say which columns hold the better and the worse answer, or teach by example.</source>
         <translation>请指定哪些列是较好和较差的回答，或者改用示例学习。</translation>
     </message>
@@ -15464,7 +15552,7 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     </message>
     <message>
         <source>Say which columns hold the prompt and the right answer, or teach by example.</source>
-        <translation>指定哪些列是提示词和正确答案，或改为用示例教学。</translation>
+        <translation>指定哪些列是提示词和正确答案，或改为用示例学习。</translation>
     </message>
     <message>
         <source>No prompts in this data</source>
@@ -15477,6 +15565,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Show the problems</source>
         <translation>显示问题</translation>
+    </message>
+    <message>
+        <source>Repair the rows on the Data page, or choose another file.</source>
+        <translation>在“数据”页修复这些行，或选择其他文件。</translation>
     </message>
     <message>
         <source>Reading the first rows…</source>
@@ -15542,8 +15634,8 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>模型学习偏好带下划线的较好回答，其余只作为上下文。</translation>
     </message>
     <message>
-        <source>The model learns to write more like good underlined text and less like bad. The rest is context.</source>
-        <translation>模型学习写得更像好的带下划线的文字，更不像差的。其余是上下文。</translation>
+        <source>The model learns to write more like good answers and less like bad ones. The underlined text counts. The rest is context.</source>
+        <translation>模型学习多写出像好回答那样的内容，少写出像差回答那样的内容。带下划线的文本计入学习，其余是上下文。</translation>
     </message>
     <message>
         <source>The model reads the underlined text and learns its label.</source>
@@ -15630,6 +15722,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
 </context>
 <context>
     <name>DataWords</name>
+    <message>
+        <source>None of the %1 rows can be used as it is</source>
+        <translation>%1 行数据全都无法直接使用</translation>
+    </message>
     <message>
         <source>1 row can&apos;t be used as it is</source>
         <translation>有 1 行不能直接使用</translation>
@@ -19207,6 +19303,10 @@ Save a copy to train with your changes.</source>
         <translation>奖励 %1：%2</translation>
     </message>
     <message>
+        <source>Write an example…</source>
+        <translation>写入示例…</translation>
+    </message>
+    <message>
         <source>Python (*.py)</source>
         <translation>Python (*.py)</translation>
     </message>
@@ -19215,8 +19315,16 @@ Save a copy to train with your changes.</source>
         <translation>JSON 模式 (*.json)</translation>
     </message>
     <message>
+        <source>Write an example of a reward</source>
+        <translation>写入奖励示例</translation>
+    </message>
+    <message>
         <source>Reward %1, %2: %3</source>
         <translation>奖励 %1，%2：%3</translation>
+    </message>
+    <message>
+        <source>Install them under Practice tasks.</source>
+        <translation>可在“练习任务”中安装。</translation>
     </message>
     <message>
         <source>Rewards</source>
@@ -19261,6 +19369,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>the same number as in the answer in the data</source>
         <translation>与数据中答案的数字相同</translation>
+    </message>
+    <message>
+        <source>The file holds a function reward(prompt, answer, expected) that returns a number. More parameters get the columns of the row by their names.</source>
+        <translation>文件中要有函数 reward(prompt, answer, expected)，返回一个数字。更多参数会按名称得到该行对应列的值。</translation>
     </message>
     <message>
         <source>the answer can be read as JSON</source>
@@ -20163,6 +20275,10 @@ Save a copy to train with your changes.</source>
         <translation>已识别</translation>
     </message>
     <message>
+        <source>comes with the data, was %1</source>
+        <translation>随数据设定，原为 %1</translation>
+    </message>
+    <message>
         <source>changed, was %1</source>
         <translation>已更改，原为 %1</translation>
     </message>
@@ -20873,10 +20989,6 @@ Save a copy to train with your changes.</source>
         <translation>数据中没有偏好对</translation>
     </message>
     <message>
-        <source>The data has no labels</source>
-        <translation>数据没有标签</translation>
-    </message>
-    <message>
         <source>The data has no prompts</source>
         <translation>数据中没有提示词</translation>
     </message>
@@ -20931,6 +21043,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Cancel</source>
         <translation>取消</translation>
+    </message>
+    <message>
+        <source>Check the labels</source>
+        <translation>检查标签</translation>
     </message>
     <message>
         <source>Cancel the download</source>
@@ -21057,8 +21173,8 @@ Save a copy to train with your changes.</source>
         <translation>出题</translation>
     </message>
     <message>
-        <source>Install the packages for it</source>
-        <translation>安装所需的软件包</translation>
+        <source>Install the packages for tasks and JSON schemas</source>
+        <translation>安装练习任务和 JSON 模式所需的软件包</translation>
     </message>
     <message>
         <source>Making problems</source>

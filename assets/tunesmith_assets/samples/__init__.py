@@ -104,6 +104,16 @@ def example_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON
     }
 
 
+def full_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example for the whole model as JSON values: its rate is a tenth of an adapter's.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    spec = example_spec(language, model_path)
+    return spec | {"adapter": {"kind": "full"}, "optimizer": {"learning_rate": 1e-4}}
+
+
 def preference_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
     """Return the run spec of the example of preference pairs as JSON values.
 

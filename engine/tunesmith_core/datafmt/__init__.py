@@ -5,7 +5,7 @@ which one a file has, `conversion` turns its rows into conversations, `sniffing`
 library only; Parquet and workbooks are recognised here and read by the engine.
 """
 
-from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
+from tunesmith_core.datafmt.conversion import decided, is_wanted, pairs_problem, to_messages, to_preference
 from tunesmith_core.datafmt.formats import (
     ROLES,
     Chat,
@@ -25,7 +25,7 @@ from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.labels import to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import recognition, resolve_layout
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
-from tunesmith_core.datafmt.sniffing import Sniffed, check_head, sniff
+from tunesmith_core.datafmt.sniffing import Sniffed, check_head, count_bad, count_labels, only_label, sniff
 
 __all__ = [
     "PARQUET",
@@ -46,8 +46,12 @@ __all__ = [
     "Tokens",
     "Unreadable",
     "check_head",
+    "count_bad",
+    "count_labels",
+    "decided",
     "file_kind",
     "is_wanted",
+    "only_label",
     "pairs_problem",
     "read_rows",
     "recognition",

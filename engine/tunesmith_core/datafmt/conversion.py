@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
+from tunesmith_core.datafmt.encoding import MAX_NAME
 from tunesmith_core.datafmt.formats import (
     LABELED,
     MULTIPLE_CHOICE,
@@ -31,6 +32,7 @@ from tunesmith_core.datafmt.formats import (
 from tunesmith_core.datafmt.message_lists import in_turn, message_list
 from tunesmith_core.datafmt.row_reader import RowReader
 from tunesmith_core.datafmt.transcripts import split_by
+from tunesmith_core.datafmt.verdicts import A_WINS, B_WINS, TIE, WINNER, verdict
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message as Sentence
 from tunesmith_core.spec_sections import CHOICE_WORDS
@@ -66,7 +68,7 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: Place) -> Convers
     if layout.format in (TOKENS, STEPS):
         return reader.tokens() if layout.format == TOKENS else reader.stepped()
     if layout.format == PREFERENCE:
-        return _preferred(reader)
+        return _preferred(RowReader(row, decided(row, layout, place), place))
     if layout.format == PROMPT_ONLY:
         columns = {**layout.columns, "completion": NO_ANSWER}
         return _prompt_completion(RowReader({**row, NO_ANSWER: NO_ANSWER}, replace(layout, columns=columns), place))
@@ -95,7 +97,7 @@ def pairs_problem(layout: Layout, path: str) -> TunesmithError | None:
         "dataset-column-missing",
         "{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are "
         "read as: {format}.",
-        hint="Say which columns hold the better and the worse answer, or choose SFT as the objective.",
+        hint="Say which columns hold the better and the worse answer, or teach by example (SFT).",
         path=path,
         format=Sentence(CHOICE_WORDS[layout.format]),
     )
@@ -107,8 +109,8 @@ def to_preference(row: Mapping[str, Any], layout: Layout, place: Place) -> Prefe
     Raises:
         UserError: as `to_messages`; `dataset-parse-error` also where both answers are the same.
     """
-    columns = layout.columns
-    swapped = replace(layout, columns={**columns, "chosen": columns["rejected"], "rejected": columns["chosen"]})
+    layout = decided(row, layout, place)
+    columns, swapped = layout.columns, _swapped(layout)
     reader = RowReader(row, layout, place)
     chosen, rejected = _preferred(reader), _preferred(RowReader(row, swapped, place))
     if _asked_by(chosen) != _asked_by(rejected):
@@ -130,6 +132,35 @@ def to_preference(row: Mapping[str, Any], layout: Layout, place: Place) -> Prefe
     return Preference(chosen, rejected)
 
 
+def decided(row: Mapping[str, Any], layout: Layout, place: Place) -> Layout:
+    """Return the layout of a pair in which "chosen" is the better answer, which of a vote may be answer B.
+
+    Raises:
+        UserError: `dataset-parse-error` where the row doesn't say which one is better.
+    """
+    if WINNER not in layout.columns:
+        return layout
+    reader = RowReader(row, layout, place)
+    value = reader.value(WINNER)
+    said = verdict(value)
+    if said not in (A_WINS, B_WINS):
+        raise TunesmithError(
+            "dataset-parse-error",
+            '{place}, column "{column}": {value} does not say which answer is better.',
+            hint="Write A, B or tie.",
+            place=reader.placed(),
+            column=layout.columns[WINNER],
+            value=repr(value)[:MAX_NAME] if value not in (None, "") else Sentence("nothing"),
+        )
+    layout = replace(layout, columns={role: name for role, name in layout.columns.items() if role != WINNER})
+    return layout if said == A_WINS else _swapped(layout)
+
+
+def _swapped(layout: Layout) -> Layout:
+    columns = layout.columns
+    return replace(layout, columns={**columns, "chosen": columns["rejected"], "rejected": columns["chosen"]})
+
+
 def _asked_by(conversation: Chat | PromptCompletion) -> object:
     """Return what comes before the first answer."""
     if isinstance(conversation, PromptCompletion):
@@ -147,7 +178,9 @@ def _chat(reader: RowReader, messages: list[Message], first_trained: int = 0) ->
 
 
 def is_wanted(row: Mapping[str, Any], layout: Layout) -> bool:
-    """Return False for a row whose label says that its answer is a bad one."""
+    """Return False for a row whose label says that its answer is a bad one, and for a vote that is a tie."""
+    if WINNER in layout.columns:
+        return verdict(row.get(layout.columns[WINNER])) != TIE
     column = layout.columns.get("label")
     return column is None or layout.bad_number is not None or _truth(row.get(column)) is not False
 

@@ -185,6 +185,7 @@ ROLES: dict[str, tuple[Role, ...]] = {
         ),
         Role("prompt", ("prompt", "question", "instruction", "query", *MESSAGE_COLUMNS, "input"), required=False),
         Role("input", ("input", "context"), required=False),
+        Role("winner", (), required=False),
         SYSTEM_ROLE,
         TOOLS_ROLE,
     ),

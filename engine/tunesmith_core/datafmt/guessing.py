@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Any
 
 from tunesmith_core.datafmt.choices import FEWEST_OPTIONS, may_hold_options
-from tunesmith_core.datafmt.formats import MULTIPLE_CHOICE, OPTION_ROLES, ROLES, Role
+from tunesmith_core.datafmt.formats import MULTIPLE_CHOICE, OPTION_ROLES, PREFERENCE, ROLES, Role
 from tunesmith_core.datafmt.message_lists import message_list
+from tunesmith_core.datafmt.verdicts import vote_columns
 
 Row = Mapping[str, Any]  # Any: JSON values
 
@@ -241,13 +242,14 @@ def option_columns(head: Sequence[Row]) -> list[str]:
 def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
     """Return a column for each role of a format that one was found for; no column serves twice."""
     roles = ROLES[format_name]
-    if format_name != MULTIPLE_CHOICE:
+    voted = vote_columns(head) if format_name == PREFERENCE else {}
+    if format_name != MULTIPLE_CHOICE and not voted:
         # An option is no answer: most are wrong.
         options = option_columns(head)
         head = [{name: value for name, value in row.items() if name not in options} for row in head]
     names = list(dict.fromkeys(name for row in head for name in row))
     same = _same_in_all(head)
-    found: dict[str, str] = {}
+    found: dict[str, str] = voted
 
     def take(role: Role, name: str | None) -> None:
         if name is not None and role.name not in found and name not in found.values():

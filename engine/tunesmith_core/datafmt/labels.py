@@ -74,7 +74,7 @@ def with_labels(
             "dataset-column-missing",
             "{path}: this objective learns from answers that are labeled good or bad, and the rows were not recognized "
             "as such. They are read as: {format}.",
-            hint="Say which columns hold the prompt, the response and the label, or choose SFT as the objective.",
+            hint="Say which columns hold the prompt, the response and the label, or teach by example (SFT).",
             path=path,
             format=Sentence(CHOICE_WORDS[layout.format]),
         )
@@ -142,7 +142,7 @@ def one_sided(num_good: int, num_bad: int) -> TunesmithError | None:
         return TunesmithError(
             SCALE,
             "Every answer is labeled good ({num:,}). This objective needs bad answers too.",
-            hint="Add answers labeled bad, or choose SFT, which learns from good answers.",
+            hint="Add answers labeled bad, or teach by example (SFT), which learns from good answers.",
             num=num_good,
         )
     return TunesmithError(
@@ -217,8 +217,8 @@ def _number(value: object) -> float | None:
 def _scale(path: str, column: str, low: str, high: str) -> TunesmithError:
     return TunesmithError(
         SCALE,
-        '{path}: the column "{column}" holds numbers from {low} to {high}. Which of them mean a good answer?',
-        hint="Add a column that says good or bad, such as true for a rating of 4 or more.",
+        '{path}: the column "{column}" holds numbers from {low} to {high}, which don\'t say good or bad.',
+        hint="Add a column with labels, such as good for 4 or more and bad for 2 or less.",
         path=path,
         column=column,
         low=low,

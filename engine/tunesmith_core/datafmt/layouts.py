@@ -32,6 +32,7 @@ from tunesmith_core.datafmt.guessing import WORDS_OF_SENTENCE, guess_columns, gu
 from tunesmith_core.datafmt.held import held_text
 from tunesmith_core.datafmt.message_lists import MESSAGE_SPEAKERS, held_list, in_turn, message_list
 from tunesmith_core.datafmt.transcripts import is_transcript
+from tunesmith_core.datafmt.verdicts import WINNER, vote_columns
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import LISTED, Message, joined
 
@@ -80,6 +81,8 @@ def resolve_layout(
         )
     if format_name == "auto" and not given and len(rows) == 1 and _is_by_columns(rows[0]):
         raise TunesmithError("dataset-parse-error", "{place}: {problem}", place=source, problem=BY_COLUMNS)
+    if PREFERENCE in candidates and not given and (voted := vote_columns(rows)):
+        return Layout(PREFERENCE, _mapping(ROLES[PREFERENCE], present, voted))
     for name in candidates:
         layout = Layout(name, _mapping(ROLES[name], present, given))
         if given.keys() <= {role.name for role in ROLES[name]} and _is_complete(layout) and _has_shape(layout, rows):
@@ -161,7 +164,8 @@ def _unusual(
     raise TunesmithError(
         "dataset-column-missing",
         "{source}: unrecognized format. The columns are {found}.",
-        hint="Name the columns under Column mapping: messages, instruction and output, prompt and completion, or text.",
+        hint="Map the columns: messages, instruction and output, prompt and completion, chosen "
+        "and rejected, or text.",
         source=source,
         found=listed(present) or "(none)",
         guess=json.dumps(guess_columns(guess_format(rows), rows), ensure_ascii=False),
@@ -356,6 +360,9 @@ def recognition(layout: Layout, rows: Iterable[Mapping[str, Any]] = ()) -> Messa
 
 def _shape(name: str, columns: Mapping[str, str]) -> Message:
     """Say which column holds what, beginning with the name of the format that `CHOICE_WORDS` has."""
+    if name == PREFERENCE and WINNER in columns:
+        words = Message("Preference pairs: the column {winner} says which of {chosen} and {rejected} is better.")
+        return Message(words.template, **columns)
     if name == PREFERENCE:
         return Message(
             "Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.", **columns

@@ -68,6 +68,8 @@ KIND_OF_SUFFIX = {
     ".htm": HTML,
     ".xhtml": HTML,
 }
+BY_CONTENT = frozenset({".pdf", ".docx", ".parquet", ".arrow", ".zip", ".gz", ".zst", *WORKBOOKS})
+"""Endings of files that are known by their first bytes."""
 JSON_START = re.compile(r'\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$)')
 """How JSON begins in a file whose name says that it is text."""
 DELIMITERS = ",;\t|"
@@ -114,6 +116,13 @@ def file_kind(path: DataFile) -> str:
             is_cut = line.strip() == "{" and _next_line(path, file).lstrip()[:1] == '"'
             # Lines are whole objects in JSON Lines, whatever the name says.
             return "json" if is_cut else _kind_of_objects(path, file, line) if named == "json" else "jsonl"
+    if suffix in BY_CONTENT:
+        raise parse_error(
+            path,
+            'the name ends in "{suffix}", but the content is something else. Save the file again as {suffix}, or give '
+            "it the ending of what it is.",
+            suffix=path.suffix,
+        )
     if named is None:
         raise parse_error(
             path,

@@ -7,15 +7,17 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
 from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
-from tunesmith_core.datafmt.formats import Conversation, Layout, Place
+from tunesmith_core.datafmt.formats import Conversation, Labeled, Layout, Place
 from tunesmith_core.datafmt.json_rows import BadRow, Row
 from tunesmith_core.datafmt.labels import SCALE, to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
+from tunesmith_core.datafmt.verdicts import WINNER
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import SourceSpec
 
@@ -125,7 +127,9 @@ def trained_columns(
 ) -> set[str]:
     """Return the columns of which an example is made; all of them where the layout of the rows is not known."""
     layout = _layout(rows, path, format_name, columns)
-    used = {name for role, name in layout.columns.items() if role not in UNTRAINED_ROLES}
+    # Of votes either answer may be the better one.
+    untrained = {WINNER} if WINNER in layout.columns else UNTRAINED_ROLES
+    used = {name for role, name in layout.columns.items() if role not in untrained}
     return used or {name for row in rows for name in row}
 
 
@@ -243,11 +247,7 @@ def check_head(
         UserError: the first problem, with file, line and column; with skip_bad_rows only when no row of the
             head is good.
     """
-    path = Path(source.path)
-    kind = file_kind(path)
-    if kind in READ_BY_ENGINE:
-        if kind == PARQUET:
-            count_rows(path)
+    if _is_left_to_engine(source):
         return 0, 0
     problems: dict[int, TunesmithError] = {}
 
@@ -256,27 +256,84 @@ def check_head(
             raise error
         problems.setdefault(line, error)
 
-    # Columns that nobody recognizes come before a bad row: until they are mapped, no row is good.
+    num_good = sum(1 for _ in _good_rows(source, bad_row, num_rows, in_pairs=in_pairs, in_labels=in_labels))
+    if not num_good:
+        raise next(iter(problems.values()))
+    return num_good, len(problems)
+
+
+def count_bad(source: SourceSpec, *, in_pairs: bool = False, in_labels: bool = False) -> tuple[int, int]:
+    """Return how many of the first rows are good, and how many bad, as `check_head` does, also where none is good.
+
+    Raises:
+        UserError: what no row can be read with.
+    """
+    bad: set[int] = set()
+    if _is_left_to_engine(source):
+        return 0, 0
+    rows = _good_rows(source, lambda line, _error: bad.add(line), HEAD_ROWS, in_pairs=in_pairs, in_labels=in_labels)
+    return sum(1 for _ in rows), len(bad)
+
+
+def count_labels(source: SourceSpec) -> tuple[int, int]:
+    """Return how many answers of the first rows are labeled good, and how many bad; bad rows are left out.
+
+    Raises:
+        UserError: as `check_head`.
+    """
+    if _is_left_to_engine(source):
+        return 0, 0
+    num_good = num_bad = 0
+    for answers in _good_rows(source, _ignore, HEAD_ROWS, in_labels=True):
+        num_good += sum(is_good for _, is_good in answers)
+        num_bad += sum(not is_good for _, is_good in answers)
+    return num_good, num_bad
+
+
+def only_label(source: SourceSpec) -> tuple[str, int]:
+    """Return the one label that all of the first rows have, and how many these are; ("", 0) for several labels.
+
+    Raises:
+        UserError: as `check_head`.
+    """
+    if _is_left_to_engine(source):
+        return "", 0
+    labels = [row.label for row in _good_rows(source, _ignore, HEAD_ROWS) if isinstance(row, Labeled)]
+    return (labels[0], len(labels)) if len(set(labels)) == 1 else ("", 0)
+
+
+def _is_left_to_engine(source: SourceSpec) -> bool:
+    """Return whether the engine reads the file; one of Parquet must hold rows."""
+    path = Path(source.path)
+    kind = file_kind(path)
+    if kind == PARQUET:
+        count_rows(path)
+    return kind in READ_BY_ENGINE
+
+
+def _good_rows(
+    source: SourceSpec, bad_row: BadRow, num_rows: int, *, in_pairs: bool = False, in_labels: bool = False
+) -> Iterator[Any]:  # Any: what the rows are converted to
+    """Yield what is learned from each of the first rows, nothing of those that are not wanted; bad ones are told.
+
+    Columns that nobody recognizes come before a bad row: until they are mapped, no row is good.
+    """
+    path = Path(source.path)
     head = head_rows(path, LAYOUT_ROWS, _ignore, source.encoding)
     layout = resolve_layout(head, source.format, source.columns, str(path))
     if in_labels:
         layout = with_labels(layout, head, source.columns, str(path))
     if in_pairs and (problem := pairs_problem(layout, str(path))):
         raise problem
-    convert = to_preference if in_pairs else _all_labeled if in_labels else to_messages
-    num_good = 0
+    convert: Any = to_preference if in_pairs else _all_labeled if in_labels else to_messages
+    kind = file_kind(path)
     for line, row in _head(path, num_rows, bad_row, source.encoding):
         try:
-            if is_wanted(row, layout):
-                convert(row, layout, row_place(path, kind, line))
-            num_good += 1
+            yield convert(row, layout, row_place(path, kind, line)) if is_wanted(row, layout) else ()
         except UserError as error:
             if error.code == SCALE:
                 raise
             bad_row(line, error)
-    if not num_good:
-        raise next(iter(problems.values()))
-    return num_good, len(problems)
 
 
 def _all_labeled(row: Row, layout: Layout, place: Place) -> list[tuple[Conversation, bool]]:

@@ -15,6 +15,7 @@ from tunesmith_core.datafmt.encoding import ARROW, DOCX, HTML, MAX_NAME, PDF, WO
 from tunesmith_core.datafmt.formats import MAX_LISTED, PREFERENCE
 from tunesmith_core.datafmt.labels import SCALE
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, beginning
+from tunesmith_core.datafmt.verdicts import WINNER
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.operations.limits import Portions
@@ -60,9 +61,10 @@ class Source:
         group: that of the row that was read last, of a piece of a document that of the document; None for none.
         document: from which the row came that was read last, or the file where that is none.
         has_documents: whether a file was one, in pieces.
+        are_votes: whether the rows of the file that is being read say which of two answers is better.
         num_skipped_rows: bad rows left out so far.
         first_error: of the first of them, None while there is none.
-        num_left_out_rows: rows so far whose label says that their answer is a bad one.
+        num_left_out_rows: rows so far whose label says that their answer is a bad one, and votes that are a tie.
         num_unreviewed: rows so far that a model wrote and nobody has reviewed, left out where only others are wanted.
         row_format: how the rows are read, known with the first of them.
         reason: a sentence that says by what that was recognized.
@@ -83,6 +85,7 @@ class Source:
     group: int | None = field(default=None, init=False)
     document: str = field(default="", init=False)
     has_documents: bool = field(default=False, init=False)
+    are_votes: bool = field(default=False, init=False)
     num_skipped_rows: int = field(default=0, init=False)
     first_error: TunesmithError | None = field(default=None, init=False)
     num_left_out_rows: int = field(default=0, init=False)
@@ -144,6 +147,8 @@ class Source:
             raise TunesmithError(
                 "dataset-empty", "{path}: a model wrote every row, and nobody has reviewed any.", path=self.path
             )
+        if not self._has_good and self.are_votes:
+            raise TunesmithError("dataset-empty", "{path}: every vote is a tie.", path=self.path)
         if not self._has_good:
             raise TunesmithError("dataset-empty", "{path}: the label of every row is false.", path=self.path)
 
@@ -161,6 +166,7 @@ class Source:
         layout = self.layout_of([row for _, row in head])
         if not self.row_format:
             self.row_format, self.reason = layout.format, datafmt.recognition(layout, (row for _, row in head))
+        self.are_votes = WINNER in layout.columns
         if self.in_pairs and (problem := datafmt.pairs_problem(layout, self.shown_path)):
             raise problem
         if layout.format == PREFERENCE and not (self.in_pairs or self.in_labels):
@@ -244,9 +250,13 @@ class Source:
     def _leave_out(self) -> None:
         """Count a row whose answer is a bad one."""
         self.num_left_out_rows += 1
-        self._noted[0]["dataset-rows-left-out"] = Message(
-            "{path}: rows whose label is false are left out ({num:,}).", path=self.path, num=self.num_left_out_rows
+        words = (
+            Message("{path}: votes that are a tie are left out ({num:,}).")
+            if self.are_votes
+            else Message("{path}: rows whose label is false are left out ({num:,}).")
         )
+        left_out = Message(words.template, path=self.path, num=self.num_left_out_rows)
+        self._noted[0]["dataset-rows-left-out"] = left_out
 
     def _note_unreviewed(self) -> None:
         """Count a row that a model wrote and nobody has looked at."""

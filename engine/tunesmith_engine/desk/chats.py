@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Row, is_wanted, to_messages
+from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Row, decided, is_wanted, to_messages
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.spec_sections import SourceSpec
@@ -77,7 +77,8 @@ def _lost(row: Row, chat: Row, layout: Layout) -> list[str]:
     """Return the columns of a row whose values are not in its chat."""
     if chat is row:
         return []
-    kept = {column for role, column in layout.columns.items() if role != REJECTED}
+    columns = decided(row, layout, "").columns
+    kept = {column for role, column in columns.items() if role != REJECTED}
     return [name for name, value in row.items() if name not in kept and value not in (None, "", [], {})]
 
 

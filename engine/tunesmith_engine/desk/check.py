@@ -359,7 +359,9 @@ class Check:
             self._named[rows.start : rows.stop] = bytes(len(rows))
             self._num_unrendered += len(rows)
         if self._num_left_out:
-            words = Message("Rows whose label is false are left out: {number:,}.", number=self._num_left_out)
+            words = Message(
+                "Rows whose label is false or whose vote is a tie are left out: {number:,}.", number=self._num_left_out
+            )
             self._notes.append(words)
         if self._num_rows > len(self._hashes):
             words = Message("Only the first {number:,} rows were searched for duplicates.", number=len(self._hashes))

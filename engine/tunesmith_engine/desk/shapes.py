@@ -13,6 +13,7 @@ from tunesmith_core.datafmt import (
     Layout,
     PromptCompletion,
     Row,
+    decided,
     is_wanted,
     to_labeled,
     to_messages,
@@ -181,9 +182,10 @@ class Shape:
         """Return the rule that a preference pair breaks, where and what is wrong with it, None for nothing."""
         if self.layout is None or not self._is_of_pairs:
             return None
-        column = self.layout.columns["rejected"]
+        columns = decided(row, self.layout, "").columns
+        column = columns["rejected"]
         rejected = row.get(column)
-        if row.get(self.layout.columns["chosen"]) == rejected:
+        if row.get(columns["chosen"]) == rejected:
             return "equal-pair", (), EQUAL_PAIR
         is_missing = not rejected or (isinstance(rejected, str) and not rejected.strip())
         keys = (column,) if column in row else ()
@@ -193,7 +195,7 @@ class Shape:
         """Return a hash of a preference pair, and that of the pair with its answers exchanged."""
         if self.layout is None or not self._is_of_pairs:
             return None
-        columns = self.layout.columns
+        columns = decided(row, self.layout, "").columns
         asked = tuple(repr(row.get(column)) for role, column in columns.items() if role not in ("chosen", "rejected"))
         chosen, rejected = (repr(row.get(columns[role])) for role in ("chosen", "rejected"))
         return hash((asked, chosen, rejected)), hash((asked, rejected, chosen))

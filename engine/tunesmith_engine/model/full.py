@@ -112,7 +112,7 @@ def load_full(folder: Path, spec: RunSpec, compute: Compute, dtype: torch.dtype 
         dtype: number format of the weights; None for that of the training.
 
     Raises:
-        UserError: `lora-target-modules-missing` when no weight is in one of the chosen parts, `spec-invalid` for
+        UserError: `trained-parts-missing` when no weight is in one of the chosen parts, `spec-invalid` for
             weights in bfloat16 on a GPU without it, and what `load_model` finds.
     """
     if dtype is None:
@@ -137,7 +137,7 @@ def choose_parts(base: Any, spec: RunSpec) -> None:  # Any: a transformers model
     """Let the chosen weights of a model be trained, and no others.
 
     Raises:
-        UserError: `lora-target-modules-missing` when a part names none of its weights.
+        UserError: `trained-parts-missing` when a part names none of its weights.
     """
     parts = spec.adapter.parts
     found = {name: weight for name, weight in base.named_parameters() if weight.is_floating_point()}
@@ -146,7 +146,7 @@ def choose_parts(base: Any, spec: RunSpec) -> None:  # Any: a transformers model
         if not any(is_chosen(name, weight.shape, wanted) for name, weight in found.items()):
             modules = sorted({name.split(".")[-2] for name in found if "." in name})
             raise TunesmithError(
-                "lora-target-modules-missing",
+                "trained-parts-missing",
                 "The model has no part named {part}. Its modules are {known}.",
                 part=part,
                 known=", ".join(module for module in modules if not module.isdigit()),

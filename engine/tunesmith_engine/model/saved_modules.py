@@ -50,7 +50,7 @@ def saved_modules(model: Any, spec: RunSpec, new_rows: Sequence[int]) -> Saved: 
         new_rows: of the tables, that belong to new tokens.
 
     Raises:
-        UserError: `lora-target-modules-missing` when the model has no module of a name, `spec-invalid` when one can't
+        UserError: `trained-parts-missing` when the model has no module of a name, `spec-invalid` when one can't
             be trained whole.
     """
     tables = tables_of(model)
@@ -90,7 +90,7 @@ def _named(model: nn.Module, spec: RunSpec, tables: dict[str, Any]) -> list[str]
         if not names:
             known = {name.rpartition(".")[2] for name, module in modules.items() if _is_simple(module)}
             raise TunesmithError(
-                "lora-target-modules-missing",
+                "trained-parts-missing",
                 "adapter.modules_to_save: the model has no module named {name}. Its modules are {known}.",
                 name=shortened(end),
                 known=", ".join(sorted(known)),

@@ -113,13 +113,15 @@ def add_words(tokenizer: Any, words: Sequence[str]) -> None:  # Any: a transform
     from tokenizers import AddedToken
 
     known = tokenizer.get_vocab()
-    for word in words:
-        if word in known or len(tokenizer(word, add_special_tokens=False)["input_ids"]) == 1:
-            raise TunesmithError(
-                "spec-invalid",
-                "model.new_tokens: {word} is one token already. Remove it.",
-                word=shortened(word),
-            )
+    single = [
+        word for word in words if word in known or len(tokenizer(word, add_special_tokens=False)["input_ids"]) == 1
+    ]
+    if single:
+        raise TunesmithError(
+            "spec-invalid",
+            "model.new_tokens: these words are one token each already. Remove them: {words}",
+            words=shortened(", ".join(map(repr, single))),
+        )
     # Inside of other words a word stays what it was, where spaces tell words apart.
     tokenizer.add_tokens(
         [AddedToken(word, single_word=word.isascii() and word.isalnum(), normalized=False) for word in words]

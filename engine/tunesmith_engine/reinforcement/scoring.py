@@ -172,6 +172,9 @@ def _judged(reward: RewardSpec, place: str) -> Reward:
         try:
             return _finite(process.scores(rows), answers, source)
         except UserError as error:
+            if reward.kind != kinds.PATTERN and error.code == "foreign-limit":
+                # The rows are not to blame.
+                raise TunesmithError("reward-failed", error.message) from error
             if reward.kind != kinds.PATTERN:
                 raise
             raise _of_pattern(error, f"{place}.pattern", source) from error

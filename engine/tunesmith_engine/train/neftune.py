@@ -14,7 +14,6 @@ import torch
 
 from tunesmith_core.objectives import uses
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.kernels.noise import add_noise
 
 HIGHEST_SEED = 2**62
 
@@ -36,6 +35,9 @@ def noisy(model: Any, alpha: float, lengths: Sequence[int]) -> Iterator[None]:  
     if not alpha or not model.training:
         yield
         return
+    # Other runs load no kernels for it.
+    from tunesmith_engine.kernels.noise import add_noise
+
     seed = torch.randint(HIGHEST_SEED, (1,))
 
     def add(_module: object, _given: object, embedded: torch.Tensor) -> torch.Tensor:

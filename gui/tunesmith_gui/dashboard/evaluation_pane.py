@@ -60,7 +60,8 @@ class EvaluationPane(QWidget):
         if shown == self._shown:
             return
         self._shown = shown
-        self.measured.setVisible(verdict is not None)
+        # What only scores or sorts writes no answers that could be compared.
+        self.measured.setVisible(verdict is not None and model.writes)
         self.votes.setVisible(verdict is not None and model.writes)
         old = self._verdict
         self._verdict = QWidget(self) if verdict is None else self._verdict_card(verdict, is_told, self)

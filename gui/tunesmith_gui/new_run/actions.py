@@ -253,7 +253,7 @@ class NewRunActions(QObject):
         if data is None or data.sniffed is None or not self._form.surroundings.columns_unknown:
             return
         said = self._columns.recall(data.sniffed.columns)
-        if said and self._form.way == BY_PREFERENCE and said[0] != PREFERENCE:
+        if said and self._form.way in (BY_PREFERENCE, BY_SCORE) and said[0] != PREFERENCE:
             return
         if said and said[0] not in (LABELED, STEPS) and self._form.value("data.sources[0].format") == "auto":
             self.map_columns(*said)
@@ -293,6 +293,7 @@ class NewRunActions(QObject):
             BY_SCORE: samples.score_spec,
             BY_STEPS: samples.step_spec,
             BY_CLASS: samples.class_spec,
+            BY_FULL: samples.full_spec,
         }
         make = makers.get(way, samples.example_spec)
 
@@ -304,8 +305,6 @@ class NewRunActions(QObject):
             spec.model.path = self._form.value("model.path") or self._only_model()
             spec.teacher.path = self._form.value(TEACHER)
             self._form.load_spec(spec)
-            if way == BY_FULL:
-                self._form.choose_way(way)
 
         self._page.run_in_background(work, done)
 

@@ -13,7 +13,16 @@ from tunesmith_core.datafmt.formats import RAW
 from tunesmith_core.datafmt.labels import has_label
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_sections import SourceSpec
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, BY_READING
+from tunesmith_gui.new_run.form import (
+    BY_CLASS,
+    BY_EXAMPLE,
+    BY_LABEL,
+    BY_PREFERENCE,
+    BY_READING,
+    BY_REWARD,
+    BY_SCORE,
+    BY_STEPS,
+)
 from tunesmith_gui.new_run.way_bar import way_word
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
@@ -38,8 +47,13 @@ from tunesmith_gui.widgets.sheet_choice import SheetChoice
 
 def _wanted_words(way: str) -> str:
     """Which files a way to teach can take, and what their rows must hold."""
+    pairs = translate("DataPicker", "Each row: a prompt with a better and a worse answer.")
     rows = {
-        BY_PREFERENCE: translate("DataPicker", "Each row: a prompt with a better and a worse answer."),
+        BY_PREFERENCE: pairs,
+        BY_SCORE: pairs,
+        BY_CLASS: translate("DataPicker", "Each row: a text and its label."),
+        BY_STEPS: translate("DataPicker", "Each row: a problem, the steps of a solution, and a label for each step."),
+        BY_REWARD: translate("DataPicker", "Each row: a prompt, and the right answer where there is one."),
         BY_LABEL: translate(
             "DataPicker", "Each row: a prompt, an answer, and whether it is good or bad. Pairs work too."
         ),
@@ -157,7 +171,7 @@ class DataPicker(Card):
         if data is None:
             self.facts.setText(_wanted_words(way))
         elif sniffed is not None:
-            words = facts_words(data, spec, num_skipped, has_chat_template)
+            words = facts_words(data, spec, num_skipped, has_chat_template, in_labels=way == BY_LABEL)
             self.facts.setText("\n\n".join(filter(None, (words, notes_words(data)))))
         self.facts.setVisible(data is None or sniffed is not None)
         if not could_prefer and self.prefer.hasFocus():
@@ -229,6 +243,8 @@ class DataPicker(Card):
         map_columns = (core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit)
         actions = (by_example, map_columns) if self.map.isEnabled() else (by_example,)
         title = self.tr("No labels in this data that tell good answers from bad ones")
+        if error.code == "dataset-classes":
+            title = self.tr("All labels are the same")
         return Banner("warn", title, words, actions=actions, parent=self)
 
     def _without_pairs(self) -> Banner:
@@ -249,17 +265,20 @@ class DataPicker(Card):
 
     def _error(self, data: DataFacts, error: TunesmithError) -> Banner:
         """What is wrong with the file, or with some rows of one that can be read."""
-        if not data.skipping_helps:
+        if not (data.skipping_helps or data.are_all_bad):
             return error_banner(error, actions=(self._fix(error),), dismissable=False, parent=self)
         advice = self.tr("Skip such rows, or repair them on the Data page.")
-        skip = (core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit)
+        way_out: Action = (core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit)
         show = (self.tr("Show the problems"), self.problems_asked.emit)
+        if data.are_all_bad:
+            advice = self.tr("Repair the rows on the Data page, or choose another file.")
+            way_out = self._fix(error)
         return Banner(
             "error",
             unusable_words(data),
             f"{core_text(error.message)}\n{advice}",
             details=error_details(error),
-            actions=(skip, show),
+            actions=(way_out, show),
             parent=self,
         )
 

@@ -67,7 +67,8 @@ class DataPreviewDialog(QDialog):
             legend = self.tr("The model learns to prefer the better underlined text. The rest is context.")
         if spec.objective.kind in LABELS:
             legend = self.tr(
-                "The model learns to write more like good underlined text and less like bad. The rest is context."
+                "The model learns to write more like good answers and less like bad ones. The underlined text counts. "
+                "The rest is context."
             )
         if spec.objective.kind in FROM_LABELS:
             legend = self.tr("The model reads the underlined text and learns its label.")

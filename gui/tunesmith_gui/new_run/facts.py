@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from tunesmith_core import environments, held_out, measured, model_library, paths, presets, unquantized
 from tunesmith_core.datafmt.encoding import UTF_8
-from tunesmith_core.datafmt.formats import PREFERENCE
+from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
 from tunesmith_core.datafmt.labels import with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
@@ -24,7 +24,7 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import FROM_PAIRS
+from tunesmith_core.objectives import FROM_PAIRS, LABELS
 from tunesmith_core.planner import Plan, plan, warmup_note
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Latest
@@ -350,14 +350,15 @@ class NewRunFacts(QObject):
 
     def _ask_data(self) -> None:
         data = self._form.spec.data
-        in_pairs = self._form.value("objective.kind") in FROM_PAIRS
+        objective = self._form.value(OBJECTIVE)
+        in_pairs, in_labels = objective in FROM_PAIRS, objective in LABELS
         path = data.sources[0].path
         if not path.strip():
             self._datas.forget()
             self._take_data(None)
         else:
             self._datas.ask(
-                lambda: look_at_data(data, in_pairs=in_pairs),
+                lambda: look_at_data(data, in_pairs=in_pairs, in_labels=in_labels),
                 self._take_data,
                 lambda error: self._take_data(DataFacts(path, error=error)),
             )
@@ -383,7 +384,7 @@ class NewRunFacts(QObject):
         self._form.surroundings.is_pairs = self._are_all(data, PREFERENCE)
         self._form.surroundings.is_text = self._are_all(data, TEXT)
         self._form.surroundings.labels_problem = self._labels_problem(data)
-        self._form.surroundings.columns_unknown = error is not None and error.code == "dataset-column-missing"
+        self._form.surroundings.columns_unknown = data is not None and data.lacks_columns
         self.data_changed.emit()
         self._plan_timer.start()
 
@@ -400,16 +401,18 @@ class NewRunFacts(QObject):
         return False
 
     def _labels_problem(self, data: DataFacts | None) -> TunesmithError | None:
-        """Why the head of the first file is no head of labeled answers; None where it is, or can't be read."""
+        """Why the labels of the first file can't be learned from; None where they can, or can't be read."""
         if data is None or data.error is not None or not data.head:
             return None
         source = self._form.spec.data.sources[0]
+        if source.format == LABELED:
+            return data.labels_problem
         try:
             layout = resolve_layout(data.head, source.format, source.columns, data.path)
             with_labels(layout, data.head, source.columns, data.path)
         except UserError as error:
             return error
-        return None
+        return data.labels_problem
 
     def _recognized_encoding(self, data: DataFacts | None) -> str:
         """Which encoding was recognized; one that was asked for only proves to be possible."""

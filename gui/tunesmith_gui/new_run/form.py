@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import AUTO, RunSpec, has_effect, usual_format
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_objective import SMOOTHED
-from tunesmith_core.spec_rollouts import RewardSpec
+from tunesmith_core.spec_rollouts import READ, RewardSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.trained_parts import FULL, LORA, OPTIMIZERS_OF_FULL
 from tunesmith_gui.new_run.draft import DRAFT_VERSION, from_1, lenient_spec
@@ -41,6 +41,7 @@ from tunesmith_gui.new_run.setting_paths import (
     TEACHER,
     WEIGHT,
     of_first,
+    reward_path,
     setting_of,
 )
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
@@ -142,7 +143,7 @@ class NewRunForm(QObject):
             self._choose(str(value), self.value(ADAPTER), reads=reads)
             return
         if path == ADAPTER:
-            self._choose(self.value(OBJECTIVE), str(value))
+            self._choose(self.value(OBJECTIVE), str(value), reads=self._state.reads and value != FULL)
             return
         if path.endswith("].format") and value == AUTO:
             value = self._usual_format
@@ -209,13 +210,26 @@ class NewRunForm(QObject):
 
     def problems(self) -> dict[str, str]:
         """Dotted path -> words for every setting that is wrong; a missing model or data is not counted here."""
-        found = {problem.path: core_text(problem.problem) for problem in self._state.spec.problems()}
+        found = self.reward_problems()
+        found |= {problem.path: core_text(problem.problem) for problem in self._state.spec.problems()}
         column, columns = self._state.spec.evaluation.groups_by, self.surroundings.columns
         if column and columns is not None and column not in columns:
             found[GROUPS] = self.tr("The data has no such column. Choose another one, or none.")
         found |= {path: wrong.problem for path, wrong in self._state.wrong.items() if self.uses(path)}
         missing = [path for path in (*CHOSEN_ABOVE, TEACHER) if not self.value(path).strip()]
         return {path: words for path, words in found.items() if path not in missing}
+
+    def reward_problems(self) -> dict[str, str]:
+        """Dotted path -> sentence for each reward that can't be computed here: by its file, model or packages."""
+        rewards = self._state.spec.rollouts.rewards if self.way == BY_REWARD else []
+        known = self.surroundings.reward_problems
+        asked = {reward_path(number, READ.get(each.kind, "kind")): each.read for number, each in enumerate(rewards)}
+        return {path: known[read] for path, read in asked.items() if read in known}
+
+    def know_rewards(self, problems: Mapping[tuple[str, str], str], *, packages_missing: bool) -> None:
+        """Takes what was found out about rewards, each by its kind and path, and whether their packages are missing."""
+        self.surroundings.reward_problems, self.surroundings.packages_missing = problems, packages_missing
+        self.changed.emit(REWARDS)
 
     def missing(self) -> Missing:
         """What Start still lacks."""
@@ -262,8 +276,8 @@ class NewRunForm(QObject):
 
     @property
     def lacks_labels(self) -> TunesmithError | None:
-        """Why data can't be learned from as answers labeled good or bad where that is wanted, None for nothing."""
-        return self.surroundings.labels_problem if self.way == BY_LABEL else None
+        """Why the labels of data can't be learned from where that is wanted, None for nothing."""
+        return self.surroundings.labels_problem if self.way in (BY_LABEL, BY_CLASS) else None
 
     @property
     def lacks_prompts(self) -> bool:
@@ -285,7 +299,8 @@ class NewRunForm(QObject):
     @property
     def could_prefer(self) -> bool:
         """Whether the data has preference pairs of which only the better answers are learned."""
-        return self.way != BY_PREFERENCE and self.surroundings.is_pairs is True
+        learns_one = self.value(OBJECTIVE) in (BY_EXAMPLE, BY_TEACHER)
+        return learns_one and self.surroundings.is_pairs is True
 
     def choose_way(self, way: str) -> None:
         """Takes a way to teach; an objective that belongs to it stays, and comes back with it."""
@@ -383,9 +398,16 @@ class NewRunForm(QObject):
 
     def changed_paths(self) -> list[str]:
         """The settings that a person changed from the preset, and from the sample, in the order of the list."""
-        sample, wrong = self._sample.spec if self._sample else self._baseline, self._state.wrong
-        listed = (path for path in LISTED if path not in MAPPING and self.uses(path) and self.is_changed(path))
-        return [path for path in listed if path in wrong or self.value(path) != setting_of(path).get(sample)]
+        listed = (path for path in LISTED if path not in MAPPING and self.is_own_change(path))
+        return [path for path in listed if self.uses(path)]
+
+    def is_own_change(self, path: str) -> bool:
+        """Whether a person changed a setting from the preset: it came neither with the sample nor with the data."""
+        if path in self._state.wrong:
+            return True
+        sample = self._sample.spec if self._sample else self._baseline
+        is_counted = path not in MAPPING and self.is_changed(path)
+        return is_counted and self.value(path) != setting_of(path).get(sample)
 
     def reset(self, path: str) -> None:
         """Brings one setting back."""

@@ -263,6 +263,7 @@ class NewRunPage(Page):
         self.data_picker.mapping_asked.connect(self._open_mapping)
         self.data_picker.columns_chosen.connect(self.actions_.map_columns)
         self.tasks_card.made.connect(self.actions_.use_problems)
+        self.tasks_card.installed.connect(self.rewards_card.look)
         self.data_picker.preview_asked.connect(self._open_preview)
         self.data_picker.sheets.chosen.connect(actions.choose_sheet)
         self.preset_bar.chosen.connect(form.choose_preset)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QEvent, Qt
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -17,9 +21,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from tunesmith_core import environments, files, reward_files
+from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.language_names import LANGUAGES
-from tunesmith_core.rewards import round_words
-from tunesmith_core.spec_rollouts import MOST_REWARDS, OF_KINDS, REWARDS
+from tunesmith_core.preflight import check_reward
+from tunesmith_core.rewards import repeated, round_words
+from tunesmith_core.spec_rollouts import MOST_REWARDS, NEED_PACKAGES, OF_KINDS, PYTHON, REWARDS, RewardSpec
+from tunesmith_core.spec_training import WSL
+from tunesmith_gui.background import Job, Latest
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
 from tunesmith_gui.new_run.setting_paths import REWARDS as OF_ALL
@@ -33,6 +42,7 @@ from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import guard_wheel
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
+from tunesmith_gui.widgets.save_file import ask_where_to_save
 
 KIND, WEIGHT = "kind", "weight"
 BROWSED = frozenset({"path", "schema", "model"})
@@ -47,9 +57,12 @@ class _RewardRow:
         self._typing = ""
         self.inputs: dict[str, QWidget] = {KIND: self._choice(KIND, [(choice_text(each), each) for each in REWARDS])}
         self.details = QWidget(card)
-        row = QHBoxLayout(self.details)
-        row.setContentsMargins(0, 0, 0, 0)
+        column = QVBoxLayout(self.details)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE // 2)
+        row = QHBoxLayout()
         row.setSpacing(SPACE)
+        column.addLayout(row)
         kind = form.value(reward_path(place, KIND))
         names = [name for name, of_kind in OF_KINDS.items() if of_kind == kind]
         details = [widget for name in names for widget in self._details(name)]
@@ -61,6 +74,11 @@ class _RewardRow:
                 row.addWidget(widget)
         else:
             row.addWidget(SafeLabel(_needs(kind), role="caption", tone="muted", wrap=True, parent=self.details))
+        if kind == PYTHON:
+            column.addWidget(SafeLabel(_needs(kind), role="caption", tone="muted", wrap=True, parent=self.details))
+            words = translate("RewardsCard", "Write an example…")
+            self.example = button(words, self._write_example, kind="link", parent=self.details)
+            column.addWidget(self.example, 0, Qt.AlignmentFlag.AlignLeft)
         self.inputs[WEIGHT] = self._number(WEIGHT)
         self.remove: IconButton | None = None
         if num_rewards > 1:
@@ -156,9 +174,22 @@ class _RewardRow:
         if path:
             self._form.set_value(self._path(name), path)
 
+    def _write_example(self) -> None:
+        title = translate("RewardsCard", "Write an example of a reward")
+        kind = translate("RewardsCard", "Python (*.py)")
+        path = ask_where_to_save(self._card, title, "reward.py", kind)
+        if path is not None:
+            Job.start(
+                self._card,
+                lambda: files.atomic_write_text(path, reward_files.EXAMPLE),
+                lambda _nothing: self._form.set_value(self._path("path"), str(path)),
+                lambda error: self._card.show_problems([core_text(error.message)]),
+            )
+
     def refresh(self) -> list[str]:
         """Shows the form's values and marks wrong ones; returns what is wrong, for the person."""
         problems = []
+        of_files = self._form.reward_problems()
         for name, widget in self.inputs.items():
             path = self._path(name)
             problem = self._form.problem(path)
@@ -175,8 +206,44 @@ class _RewardRow:
                 restyle(widget)
             if problem:
                 label = core_text(setting_of(path).declaration.label)
+                if problem == of_files.get(path):
+                    problems.append(fill(translate("RewardsCard", "Reward %1: %2"), self._place + 1, problem))
+                    continue
                 problems.append(fill(translate("RewardsCard", "Reward %1, %2: %3"), self._place + 1, label, problem))
         return problems
+
+
+@dataclass(frozen=True, slots=True)
+class RewardsLook:
+    """What was found out about rewards: what is wrong, by kind and path, and whether packages for it are missing."""
+
+    problems: Mapping[tuple[str, str], str]
+    packages_missing: bool
+
+
+def look_at_rewards(rewards: Sequence[RewardSpec], *, is_here: bool) -> RewardsLook:
+    """Looks at files, models and packages that rewards need. Called on worker threads.
+
+    Args:
+        rewards: to look at.
+        is_here: whether the run has its packages on this system.
+    """
+    found: dict[tuple[str, str], str] = {}
+    packages_missing = False
+    for reward in rewards:
+        try:
+            if reward.read[1]:
+                check_reward(reward)
+            if is_here and reward.kind in NEED_PACKAGES:
+                environments.check_rewards()
+        except EnvironmentProblem as error:
+            packages_missing = True
+            advice = translate("RewardsCard", "Install them under Practice tasks.")
+            found[reward.read] = f"{core_text(error.message)} {advice}"
+        except TunesmithError as error:
+            folder = f"{Path(reward.read[1]).parent}{os.sep}"
+            found[reward.read] = core_text(error.message).replace(folder, "")
+    return RewardsLook(found, packages_missing)
 
 
 class RewardsCard(Card):
@@ -187,6 +254,8 @@ class RewardsCard(Card):
         self._form = form
         self.rows: list[_RewardRow] = []
         self._kinds: list[str] = []
+        self._looks = Latest(self)
+        self._asked: tuple[tuple[RewardSpec, ...], bool] = ((), True)
         self.add = button(self.tr("Add a reward"), form.add_reward, icon_name="plus", parent=self)
         self.add_action(self.add)
         words = self.tr("Every answer gets these rewards, times their weight. Their sum is what the model raises.")
@@ -201,6 +270,8 @@ class RewardsCard(Card):
             self._grid.addWidget(SafeLabel(text, role="caption", tone="muted", parent=self), 0, column)
         self.round = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.round)
+        self.twice = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.twice)
         self.problems = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
         self.body.addWidget(self.problems)
         self.hide()
@@ -216,9 +287,35 @@ class RewardsCard(Card):
             self._build(kinds)
         self.round.setText(core_text(round_words(self._form.spec)))
         self.add.setVisible(len(kinds) < MOST_REWARDS)
-        words = [problem for row in self.rows for problem in row.refresh()]
+        self.show_problems([problem for row in self.rows for problem in row.refresh()])
+        rewards = self._form.spec.rollouts.rewards
+        twice = repeated(rewards)
+        self.twice.setText(core_text(twice) if twice else "")
+        self.twice.setVisible(twice is not None)
+        is_here = self._form.value("hardware.system") != WSL
+        asked = tuple(each for each in rewards if each.read[1] or (each.kind in NEED_PACKAGES and is_here)), is_here
+        if [each.read for each in asked[0]] != [each.read for each in self._asked[0]] or is_here != self._asked[1]:
+            self._asked = asked
+            self.look()
+
+    def show_problems(self, words: Sequence[str]) -> None:
+        """Shows what is wrong, for the person."""
         self.problems.setText("\n".join(words))
         self.problems.setVisible(bool(words))
+
+    def changeEvent(self, event: QEvent) -> None:
+        """Looks again at files that may have been corrected in another window."""
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.ActivationChange and self.isActiveWindow() and self._asked[0]:
+            self.look()
+
+    def look(self) -> None:
+        """Looks at what rewards read and need."""
+        rewards, is_here = self._asked
+        self._looks.ask(lambda: look_at_rewards(rewards, is_here=is_here), self._take)
+
+    def _take(self, look: RewardsLook) -> None:
+        self._form.know_rewards(look.problems, packages_missing=look.packages_missing)
 
     def _build(self, kinds: list[str]) -> None:
         """Makes the rows again; one that was added or whose kind was chosen gets the focus back."""
@@ -269,6 +366,11 @@ def _needs(kind: str) -> str:
         "task": translate("RewardsCard", "what the task itself says of an answer to its problem"),
         "exact": translate("RewardsCard", "the same text as the answer in the data"),
         "number": translate("RewardsCard", "the same number as in the answer in the data"),
+        PYTHON: translate(
+            "RewardsCard",
+            "The file holds a function reward(prompt, answer, expected) that returns a number. More parameters get the "
+            "columns of the row by their names.",
+        ),
         "json": translate("RewardsCard", "the answer can be read as JSON"),
         "tool-call": translate("RewardsCard", "every call has a name and arguments"),
     }[kind]

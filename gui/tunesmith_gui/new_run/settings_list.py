@@ -112,7 +112,7 @@ class SettingRow(QWidget):
         words = fill(self._state_words(changed), default.replace("\n", " "))
         has_unit = self._unit and self._form.text(path) and not (zero and self._form.text(path) == "0")
         self.note.setText(f"{self._unit}  ·  {words}" if has_unit else words)
-        self.note.set_tone("accent" if changed else "muted")
+        self.note.set_tone("accent" if self._form.is_own_change(path) else "muted")
         self.reset.setVisible(changed)
         if is_held := path in HELD and bool(self._form.value(START)):
             self.note.setText(translate("SettingsList", "set by the adapter to start from"))
@@ -128,6 +128,8 @@ class SettingRow(QWidget):
     def _state_words(self, changed: bool) -> str:
         if self.setting.path == ENCODING and self._form.surroundings.encoding == self._form.value(ENCODING):
             return translate("SettingsList", "detected")
+        if changed and not self._form.is_own_change(self.setting.path):
+            return translate("SettingsList", "comes with the data, was %1")
         if changed:
             return translate("SettingsList", "changed, was %1")
         if self.setting.path == ENCODING:

@@ -32,7 +32,7 @@ def missing_word(missing: Missing) -> str:
         Missing.DATA: translate("StartBar", "Choose data"),
         Missing.COLUMNS: translate("StartBar", "Choose the columns"),
         Missing.PAIRS: translate("StartBar", "The data has no pairs"),
-        Missing.LABELS: translate("StartBar", "The data has no labels"),
+        Missing.LABELS: translate("StartBar", "Check the labels"),
         Missing.PROMPTS: translate("StartBar", "The data has no prompts"),
         Missing.DATA_BROKEN: translate("StartBar", "The data can't be used"),
         Missing.SETTING: translate("StartBar", "Correct a setting"),

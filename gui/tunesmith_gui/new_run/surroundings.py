@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tunesmith_core.errors import TunesmithError
@@ -41,8 +42,10 @@ class Surroundings:
         columns: that all data files have, None where they are not known.
         columns_unknown: of the data, which column holds what.
         is_pairs, is_text: whether every data file holds preference pairs, or plain text; None where that is not known.
-        labels_problem: why the first data file can't be learned from as answers labeled good or bad; None where it can,
-            or that is not known.
+        labels_problem: why the labels of the first data file can't be learned from; None where they can, or that is not
+            known.
+        reward_problems: what is wrong with rewards: kind and path, and words about it.
+        packages_missing: a reward needs packages that are not installed.
         does_not_fit: the plan says that memory will not suffice.
         no_room: the chosen model of a hub doesn't fit on the drive.
         downloading: a run waits for its model.
@@ -59,6 +62,8 @@ class Surroundings:
     is_pairs: bool | None = None
     labels_problem: TunesmithError | None = None
     is_text: bool | None = None
+    reward_problems: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    packages_missing: bool = False
     does_not_fit: bool = False
     no_room: bool = False
     downloading: bool = False

@@ -15,6 +15,7 @@ from tunesmith_core.operations.kinds.setup import SETUP, SetupSpec
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
@@ -22,7 +23,7 @@ from tunesmith_gui.widgets.field import Field, guard_wheel
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
-MOST, STEP, LETTERS = 100_000, 100, 16
+MOST, STEP, LETTERS, NUMBER_LETTERS = 100_000, 100, 20, 12
 HELD_OUT_SHARE = 5
 """One of so many problems is held out."""
 
@@ -35,14 +36,17 @@ class TasksCard(Card):
 
     Signals:
         made: (dict) the answer of PROBLEMS.
+        installed: the packages for it are there.
     """
 
     made = Signal(object)
+    installed = Signal()
 
     def __init__(self, form: NewRunForm, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("TasksCard", "Practice tasks"), parent=parent)
         self._form = form
         self._task: OperationTask | None = None
+        self._makes_next = False
         words = self.tr("No data of your own? The program makes problems of a task and scores the answers.")
         self.body.addWidget(SafeLabel(words, role="caption", tone="muted", wrap=True, parent=self))
         self.task = self._choice([(core_text(words), name) for name, words in reward_tasks.TASKS.items()])
@@ -58,7 +62,7 @@ class TasksCard(Card):
         ]
         self.body.addWidget(FlowRow(fields, self))
         self.make = button(self.tr("Make problems"), self._make, parent=self)
-        self.install = button(self.tr("Install the packages for it"), self._install, parent=self)
+        self.install = button(self.tr("Install the packages for tasks and JSON schemas"), self._install, parent=self)
         self.install.hide()
         for each in (self.make, self.install):
             self.body.addWidget(each, 0, Qt.AlignmentFlag.AlignLeft)
@@ -70,6 +74,11 @@ class TasksCard(Card):
     def refresh(self) -> None:
         """Shows itself where the model learns from rewards."""
         self.setVisible(self._form.way == BY_REWARD)
+        if self._task is None:
+            self._offer_install()
+
+    def _offer_install(self) -> None:
+        self.install.setVisible(self._makes_next or self._form.surroundings.packages_missing)
 
     def _choice(self, choices: list[tuple[str, Any]]) -> QComboBox:  # Any: what a choice stands for
         combo = QComboBox(self)
@@ -86,6 +95,8 @@ class TasksCard(Card):
         box.setRange(least, most)
         box.setSingleStep(step)
         box.setValue(usual)
+        box.lineEdit().setTextMargins(SPACE - 2, 0, 0, 0)
+        box.setFixedWidth(box.fontMetrics().averageCharWidth() * NUMBER_LETTERS)
         guard_wheel(box)
         return box
 
@@ -101,7 +112,13 @@ class TasksCard(Card):
 
     def _install(self) -> None:
         task = OperationTask(SETUP, SetupSpec(INSTALL), parent=self)
-        self._begin(task, self.tr("Installing reasoning-gym and jsonschema"), lambda _answer: self._make())
+        self._begin(task, self.tr("Installing reasoning-gym and jsonschema"), self._take_packages)
+
+    def _take_packages(self, _answer: object) -> None:
+        self.installed.emit()
+        if self._makes_next:
+            self._makes_next = False
+            self._make()
 
     def _begin(self, task: OperationTask, words: str, take: Any) -> None:  # Any: takes an answer
         self._task = task
@@ -122,7 +139,8 @@ class TasksCard(Card):
         self._say("", "muted")
 
     def _fail(self, error: TunesmithError) -> None:
-        self.install.setVisible(error.code in MISSING)
+        self._makes_next = self._makes_next or error.code in MISSING
+        self._offer_install()
         self._say(core_text(error.message), "error")
 
     def _take(self, answer: dict[str, Any]) -> None:  # Any: JSON values

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tunesmith_core import datafmt, files
 from tunesmith_core.datafmt.encoding import READ_AS, UTF_8, open_text, read_head, text_encoding
-from tunesmith_core.datafmt.formats import PREFERENCE
+from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
 from tunesmith_core.datafmt.json_rows import Row
+from tunesmith_core.datafmt.labels import one_sided
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
@@ -55,7 +56,7 @@ class DataFacts:
         error: the first problem in it.
         skipping_helps: whether the rest can be trained on when bad rows are left out.
         num_good_rows, num_bad_rows: of its first rows, where bad rows are left out.
-        num_unusable: rows that can't be used as they are, where the rest can and all were looked at; else 0.
+        num_unusable: rows that can't be used as they are, where all were looked at; else 0.
         encoding: in which it was read.
         sheets: names of a workbook's sheets.
         sheet: the one that was read; "" for the first.
@@ -64,6 +65,8 @@ class DataFacts:
         beginning: the first letters of a text file of which no row can be read.
         state: of the file on the disk, another one once it has changed.
         notes: what a person should know of how a workbook or another file that the engine reads is read.
+        labels_problem: that all rows have the same label, where labels are learned from and all rows of the only file
+            were looked at.
     """
 
     path: str
@@ -82,20 +85,33 @@ class DataFacts:
     state: str = ""
     notes: tuple[str, ...] = ()
     num_unusable: int = 0
+    labels_problem: TunesmithError | None = None
+
+    @property
+    def lacks_columns(self) -> bool:
+        """Whether it is not known which column holds what, unless that is so in some rows only."""
+        return self.error is not None and self.error.code == "dataset-column-missing" and not self.skipping_helps
+
+    @property
+    def are_all_bad(self) -> bool:
+        """Whether every row can be read, but none can be used."""
+        return self.num_unusable > 0 and not self.skipping_helps
 
 
-def look_at_data(data: DataSpec, *, in_pairs: bool = False) -> DataFacts:
+def look_at_data(data: DataSpec, *, in_pairs: bool = False, in_labels: bool = False) -> DataFacts:
     """Sniffs data files and checks their heads as the run would; a first that is not UTF-8 in the likeliest encoding.
 
     Args:
         data: the files.
         in_pairs: whether both answers of preference pairs are learned from; files of other rows are checked as such.
+        in_labels: whether answers are learned from that are labeled good or bad; files of other rows as above.
     """
     others = tuple(
         _look_at_other(source, data.skip_bad_rows, measured=number < NUM_MEASURED)
         for number, source in enumerate(data.sources[1:])
     )
-    return replace(_look_at_first(data, in_pairs), others=others, state=_state(Path(data.sources[0].path).expanduser()))
+    learned = _Learned(in_pairs, in_labels)
+    return replace(_look_at_first(data, learned), others=others, state=_state(Path(data.sources[0].path).expanduser()))
 
 
 def _state(path: Path) -> str:
@@ -122,17 +138,17 @@ def _look_at_other(source: SourceSpec, skip_bad_rows: bool, *, measured: bool) -
     return OtherFile(source.path, sniffed)
 
 
-def _look_at_first(data: DataSpec, in_pairs: bool) -> DataFacts:
-    facts = _read_head(data, in_pairs)
+def _look_at_first(data: DataSpec, learned: _Learned) -> DataFacts:
+    facts = _read_head(data, learned)
     actions = facts.error.actions if facts.error else ()
     encoding = next((action.removeprefix(READ_AS) for action in actions if action.startswith(READ_AS)), "")
     if not encoding:
         return facts
     sources = [replace(data.sources[0], encoding=encoding), *data.sources[1:]]
-    return _read_head(replace(data, sources=sources), in_pairs)
+    return _read_head(replace(data, sources=sources), learned)
 
 
-def _read_head(data: DataSpec, in_pairs: bool) -> DataFacts:
+def _read_head(data: DataSpec, learned: _Learned) -> DataFacts:
     given = data.sources[0].path
     path = Path(given).expanduser()
     source = replace(data.sources[0], path=str(path))
@@ -153,21 +169,37 @@ def _read_head(data: DataSpec, in_pairs: bool) -> DataFacts:
             if head:
                 datafmt.resolve_layout(head, source.format, source.columns, str(path))
         # What else a file holds is said where the person chooses how to teach.
-        in_pairs &= _holds_pairs(source, sniffed)
-        num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows, in_pairs=in_pairs)
+        learned = learned.where_it_holds(source, sniffed, head)
+        num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows, **learned.asked)
     except UserError as error:
         # Of a file that the engine reads nothing but its beginning is known.
         by_engine = sniffed is not None and sniffed.kind in datafmt.READ_BY_ENGINE
-        num_skipped = None if sniffed is None or by_engine else _num_skipped(source, in_pairs)
+        counted = (0, 0) if sniffed is None or by_engine else _count_bad(source, learned)
         beginning = "" if sniffed else _beginning(path, source.encoding)
-        helps = num_skipped is not None
-        facts = DataFacts(given, sniffed, head, error, helps, 0, 0, source.encoding, sheets, source.sheet)
-        is_whole = sniffed is not None and (sniffed.num_rows_estimate or NUM_SNIFFED_ROWS) < NUM_SNIFFED_ROWS
-        return replace(facts, beginning=beginning, notes=notes, num_unusable=(num_skipped or 0) if is_whole else 0)
+        facts = DataFacts(given, sniffed, head, error, counted[0] > 0, 0, 0, source.encoding, sheets, source.sheet)
+        num_unusable = counted[1] if _is_whole(sniffed) else 0
+        return replace(facts, beginning=beginning, notes=notes, num_unusable=num_unusable)
     except OSError as error:
         return DataFacts(given, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
     facts = DataFacts(given, sniffed, head, None, False, num_good, num_bad, source.encoding, sheets, source.sheet)
-    return replace(facts, notes=notes)
+    looks_at_labels = _is_whole(sniffed) and len(data.sources) == 1
+    problem = _labels_problem(source, learned) if looks_at_labels else None
+    return replace(facts, notes=notes, labels_problem=problem)
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """What answers are learned from; see `look_at_data`."""
+
+    in_pairs: bool
+    in_labels: bool
+
+    @property
+    def asked(self) -> dict[str, bool]:
+        return {"in_pairs": self.in_pairs, "in_labels": self.in_labels}
+
+    def where_it_holds(self, source: SourceSpec, sniffed: datafmt.Sniffed, head: tuple[Row, ...]) -> _Learned:
+        return _Learned(self.in_pairs and _holds_pairs(source, sniffed), self.in_labels and _has_labels(source, head))
 
 
 def _beginning(path: Path, encoding: str) -> str:
@@ -180,11 +212,41 @@ def _beginning(path: Path, encoding: str) -> str:
     return ""
 
 
-def _num_skipped(source: SourceSpec, in_pairs: bool) -> int | None:
-    """How many of the first rows would be left out for the rest to be used; None where that doesn't help."""
+def _is_whole(sniffed: datafmt.Sniffed | None) -> bool:
+    """Whether the rows that were looked at are all of the file."""
+    return sniffed is not None and (sniffed.num_rows_estimate or NUM_SNIFFED_ROWS) < NUM_SNIFFED_ROWS
+
+
+def _count_bad(source: SourceSpec, learned: _Learned) -> tuple[int, int]:
+    """How many of the first rows are good and bad; (0, 0) where none can be read."""
     with contextlib.suppress(UserError):
-        return datafmt.check_head(source, skip_bad_rows=True, in_pairs=in_pairs)[1]
-    return None
+        return datafmt.count_bad(source, **learned.asked)
+    return 0, 0
+
+
+def _labels_problem(source: SourceSpec, learned: _Learned) -> TunesmithError | None:
+    """That all rows have the same label; None where they don't, have none, or the engine reads the file."""
+    if learned.in_labels:
+        num_good, num_bad = datafmt.count_labels(source)
+        return one_sided(num_good, num_bad) if num_good or num_bad else None
+    label, num = datafmt.only_label(source) if source.format == LABELED else ("", 0)
+    if not num:
+        return None
+    return TunesmithError(
+        "dataset-classes",
+        'All rows ({num:,}) have the label "{label}", so there is nothing to tell apart.',
+        hint="Add rows with other labels, or map the column that holds them.",
+        num=num,
+        label=label,
+    )
+
+
+def _has_labels(source: SourceSpec, head: tuple[Row, ...]) -> bool:
+    """Whether it is known which column says which answers are good."""
+    with contextlib.suppress(UserError):
+        layout = datafmt.resolve_layout(head, source.format, source.columns, source.path)
+        return bool(datafmt.with_labels(layout, head, source.columns, source.path))
+    return False
 
 
 def _holds_pairs(source: SourceSpec, sniffed: datafmt.Sniffed) -> bool:

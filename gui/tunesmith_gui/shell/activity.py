@@ -47,7 +47,7 @@ class _Row(QWidget):
     def __init__(self, run: LiveRun, parent: QWidget) -> None:
         super().__init__(parent)
         self._id = run.id
-        self.name = ElidedLabel(run.name, role="strong", parent=self)
+        self.name = SafeLabel(run.name, role="strong", wrap=True, parent=self)
         self.chip = StatusChip(parent=self)
         self.words = SafeLabel(role="caption", tone="muted", parent=self)
         self.meter = Meter(run.name, parent=self)
@@ -157,10 +157,14 @@ class _RunEndRow(QWidget):
         super().__init__(parent)
         self.name, self.state = name, state
         self.words = tr.fill(self.tr("%1: %2"), state_word(state), name)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        self.label = ElidedLabel(self.words, role="strong", mode=Qt.TextElideMode.ElideMiddle, parent=self)
-        row.addWidget(self.label, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE // 2)
+        self.label = SafeLabel(self.words, role="strong", wrap=True, parent=self)
+        column.addWidget(self.label)
+        row = QHBoxLayout()
+        row.addStretch(1)
+        column.addLayout(row)
         self.open = button(self.tr("Open"), self.opened.emit, kind="link", parent=self)
         self.open.setAccessibleName(tr.fill(self.tr("Open %1"), name))
         self.dismiss = button(self.tr("Dismiss"), self.dismissed.emit, kind="link", parent=self)

@@ -13,6 +13,7 @@ from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.datafmt.guessing import guess_columns, guess_format
 from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.labels import meaning
+from tunesmith_core.objectives import FROM_PAIRS
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.services.data_facts import DataFacts
 from tunesmith_gui.tokens import SPACE
@@ -28,8 +29,7 @@ PROMPT_COMPLETION, TEXT = "prompt-completion", "text"
 
 def asks_for_columns(data: DataFacts) -> bool:
     """Whether all that is missing is which columns hold question and answer."""
-    asks = data.error is not None and data.error.code == "dataset-column-missing"
-    return asks and len(data.head) > 0 and guess_format(data.head) == PROMPT_COMPLETION
+    return data.lacks_columns and len(data.head) > 0 and guess_format(data.head) == PROMPT_COMPLETION
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class AskedColumns:
 
 def asked_columns(way: str = "sft") -> AskedColumns:
     """What a way to teach, one of `form.WAYS`, must know of rows of unknown columns."""
-    if way == "dpo":
+    if way in FROM_PAIRS:
         words = translate("ColumnQuestion", "Which column is the prompt, which the better and which the worse answer?")
         return AskedColumns(words, PREFERENCE, ("prompt", "chosen", "rejected"), {})
     if way == "kto":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,9 @@ def data_kinds() -> str:
     )
 
 
-def facts_words(data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_template: bool) -> str:
+def facts_words(
+    data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_template: bool, *, in_labels: bool = False
+) -> str:
     """Rows, kind, size, format and columns of a file that could be looked at.
 
     Args:
@@ -36,6 +39,7 @@ def facts_words(data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_te
         spec: how it is read.
         num_skipped: rows that can't be used, as counted by a preview.
         has_chat_template: whether the model can learn a prompt and its response as a chat.
+        in_labels: whether answers are learned from that are labeled good or bad.
     """
     sniffed = data.sniffed
     assert sniffed is not None
@@ -49,8 +53,8 @@ def facts_words(data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_te
         columns = mapping_words({**({} if own else sniffed.mapping), **spec.columns})
         if columns:
             parts.append(columns)
-        parts.append(_labels_words(data, spec))
-        parts.append(unused_words(_unused(data, spec)))
+        parts.append(_labels_words(data, spec, in_labels))
+        parts.append(unused_words(_unused(data, spec, in_labels)))
     if spec.encoding != UTF_8:
         parts.append(core_text(CHOICE_WORDS[spec.encoding]))
     return "  ·  ".join(filter(None, parts))
@@ -64,6 +68,8 @@ def notes_words(data: DataFacts) -> str:
 
 def unusable_words(data: DataFacts) -> str:
     """That rows can't be used as they are, and how many where that is known."""
+    if data.are_all_bad and data.num_unusable > 1:
+        return fill(translate("DataWords", "None of the %1 rows can be used as it is"), number(data.num_unusable))
     if data.num_unusable == 1:
         return translate("DataWords", "1 row can't be used as it is")
     if data.num_unusable:
@@ -87,8 +93,11 @@ def named_by_labels(data: DataFacts, spec: SourceSpec) -> DataFacts:
     return replace(data, sniffed=replace(data.sniffed, format=LABELED, mapping=layout.columns))
 
 
-def _labels_words(data: DataFacts, spec: SourceSpec) -> str:
-    """That answers are labeled good or bad, "" where they are not, or only one of both."""
+def _labels_words(data: DataFacts, spec: SourceSpec, in_labels: bool) -> str:
+    """That answers are labeled good or bad, "" where they are not, or only one of both.
+
+    Values that are no labels show that a column is meant for something else, unless labels are what is learned from.
+    """
     if spec.format == PREFERENCE or (data.sniffed and data.sniffed.format == PREFERENCE):
         return ""
     try:
@@ -97,18 +106,21 @@ def _labels_words(data: DataFacts, spec: SourceSpec) -> str:
         return ""
     said = {meaning(row.get(layout.columns[LABEL]), layout.bad_number or 0) for row in data.head}
     words = translate("DataWords", "good and bad answers, told apart by “%1”")
-    return fill(words, layout.columns[LABEL]) if said == {True, False} else ""
+    return fill(words, layout.columns[LABEL]) if said - ({None} if in_labels else set()) == {True, False} else ""
 
 
-def _unused(data: DataFacts, spec: SourceSpec) -> list[str]:
+def _unused(data: DataFacts, spec: SourceSpec, in_labels: bool) -> list[str]:
     """Columns that are not trained; none where it is not known which are."""
-    if data.error is not None and data.error.code == "dataset-column-missing":
+    if data.lacks_columns:
         return []
     is_labeled = data.sniffed is not None and data.sniffed.format == LABELED
     try:
         layout = resolve_layout(data.head, LABELED if is_labeled else spec.format, spec.columns)
     except UserError:
         return []
+    if in_labels:
+        with contextlib.suppress(UserError):
+            layout = with_labels(layout, data.head, spec.columns, data.path)
     return unused(layout, (name for row in data.head for name in row))
 
 

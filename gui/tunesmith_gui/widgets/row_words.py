@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from tunesmith_core.datafmt import READ_BY_ENGINE
 from tunesmith_core.datafmt.encoding import NUMBERED_KINDS, PART_KINDS, PDF
 from tunesmith_core.datafmt.formats import OPTION_ROLES
+from tunesmith_core.datafmt.guessing import PREFERRED
+from tunesmith_core.datafmt.verdicts import WINNER
 from tunesmith_gui.tr import fill, listed, number, translate
 
 _MOST_UNUSED = 10
@@ -41,12 +43,18 @@ def format_word(name: str) -> str:
         "tokens": translate("DataPicker", "Tokens"),
         "labeled": translate("DataPicker", "Text with label"),
         "steps": translate("DataPicker", "Solution steps with labels"),
+        "prompt-only": translate("DataPicker", "Prompts without answers"),
         "auto": translate("DataPicker", "Format not recognized"),
     }.get(name, name)
 
 
 def mapping_words(mapping: Mapping[str, str]) -> str:
     """Which column plays which role, where its name doesn't say so."""
+    if WINNER in mapping:
+        words = translate("DataPicker", "“%1” says which of “%2” and “%3” is better")
+        voted = fill(words, mapping[WINNER], mapping["chosen"], mapping["rejected"])
+        others = {role: column for role, column in mapping.items() if role not in (*PREFERRED, WINNER)}
+        return translate("DataPicker", ", ").join(filter(None, (mapping_words(others), voted)))
     arrow = translate("DataPicker", "%1 → %2")
     # A column "A" says that it is the first option.
     said = {role: (role, role.removeprefix("option_"), "messages") for role in mapping}
@@ -82,6 +90,7 @@ def role_word(role: str) -> str:
         "text": translate("DataPicker", "Text"),
         "chosen": translate("DataPicker", "Chosen response"),
         "rejected": translate("DataPicker", "Rejected response"),
+        "winner": translate("DataPicker", "Which one is better"),
         "label": translate("DataPicker", "Good or bad"),
         "class": translate("DataPicker", "Label"),
         "steps": translate("DataPicker", "Steps"),

@@ -473,7 +473,7 @@ def test_what_is_wrong_with_rows_that_are_left_out_is_no_problem(tmp_path: Path)
     assert answer["problems"] == []
     assert (answer["num_rows"], answer["num_left_out_rows"], answer["num_good_rows"]) == (9, 6, 3)
     assert answer["num_problem_rows"] == 0
-    assert "Rows whose label is false are left out: 6." in answer["notes"]
+    assert "Rows whose label is false or whose vote is a tie are left out: 6." in answer["notes"]
 
 
 def test_a_label_in_a_table_leaves_a_row_out(tmp_path: Path) -> None:

@@ -36,6 +36,23 @@ def test_a_run_of_pairs_does_not_take_those_without_a_difference(tmp_path: Path)
     assert answer["num_good_rows"] == 2
 
 
+def test_votes_are_checked_as_the_pairs_that_they_are(tmp_path: Path) -> None:
+    winners = ("A", "b", "tie", "a", "b", "a")
+    rows = [
+        {"prompt": pair["prompt"], "answer_a": "Even.", "answer_b": "Odd.", "winner": winner}
+        for pair, winner in zip(PAIRS, winners, strict=True)
+    ]
+    # The same pair as in line 2, once with the answers and the winner exchanged and once decided otherwise.
+    rows += [rows[1] | {"answer_a": "Odd.", "answer_b": "Even.", "winner": "a"}, rows[1] | {"winner": "a"}]
+    rows.append(PAIRS[0] | {"answer_a": "Even.", "answer_b": "Even.", "winner": "b", "chosen": "", "rejected": ""})
+    path = write_lines(tmp_path / "votes.jsonl", [{name: row[name] for name in rows[0]} for row in rows])
+    answer = check(tmp_path, spec_of(path))
+    found = {each["rule"]: [row["line"] for row in each["rows"]] for each in answer["problems"]}
+    assert found["equal-pair"] == [9]
+    assert found["swapped-pair"] == [8]
+    assert answer["num_left_out_rows"] == 1
+
+
 @pytest.mark.parametrize("as_chats", [False, True])
 def test_pairs_that_contradict_each_other_are_named(tmp_path: Path, *, as_chats: bool) -> None:
     def said(text: str) -> Any:

@@ -136,7 +136,7 @@ def _oracle_log(spec: RunSpec, folder: Path, out: Path, rounds: list[Round]) -> 
         pytest.param("grpo", "dapo", "token", 0.0, 1, 1.0, marks=pytest.mark.long),
         pytest.param("grpo", "dr_grpo", "token", 0.05, 2, 1.5, marks=pytest.mark.long),
         pytest.param("grpo", "vespo", "token", 0.0, 2, 1.0, marks=pytest.mark.long),
-        ("rloo", "", "token", 0.05, 1, 0.7),
+        pytest.param("rloo", "", "token", 0.05, 1, 0.7, marks=pytest.mark.long),
         pytest.param("rloo", "", "token", 0.05, 2, 1.0, marks=pytest.mark.long),
     ],
 )

@@ -65,6 +65,14 @@ def test_settings_of_chats_are_hidden_until_one_must_be_taken_back(form: NewRunF
     assert {path for path in OF_CHATS if form.uses(path)} == {"data.system_prompt"}
 
 
+def test_another_kind_of_adapter_is_no_other_way(form: NewRunForm) -> None:
+    form.choose_way(BY_READING)
+    form.set_value("adapter.kind", "oft")
+    assert values(form) == (BY_READING, "all", "split")
+    form.set_value("adapter.kind", "lora")
+    assert values(form) == (BY_READING, "all", "split")
+
+
 def test_a_draft_and_a_run_to_repeat_keep_the_way(form: NewRunForm) -> None:
     form.choose_way(BY_READING)
     form.set_value(OVERLONG, "skip")

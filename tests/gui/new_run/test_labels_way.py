@@ -16,9 +16,13 @@ from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.new_run.driving import ANSWER, fill_in, scripted_tasks, shown_words
 from tests.gui.new_run.test_ways import choose
+from tunesmith_core.datafmt.formats import LABELED
+from tunesmith_core.spec_sections import DataSpec, SourceSpec
+from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_LABEL, Missing
+from tunesmith_gui.new_run.form import BY_CLASS, BY_EXAMPLE, BY_LABEL, BY_PREFERENCE, Missing
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.services.data_facts import look_at_data
 from tunesmith_gui.widgets.column_question import ColumnQuestion
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
@@ -56,7 +60,7 @@ def test_labeled_answers_and_pairs_taken_apart_can_start(
 def test_the_one_missing_column_is_asked_for(qtbot: QtBot, page: NewRunPage, model: Path, write: Write) -> None:
     choose(qtbot, page, "Good and bad answers")
     fill_in(qtbot, page, model, write([ASKED | {"nice": "yes"}, ASKED | {"nice": "no"}]))
-    assert page.start_bar.start.text() == "The data has no labels"
+    assert page.start_bar.start.text() == "Check the labels"
     assert (clipped(page), unnamed(page)) == ([], [])
     (question,) = questions(page)
     assert {role: combo.currentData() for role, combo in question.combos.items()} == {"label": "nice"}
@@ -167,3 +171,57 @@ def test_rows_of_pairs_are_counted_with_both_answers(
     assert "line 3" in shown_words(page)
     page.actions_.choose_way(BY_EXAMPLE)
     qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+
+
+def test_a_label_that_is_none_is_told_before_a_run_begins(
+    qtbot: QtBot, page: NewRunPage, model: Path, write: Write
+) -> None:
+    choose(qtbot, page, "Good and bad answers")
+    fill_in(qtbot, page, model, write([ASKED | {"label": label} for label in ("yes", "no", "maybe")]))
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.DATA_BROKEN, timeout=5000)
+    assert "line 3" in shown_words(page)
+    words = page.data_picker.facts.text()
+    assert "told apart by “label”" in words
+    assert "Not used" not in words
+    page.data_picker.skip_asked.emit()
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+    assert page.data_picker.facts.text().startswith("2 of 3 rows, 1 skipped")
+
+
+def test_a_pair_without_its_worse_answer_is_named_by_its_line(
+    qtbot: QtBot, page: NewRunPage, model: Path, write: Write
+) -> None:
+    pairs = [{"prompt": f"Who {n}?", "chosen": "Me.", "rejected": "You."} for n in range(5)]
+    del pairs[3]["rejected"]
+    choose(qtbot, page, "Prefer this over that")
+    fill_in(qtbot, page, model, write(pairs))
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.DATA_BROKEN, timeout=5000)
+    assert questions(page) == []
+    assert "1 row can't be used as it is" in shown_words(page)
+    assert "line 4" in shown_words(page)
+    page.data_picker.skip_asked.emit()
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+
+
+@pytest.mark.parametrize(
+    ("way", "row", "words"),
+    [
+        (BY_PREFERENCE, {"prompt": "Who?", "chosen": "Me.", "rejected": "Me."}, "None of the 12 rows can be used"),
+        (BY_CLASS, {"text": "Four.", "label": "number"}, 'All rows (12) have the label "number"'),
+        (BY_LABEL, ASKED | {"label": True}, "Every answer is labeled good (12)"),
+    ],
+)
+def test_rows_of_which_nothing_can_be_learned_are_counted(
+    qtbot: QtBot, write: Write, way: str, row: dict[str, Any], words: str
+) -> None:
+    file_format = LABELED if way == BY_CLASS else "auto"
+    data = DataSpec(sources=[SourceSpec(path=str(write([row] * 12)), format=file_format)])
+    facts = look_at_data(data, in_pairs=way == BY_PREFERENCE, in_labels=way == BY_LABEL)
+    picker = DataPicker()
+    qtbot.addWidget(picker)
+    picker.show()
+    picker.show_data(facts, way=way, lacks_labels=facts.labels_problem)
+    settle()
+    assert words in shown_words(picker)
+    assert "Skip" not in shown_words(picker), "nothing would be left"
+    assert look_at_data(DataSpec(sources=data.sources * 2), in_labels=True).labels_problem is None, "others may differ"

@@ -6,9 +6,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from tunesmith_assets import samples
+from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.form import NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
-from tunesmith_gui.new_run.setting_paths import SETTINGS
+from tunesmith_gui.new_run.setting_paths import LISTED, SETTINGS
 from tunesmith_gui.new_run.settings_list import SettingRow
 
 
@@ -66,3 +68,17 @@ def test_a_number_that_is_not_set_says_what_is_taken(qtbot: QtBot) -> None:
     box.clear()
     box.text_changed.emit("")
     assert form.value("schedule.warmup_steps") is None
+
+
+def test_what_comes_with_the_sample_is_no_change_of_the_person(qtbot: QtBot) -> None:
+    holder = QWidget()
+    qtbot.addWidget(holder)
+    form = NewRunForm(holder)
+    form.load_spec(RunSpec.from_dict(samples.preference_spec("en", "/models/a")))
+    paths = [path for path in LISTED if form.is_changed(path)]
+    notes = [SettingRow(SETTINGS[path], form, parent=holder).note.text() for path in paths]
+    assert notes
+    assert all("comes with the data, was " in note for note in notes)
+    form.set_value("adapter.rank", 5)
+    row = SettingRow(SETTINGS["adapter.rank"], form, parent=holder)
+    assert (row.note.text(), form.changed_paths()) == ("changed, was 16", ["adapter.rank"])

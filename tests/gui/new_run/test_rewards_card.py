@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QCheckBox, QFileDialog, QLineEdit, QPushButton
+from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtWidgets import QApplication, QCheckBox, QFileDialog, QLineEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -87,7 +87,7 @@ def test_a_file_is_chosen_and_what_is_missing_is_led_to(
     edit = card.rows[0].inputs["path"]
     assert isinstance(edit, QLineEdit)
     assert edit.property("invalid")
-    assert "is missing. Choose a Python file" in card.problems.text()
+    assert "Reward 1, Python file: must be a file. Choose one" in card.problems.text()
     (link,) = rewarded.start_bar.problems.findChildren(QPushButton)
     link.click()
     assert edit.hasFocus()
@@ -105,6 +105,30 @@ def test_a_file_is_chosen_and_what_is_missing_is_led_to(
     assert card.reveal("adapter.rank") is None
 
 
+def test_a_file_that_cannot_be_a_reward_is_named_before_a_run_begins(
+    qtbot: QtBot, rewarded: NewRunPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, form = rewarded.rewards_card, rewarded.form
+    own = tmp_path / "own.py"
+    form.set_value(reward_path(0, "kind"), "python")
+    form.set_value(reward_path(0, "path"), str(own))
+    qtbot.waitUntil(lambda: "Reward 1: own.py: No such file" in card.problems.text(), timeout=5000)
+    assert form.missing() is Missing.SETTING
+    own.write_text("def score(): pass\n", encoding="utf-8")
+    QApplication.sendEvent(card, QEvent(QEvent.Type.ActivationChange))
+    qtbot.waitUntil(lambda: "there is no function reward" in card.problems.text(), timeout=5000)
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "mine"), ""))
+    card.rows[0].example.click()
+    qtbot.waitUntil(lambda: form.missing() is Missing.NOTHING, timeout=5000)
+    assert form.value(reward_path(0, "path")) == str(tmp_path / "mine.py")
+    assert clipped(card) == []
+    form.add_reward()
+    assert card.twice.isHidden()
+    form.set_value(reward_path(0, "kind"), "right")
+    assert "Reward 2 is the same as reward 1" in card.twice.text()
+    assert not form.reward_problems(), "what a kind doesn't use is not asked for"
+
+
 def test_a_schema_and_a_reward_model_are_chosen(
     qtbot: QtBot, rewarded: NewRunPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +138,7 @@ def test_a_schema_and_a_reward_model_are_chosen(
     for kind, chosen in (("schema", tmp_path / "a.json"), ("model", tmp_path)):
         form.set_value(reward_path(0, "kind"), kind)
         settle()
-        assert "is missing" in card.problems.text()
+        assert "Choose one" in card.problems.text()
         (browse,) = card.rows[0].details.findChildren(IconButton)
         browse.click()
         assert form.value(reward_path(0, kind)) == str(chosen)

@@ -13,6 +13,7 @@ from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.new_run.driving import fill_in
 from tests.gui.new_run.test_ways import choose
+from tunesmith_core import environments
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kind import Kind
 from tunesmith_gui.new_run import tasks_card
@@ -41,6 +42,7 @@ def rewarded(
 ) -> NewRunPage:
     """A Train page that learns from rewards, whose operations are stood for."""
     monkeypatch.setattr(tasks_card, "OperationTask", Task)
+    monkeypatch.setattr(environments, "check_rewards", lambda: None)
     Task.begun.clear()
     assert not page.tasks_card.isVisible()
     choose(qtbot, page, "Reward what is right")
@@ -87,3 +89,30 @@ def test_missing_packages_are_installed_and_the_problems_made(qtbot: QtBot, rewa
     Task.begun[2].failed.emit(TunesmithError("dataset-empty", "The task has only 5 different problems."))
     assert not card.install.isVisible()
     assert "only 5" in card.state.text()
+
+
+def test_packages_that_a_schema_needs_are_installed_beside_it(
+    qtbot: QtBot, rewarded: NewRunPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, form = rewarded.tasks_card, rewarded.form
+    checked = environments.check_rewards
+
+    def missing() -> None:
+        raise TunesmithError("environment-missing", "The packages for tasks and JSON schemas are not installed.")
+
+    monkeypatch.setattr(environments, "check_rewards", missing)
+    schema = tmp_path / "schema.json"
+    schema.write_text("{}", encoding="utf-8")
+    form.set_value(reward_path(0, "kind"), "schema")
+    form.set_value(reward_path(0, "schema"), str(schema))
+    qtbot.waitUntil(card.install.isVisible, timeout=5000)
+    assert "are not installed. Install them under Practice tasks." in rewarded.rewards_card.problems.text()
+    assert form.missing() is Missing.SETTING
+    qtbot.mouseClick(card.install, Qt.MouseButton.LeftButton)
+    (task,) = Task.begun
+    assert task.spec.arguments == ("rewards", "--yes")
+    monkeypatch.setattr(environments, "check_rewards", checked)
+    task.succeeded.emit(None)
+    qtbot.waitUntil(lambda: form.missing() is Missing.NOTHING, timeout=5000)
+    assert not card.install.isVisible()
+    assert len(Task.begun) == 1, "nobody asked for problems"

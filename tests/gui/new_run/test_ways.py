@@ -20,10 +20,22 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.trained_parts import FULL, OF_FULL, OF_LORA
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
-from tunesmith_gui.new_run.form import BY_CLASS, BY_EXAMPLE, BY_FULL, BY_PREFERENCE, BY_SCORE, Missing, NewRunForm
+from tunesmith_gui.new_run.form import (
+    BY_CLASS,
+    BY_EXAMPLE,
+    BY_FULL,
+    BY_PREFERENCE,
+    BY_READING,
+    BY_SCORE,
+    BY_TEACHER,
+    WAYS,
+    Missing,
+    NewRunForm,
+)
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.new_run.setting_paths import LISTED, OBJECTIVE
 from tunesmith_gui.theme import Scheme, theme
+from tunesmith_gui.widgets.column_question import asked_columns
 
 RATE = "optimizer.learning_rate"
 FORMAT = "data.sources[0].format"
@@ -50,6 +62,16 @@ def choose(qtbot: QtBot, page: NewRunPage, name: str) -> None:
 
 
 class TestForm:
+    def test_pairs_are_better_used_only_where_one_answer_is_learned(self, form: NewRunForm) -> None:
+        form.surroundings.is_pairs = True
+        ways = []
+        for way in WAYS:
+            form.choose_way(way)
+            ways += [way] * form.could_prefer
+        assert ways == [BY_EXAMPLE, BY_READING, BY_TEACHER, BY_FULL]
+        asked = [way for way in WAYS if "rejected" in asked_columns(way).roles]
+        assert asked == [BY_PREFERENCE, BY_SCORE]
+
     def test_a_way_brings_its_learning_rate_and_is_no_change(self, form: NewRunForm) -> None:
         form.choose_way(BY_PREFERENCE)
         assert (form.value(OBJECTIVE), form.value(RATE), form.changed_paths()) == ("dpo", 5e-5, [])
@@ -350,6 +372,9 @@ class TestData:
         choose(qtbot, page, "Teach by example")
         qtbot.waitUntil(lambda: Path(page.form.value("data.sources[0].path")).name == "train.jsonl", timeout=5000)
         assert page.form.way == BY_EXAMPLE
+        choose(qtbot, page, "Full fine-tune")
+        qtbot.waitUntil(lambda: page.form.value(RATE) == 1e-4, timeout=5000)
+        assert page.form.way == BY_FULL
 
     def test_a_preview_tells_the_better_answer_from_the_worse(
         self, qtbot: QtBot, page: NewRunPage, model: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch

@@ -162,7 +162,13 @@ def test_a_run_that_has_ended_is_opened_from_the_activity(context: Context, wind
     assert window.rail.activity.words == "Finished: second"
     window.rail.activity.click()
     assert not window.activity._empty.isVisible()
+    long = "Short answers example (en) kto_answers-smollm2-135m-instruct"
+    context.runs.run_ended.emit("long-01", long, "failed")
+    settle()
+    label = window.activity.run_ends["long-01"].label
+    assert label.height() >= 2 * label.fontMetrics().height(), "the name is shown whole"
     assert clipped(window.activity) == unnamed(window.activity) == []
+    window.activity.run_ends["long-01"].dismiss.click()
     went: list[tuple[str, object]] = []
     window.activity.opened.connect(lambda run_id: went.append(run_id))
     window.activity.run_ends["second-01"].open.click()
