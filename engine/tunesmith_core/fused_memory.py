@@ -7,10 +7,11 @@ Symbols: d is the hidden size, q and k are the widths of queries and of keys, f 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tunesmith_core.adapter_ranks import is_in_layers, layer_numbers, ranks, size_of
+from tunesmith_core.mixer_memory import INTERLEAVED, Mixer, mixers
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -30,21 +31,16 @@ USABLE_SHARE = 0.94
 LIBRARY_BYTES = 96 * 2**20
 """Workspaces of cuBLAS and cuDNN, which PyTorch allocates with the tensors."""
 
-ATTENTION_BYTES_PER_NUMBER = 8
-"""As in `tunesmith_engine.fused`."""
-
 NF4_BYTES = 0.516
 INT8_BYTES = 1.002
 """A byte for each number, and a 32-bit scale for each row."""
 
 """Bytes per weight: 4 bits, one 8-bit scale per 64 weights, one 32-bit scale per 256 of those (QLoRA, section 3)."""
 
-_INTERLEAVED = "query_key_value"
-"""A merged projection whose heads are put in order behind the product."""
-
 _ATTENTION_OUTPUTS = frozenset({"o_proj", "out_proj", "dense", "c_proj"})
 _MLP_OUTPUTS = frozenset({"down_proj", "fc2", "fc_out", "dense_4h_to_h", "c_proj"})
 _MERGED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
+_MERGED |= dict.fromkeys("in_proj_qkv in_proj_z in_proj_b in_proj_a in_proj_qkvz in_proj_ba".split(), "qkv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,7 @@ def _is_parallel(card: ModelCard) -> bool:
         for tensor, shape in card.shapes.items()
         if ".0." in tensor and tensor.endswith(".weight") and shape == (card.hidden_size,)
     ]
-    return len(norms) == 1 or any(_INTERLEAVED in tensor for tensor in card.linear_shapes)
+    return len(norms) == 1 or any(INTERLEAVED in tensor for tensor in card.linear_shapes)
 
 
 def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: bool) -> int:
@@ -174,44 +170,45 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
         level: one of LEVELS.
     """
     d = card.hidden_size
-    q, k = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim
-    extra = max((product.extra for product in _products(spec, card)), default=0)
-    attention, gate_up = 2 * q + 2 * k + extra, _inner_width(card) + extra
-    scaled = {product.name for product in _products(spec, card) if product.has_magnitudes}
+    products = list(_products(spec, card))
+    extra = max((product.extra for product in products), default=0)
+    scaled = {product.name for product in products if product.has_magnitudes}
+    kinds, gate_up = mixers(card, "qkv" in scaled), _inner_width(card) + extra
     # The gradient of DoRA's magnitudes needs the outputs of the blocks.
     of_attention, of_mlp = d * bool(scaled & _ATTENTION_OUTPUTS), d * bool(scaled & _MLP_OUTPUTS)
     outputs = of_mlp + (0 if level in ("full", "saver") else of_attention)
-    kept = {"none": 2 * d + attention + gate_up, "mlp": 2 * d + attention, "smart": 2 * d}.get(level, d) + outputs
-    shared = {"none": 0, "mlp": 0, "smart": attention}.get(level, attention + d + of_attention)
+    kept = {"none": 2 * d + gate_up, "mlp": 2 * d, "smart": 2 * d}.get(level, d) + outputs
+    wide = [kind.kept + kind.kept_columns * extra for kind in kinds]
+    attention = sum(kind.num_layers * width for kind, width in zip(kinds, wide, strict=True))
+    shared = {"none": 0, "mlp": 0, "smart": max(wide)}.get(level, max(wide) + d + of_attention)
     num_kept = min(NUM_SLOTS, card.num_layers) if level == "saver" else card.num_layers
-    num_sums = card.num_heads * (card.num_layers + 1 if level in ("none", "mlp") else 2)
-    per_token = size * (num_kept * kept + shared + 3 * (d + extra) + d * _is_parallel(card)) + 4 * num_sums
-    inside = tokens_at_once(card, num_tokens, level) * (size * (3 * q + 2 * k) + ATTENTION_BYTES_PER_NUMBER * q)
+    keeps_attention = level in ("none", "mlp")
+    num_sums = sum(kind.num_sums * (kind.num_layers + 1 if keeps_attention else 2) for kind in kinds)
+    beside = max(kind.beside + kind.beside_columns * extra for kind in kinds) + d * _is_parallel(card)
+    numbers = num_kept * kept + keeps_attention * attention + shared + 3 * (d + extra) + beside
+    inside = max(
+        kind.tokens_at_once(num_tokens, _tiling(level).attention_numbers)
+        * (size * kind.numbers_at_once + kind.bytes_at_once)
+        for kind in kinds
+    )
     # The head works where the blocks of the layers do: what it takes is counted there.
-    block = max(0, _block_bytes(spec, card, size, num_tokens, level) - logit_bytes(card, size, num_tokens, level))
-    return num_tokens * per_token + inside + block
+    head = logit_bytes(card, size, num_tokens, level)
+    block = max(0, _block_bytes(card, kinds, extra, size, num_tokens, level) - head)
+    return num_tokens * (size * numbers + 4 * num_sums) + inside + block
 
 
-def _block_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int, level: str) -> int:
+def _block_bytes(
+    card: ModelCard, kinds: Sequence[Mixer], extra: int, size: int, num_tokens: int, level: str
+) -> int:
     """Return the memory of one block's intermediate results: gradients of attention's inputs, or a tile of the MLP."""
-    q, k, f = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim, card.intermediate_size
-    extra = max((product.extra for product in _products(spec, card)), default=0)
     tile = min(num_tokens, _tiling(level).mlp_tokens)
-    mlp = tile * (f + extra + (0 if level == "none" else _inner_width(card) + extra))
-    # DoRA's magnitudes need queries and keys as they were before they were rotated.
-    raw = q + k if any(product.has_magnitudes and product.name == "qkv" for product in _products(spec, card)) else 0
-    if any(product.name == _INTERLEAVED for product in _products(spec, card)):
-        raw = max(raw, q + 2 * k)
-    return size * max(mlp, num_tokens * (2 * q + 2 * k + extra + raw))
+    mlp = tile * (card.intermediate_size + extra + (0 if level == "none" else _inner_width(card) + extra))
+    return size * max(mlp, num_tokens * (max(kind.block for kind in kinds) + extra))
 
 
 def tokens_at_once(card: ModelCard, num_tokens: int, level: str) -> int:
     """Return of how many tokens with all heads attention takes the memory: long batches go by groups of heads."""
-    parts = 1
-    numbers = num_tokens * card.num_heads * card.head_dim
-    while numbers > _tiling(level).attention_numbers * parts and card.num_kv_heads % (2 * parts) == 0:
-        parts *= 2
-    return math.ceil(num_tokens / parts)
+    return mixers(card, False)[0].tokens_at_once(num_tokens, _tiling(level).attention_numbers)
 
 
 def logit_bytes(card: ModelCard, size: int, num_tokens: int, level: str) -> int:

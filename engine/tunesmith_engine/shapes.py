@@ -45,6 +45,16 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Columns of a product that belong together: `count` times `width` columns, each `stride` behind the last."""
+
+    start: int
+    count: int
+    stride: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionShape:
     """Attention of one layer.
 
@@ -57,8 +67,9 @@ class AttentionShape:
         query_norm, key_norm: norms of width head_dim (each head alone) or of the whole projection (OLMo 2).
         rotary: rotary embedding is applied (some layers of some models have none).
         interleaved: rotation pairs neighbouring numbers (Cohere) instead of halves.
-        order: where in the output of one merged module, counted in heads, each head of q, then of k, then of v lies
-            (GPT-NeoX, Falcon, CodeGen); None where they lie in this order.
+        output_gate: q gives each head's queries and, behind them, its gate; the output is multiplied by sigmoid(gate).
+        pieces: where q, k, v and the gates lie in what the inputs give (GPT-NeoX, Falcon, CodeGen, Qwen3-Next); None
+            where they lie in this order.
     """
 
     inputs: tuple[nn.Module, ...]
@@ -73,7 +84,18 @@ class AttentionShape:
     key_norm: Norm | None = None
     rotary: bool = True
     interleaved: bool = False
-    order: tuple[int, ...] | None = None
+    output_gate: bool = False
+    pieces: tuple[Piece, ...] | None = None
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Width of all heads together."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of heads that can be computed apart."""
+        return self.num_key_value_heads
 
     @property
     def whole_width_norms(self) -> tuple[Norm, Norm] | None:
@@ -90,6 +112,55 @@ class AttentionShape:
         if query is None or key is None or not query.centred:
             return self.whole_width_norms
         return query, key
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaShape:
+    """What Qwen3-Next has in most layers in attention's place: heads with a state, by the gated delta rule.
+
+    The inputs give q, k, v, z, b and a. A short convolution with SiLU goes over q, k and v; each value head then has
+    the rule's output o for decays exp(-exp(decay_log) softplus(a + decay_bias)) and strengths sigmoid(b), and the
+    block's output is output(norm(o) * silu(z)); see kernels/delta_rule.py.
+
+    Attributes:
+        inputs: modules whose outputs, side by side, have what is named above.
+        pieces: where q, k, v, z, b and a lie in them; None where they lie in this order.
+        output: the output projection.
+        num_key_heads, key_dim: of queries and of keys.
+        num_heads, value_dim: of values; each key head serves consecutive ones.
+        convolution: [channels, width] over the channels of q, k and v, the token itself last.
+        convolution_bias: [channels] or None.
+        decay_log, decay_bias: [num_heads].
+        norm: over value_dim.
+    """
+
+    inputs: tuple[nn.Module, ...]
+    pieces: tuple[Piece, ...] | None
+    output: nn.Module
+    num_key_heads: int
+    num_heads: int
+    key_dim: int
+    value_dim: int
+    convolution: torch.Tensor
+    convolution_bias: torch.Tensor | None
+    decay_log: torch.Tensor
+    decay_bias: torch.Tensor
+    norm: Norm
+
+    @property
+    def num_channels(self) -> int:
+        """Width of q, k and v together."""
+        return 2 * self.num_key_heads * self.key_dim + self.numbers_per_token
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Width of all value heads together."""
+        return self.num_heads * self.value_dim
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of heads that can be computed apart."""
+        return self.num_key_heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +200,7 @@ class LayerShape:
 
     Attributes:
         name: as in `named_modules`.
+        attention: attention, or what the layer has in its place.
         parallel: attention and MLP read the same input and are added together: through the same norm (Cohere), or the
             MLP through the mlp_norm (GPT-NeoX).
         residual_scale: factor of what a block adds (Granite).
@@ -136,7 +208,7 @@ class LayerShape:
     """
 
     name: str
-    attention: AttentionShape
+    attention: AttentionShape | DeltaShape
     mlp: MlpShape | Unfused
     input_norm: Norm | None
     post_attention_norm: Norm | None
@@ -148,9 +220,10 @@ class LayerShape:
 
     @property
     def norms(self) -> list[Norm]:
-        """Those that the layer has, of attention's heads as well."""
-        own = [self.input_norm, self.post_attention_norm, self.mlp_norm, self.post_mlp_norm]
-        found = [*own, self.attention.query_norm, self.attention.key_norm]
+        """Those whose weights can be trained, of attention's heads as well."""
+        found = [self.input_norm, self.post_attention_norm, self.mlp_norm, self.post_mlp_norm]
+        if isinstance(self.attention, AttentionShape):
+            found += [self.attention.query_norm, self.attention.key_norm]
         return [norm for norm in found if norm is not None]
 
 
@@ -189,8 +262,18 @@ class ModelShape:
 
     @property
     def norms(self) -> list[Norm]:
-        """All norms that there are."""
+        """All norms whose weights can be trained."""
         return [self.final_norm, *(norm for layer in self.layers for norm in layer.norms)]
+
+    @property
+    def attentions(self) -> list[AttentionShape]:
+        """The attention of all layers that have it; every model has one such layer."""
+        return [layer.attention for layer in self.layers if isinstance(layer.attention, AttentionShape)]
+
+    @property
+    def deltas(self) -> list[DeltaShape]:
+        """What the other layers have in its place."""
+        return [layer.attention for layer in self.layers if isinstance(layer.attention, DeltaShape)]
 
 
 class NotFusableError(MessageError):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine import causal_types
-from tunesmith_core import full_memory, fused_memory
+from tunesmith_core import full_memory, fused_memory, mixer_memory
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.planner import num_adapter_parameters, trained_shapes
 from tunesmith_core.spec import RunSpec
@@ -55,7 +55,7 @@ def test_planner_and_engine_count_alike(
     assert trained == sum(parameter.numel() for parameter in assembly.arena.parameters.values())
     theirs = planner.plan(level).peak_bytes - 8 * assembly.arena.weights.numel() - assembly.scratch.num_bytes
     # What a GPU's attention takes beside is not counted on the CPU.
-    beside = fused_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim
+    beside = mixer_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim
     theirs += fused_memory.tokens_at_once(card, tokens, level) * beside
     assert theirs <= ours <= 1.15 * theirs
 
@@ -84,7 +84,7 @@ def test_they_count_other_shapes_alike(
     held = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad) * 4
     theirs = MemoryPlanner(assembly, tokens, None, 8.0).plan(level).peak_bytes + held
     theirs -= 8 * assembly.arena.weights.numel()
-    theirs += tokens * fused_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim
+    theirs += tokens * mixer_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim
     assert 0.93 * theirs <= ours <= 1.15 * theirs
 
 
@@ -111,5 +111,5 @@ def test_they_count_whole_weights_alike(
     ours += fused_memory.activation_bytes(spec, card, size, tokens, "none")
     ours += fused_memory.logit_bytes(card, size, tokens, "none")
     # What a GPU's attention takes beside is not counted on the CPU.
-    ours -= fused_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim * tokens
+    ours -= mixer_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim * tokens
     assert abs(ours - theirs.peak_bytes) < 0.05 * theirs.peak_bytes

@@ -8427,6 +8427,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>ID</translation>
     </message>
     <message>
+        <source>Its products are too coarse for {dtype}.</source>
+        <translation>它的乘积精度不足以用于 {dtype}。</translation>
+    </message>
+    <message>
         <source>Kind</source>
         <translation>类型</translation>
     </message>
@@ -8449,6 +8453,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>No fused kernel reads 8-bit weights.</source>
         <translation>没有融合内核能读取 8 位权重。</translation>
+    </message>
+    <message>
+        <source>No layer of {name} has attention.</source>
+        <translation>{name} 没有一层含有注意力。</translation>
     </message>
     <message>
         <source>No module with an adapter is called {pattern}. Those with one are {known}.</source>
@@ -8845,6 +8853,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The share of texts that are sorted into the right class. Before training the head is arbitrary.</source>
         <translation>被分到正确类别的文本所占比例。训练前的输出头没有意义。</translation>
+    </message>
+    <message>
+        <source>The sizes of {name} don&apos;t fit each other.</source>
+        <translation>{name} 的各项尺寸互不匹配。</translation>
     </message>
     <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
@@ -11585,6 +11597,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} has another date than before. Only samples of it were compared: they are equal.</source>
         <translation>{name} 的日期与之前不同。只比较了其中的抽样部分，结果一致。</translation>
+    </message>
+    <message>
+        <source>{name} has heads of {key_dim} and {value_dim} and a convolution of {width}; at most {largest} and {widest} are supported.</source>
+        <translation>{name} 的头宽为 {key_dim} 和 {value_dim}，卷积宽度为 {width}；最多支持 {largest} 和 {widest}。</translation>
+    </message>
+    <message>
+        <source>{name} has no fused step for single tokens.</source>
+        <translation>{name} 没有逐个词元的融合计算。</translation>
     </message>
     <message>
         <source>{name} has no rank or alpha</source>

@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from tunesmith_engine.attention.backend import Backend, Gradients, Operands
+from tunesmith_engine.packed.batch import Documents, SharedBeginnings
 
 
 def forward(
@@ -37,10 +38,19 @@ def backward(
         return backend.backward(do, operands, o, saved)
     to_whole = do.index_select(0, shared.rows).index_fill_(0, shared.again, 0)
     dq, dk, dv = backend.backward(to_whole, _whole(operands), o.index_select(0, shared.rows), saved)
-    gathered = [gradient.index_select(0, shared.first) for gradient in (dq, dk, dv)]
-    for total, gradient in zip(gathered[1:], (dk, dv), strict=True):
-        total.index_add_(0, shared.again_rows, gradient.index_select(0, shared.again))
-    return gathered[0], gathered[1], gathered[2]
+    return dq.index_select(0, shared.first), collect(dk, shared), collect(dv, shared)
+
+
+def whole(tensor: torch.Tensor, documents: Documents) -> torch.Tensor:
+    """Return the rows of every document's tokens behind each other, from those of the T computed ones."""
+    return tensor if documents.shared is None else tensor.index_select(0, documents.shared.rows)
+
+
+def collect(gradient: torch.Tensor, shared: SharedBeginnings, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the gradient by the T computed tokens' rows, from that by the rows of `whole`."""
+    total = gradient.index_select(0, shared.first)
+    total.index_add_(0, shared.again_rows, gradient.index_select(0, shared.again))
+    return total if out is None else out.copy_(total)
 
 
 def _whole(operands: Operands) -> Operands:
@@ -48,5 +58,5 @@ def _whole(operands: Operands) -> Operands:
     shared = operands.documents.shared
     if shared is None:
         return operands
-    q, k, v = (tensor.index_select(0, shared.rows) for tensor in (operands.q, operands.k, operands.v))
+    q, k, v = (whole(tensor, operands.documents) for tensor in (operands.q, operands.k, operands.v))
     return replace(operands, q=q, k=k, v=v, documents=replace(operands.documents, shared=None))

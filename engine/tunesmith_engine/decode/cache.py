@@ -19,8 +19,7 @@ class KeyValueCache:
 
     def __init__(self, shape: ModelShape, compute: Compute, num_rows: int, capacity: int) -> None:
         sizes = [
-            (num_rows, layer.attention.num_key_value_heads, capacity, layer.attention.head_dim)
-            for layer in shape.layers
+            (num_rows, attention.num_key_value_heads, capacity, attention.head_dim) for attention in shape.attentions
         ]
         self.keys, self.values = (
             [torch.zeros(size, device=compute.device, dtype=compute.dtype) for size in sizes] for _ in range(2)

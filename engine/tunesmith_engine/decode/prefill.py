@@ -12,7 +12,7 @@ from tunesmith_engine.data.example import Example
 from tunesmith_engine.decode.cache import KeyValueCache
 from tunesmith_engine.decode.rotary import RotaryTables
 from tunesmith_engine.fused.assembly import Assembly
-from tunesmith_engine.fused.attention_block import Rotary
+from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.tiling import SMALL
@@ -74,6 +74,8 @@ class Prefill:
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
             qkv = self._store.forward(layer.index, batch.num_tokens)["qkv"]
+            if not isinstance(layer.attention, AttentionBlock):
+                raise TypeError(f"{layer.shape.name} was not checked.")
             keys, values = layer.attention.keys_values(qkv, turned[layer.shape.rotary_kind])
             cache.write(layer.index, rows, batch.positions, keys, values)
         cache.lengths[first_row : first_row + len(prompts)] = torch.tensor(lengths, dtype=torch.int32).to(device)

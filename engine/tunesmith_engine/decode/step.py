@@ -13,6 +13,7 @@ from tunesmith_engine.decode.cache import KeyValueCache
 from tunesmith_engine.decode.product import Inputs, Product
 from tunesmith_engine.decode.rotary import RotaryTables
 from tunesmith_engine.fused.assembly import Assembly, LayerProjections
+from tunesmith_engine.fused.pieces import gather
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.kernels import cached_attention, glu, rms_norm, rope
 from tunesmith_engine.kernels.embedding import add_positions, embed
@@ -24,12 +25,12 @@ class StepLayer:
     """A decoder layer with its products in the order in which they run."""
 
     shape: LayerShape
+    attention: AttentionShape
     attention_inputs: Product
     attention_output: Product
     gate_up: Product
     down: Product
     qkv: torch.Tensor
-    order: torch.Tensor | None
 
 
 class Step:
@@ -62,7 +63,7 @@ class Step:
                 width + 2,
                 device=compute.device,
             )
-            for heads, width in {(layer.attention.num_heads, layer.attention.head_dim) for layer in shape.layers}
+            for heads, width in {(attention.num_heads, attention.head_dim) for attention in shape.attentions}
         }
         self._graph: torch.cuda.CUDAGraph | None = None
         self._num_runs = 0
@@ -104,11 +105,10 @@ class Step:
 
     def _attend(self, index: int, layer: StepLayer, cos: torch.Tensor | None, sin: torch.Tensor | None) -> None:
         """Write the attention block's output to `_y`."""
-        attention, cache, qkv = layer.shape.attention, self.cache, layer.qkv
+        attention, cache, qkv = layer.attention, self.cache, layer.qkv
         layer.attention_inputs.forward(qkv, self._with_adapter)
-        if layer.order is not None:
-            heads = qkv.unflatten(1, (-1, attention.head_dim))
-            heads.copy_(heads.index_select(1, layer.order))
+        if attention.pieces is not None:
+            gather(qkv.clone(), attention.pieces, qkv)
         _rotate(attention, qkv, cos, sin)
         heads = layer.attention_output.x[:, : attention.num_heads * attention.head_dim]
         parts = self._parts[attention.num_heads, attention.head_dim]
@@ -139,27 +139,30 @@ class Step:
 
 
 def check_steppable(assembly: Assembly) -> None:
-    """Raise NotFusableError where a part of the model runs only as transformers wrote it."""
+    """Raise NotFusableError where a part of the model runs only as transformers wrote it, or has no step of its own."""
     for layer, parts in zip(assembly.shape.layers, assembly.projections, strict=True):
         if not all(isinstance(part, Projection) for part in parts.all()) or not isinstance(layer.mlp, MlpShape):
             raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
         if layer.mlp.function is not None:
             raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
+        if not isinstance(layer.attention, AttentionShape) or layer.attention.output_gate:
+            raise NotFusableError("{name} has no fused step for single tokens.", name=layer.name)
 
 
 def _layer(shape: LayerShape, parts: LayerProjections, inputs: Inputs, like: torch.Tensor) -> StepLayer:
     projections = [part for part in parts.all() if isinstance(part, Projection)]
-    if len(projections) != 4 or not isinstance(shape.mlp, MlpShape):
+    attention = shape.attention
+    if len(projections) != 4 or not isinstance(shape.mlp, MlpShape) or not isinstance(attention, AttentionShape):
         raise TypeError(f"{shape.name} was not checked.")
     first, output, gate_up, down = projections
     return StepLayer(
         shape,
+        attention,
         Product(first, inputs, like),
         Product(output, inputs, like),
         Product(gate_up, inputs, like, shape.mlp.activation if shape.mlp.gated else None),
         Product(down, inputs, like),
         like.new_empty(inputs.num_rows, first.num_outputs),
-        None if shape.attention.order is None else torch.tensor(shape.attention.order, device=like.device),
     )
 
 

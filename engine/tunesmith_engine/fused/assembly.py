@@ -18,6 +18,7 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import ActivationStore
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
+from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.host_memory import HostTable
 from tunesmith_engine.fused.layer import FusedLayer
@@ -35,7 +36,7 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.other_weights import Weights, asked_with
-from tunesmith_engine.shapes import LayerShape, MlpShape, ModelShape, Norm, NotFusableError
+from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape, ModelShape, Norm, NotFusableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,15 +317,13 @@ class Assembly:
         """Return the layers, which reserve what they need in the workspace."""
         layers, tile_tokens = [], min(tiling.mlp_tokens, capacity_tokens)
         for index, (shape, parts, policy) in enumerate(zip(self.shape.layers, self.projections, policies, strict=True)):
-            attention = AttentionBlock(
-                shape.attention,
-                parts.attention_inputs,
-                parts.attention_output,
-                workspace,
-                capacity_tokens,
-                tiling.attention_numbers,
-                self.gradients,
-            )
+            around = parts.attention_inputs, parts.attention_output, workspace
+            sizes = capacity_tokens, tiling.attention_numbers
+            attention: AttentionBlock | DeltaBlock
+            if isinstance(shape.attention, DeltaShape):
+                attention = DeltaBlock(shape.attention, *around, *sizes)
+            else:
+                attention = AttentionBlock(shape.attention, *around, *sizes, self.gradients)
             mlp: MlpBlock | PlainMlp
             if isinstance(shape.mlp, MlpShape) and parts.mlp_down is not None:
                 keeps = policy.level == "none"

@@ -5,29 +5,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from tunesmith_engine.attention import Backend, Operands, choose, shared
+from tunesmith_engine.fused.pieces import gather, scatter
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
-from tunesmith_engine.kernels import rms_norm, rope
+from tunesmith_engine.kernels import glu, rms_norm, rope
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape, Norm
+from tunesmith_engine.shapes import AttentionShape, DeltaShape, Norm, Piece
+
+GATE = "sigmoid"
+"""The activation of output gates."""
 
 
-def num_parts(shape: AttentionShape, num_tokens: int, numbers_at_once: int) -> int:
+def num_parts(shape: AttentionShape | DeltaShape, num_tokens: int, numbers_at_once: int) -> int:
     """Return into how many groups of heads attention is divided, one after another, so that long batches need less."""
-    numbers, parts = num_tokens * shape.num_heads * shape.head_dim, 1
-    while numbers > numbers_at_once * parts and shape.num_key_value_heads % (2 * parts) == 0:
+    numbers, parts = num_tokens * shape.numbers_per_token, 1
+    while numbers > numbers_at_once * parts and shape.num_groups % (2 * parts) == 0:
         parts *= 2
     return parts
+
+
+def inputs_backward(
+    inputs: Projection | PlainModules,
+    pieces: Sequence[Piece] | None,
+    qkv: torch.Tensor,
+    to_qkv: torch.Tensor,
+    x: torch.Tensor,
+    out: torch.Tensor | None,
+    workspace: Workspace,
+) -> None:
+    """Go through a block's input projections; see `AttentionBlock.backward`.
+
+    Args:
+        pieces: of which a block's buffer holds their product's columns; None where it holds them as they are.
+        qkv: that buffer, [T, N].
+        to_qkv: its gradient with R columns behind it, [T, N + R].
+        workspace: with a region "product" of the size of `to_qkv` where there are pieces.
+    """
+    gradient = to_qkv
+    if pieces is not None:
+        (gradient,) = workspace.carve("product", (to_qkv.shape[0], to_qkv.shape[1]))
+        scatter(to_qkv, pieces, gradient)
+    if isinstance(inputs, Projection) and inputs.has_magnitudes:
+        dots = column_dots(to_qkv[:, : qkv.shape[1]], qkv)
+        if pieces is not None:
+            ordered = torch.empty_like(dots)
+            scatter(dots[None], pieces, ordered[None])
+            dots = ordered
+        inputs.add_to_magnitudes(dots, gradient)
+    inputs.backward(gradient, x, out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +78,9 @@ class AttentionBlock:
 
     Attributes:
         inputs, output: the projections around attention.
-        qkv_width: columns of the buffer of queries, keys and values; in the backward pass it holds their gradients.
-        heads_width: columns of the buffer of attention's output, with room for the adapters of `output`.
+        qkv_width: columns of the buffer of queries, keys and values, and of gates behind them where there are any.
+        heads_width: columns of the buffer of attention's output, with room for the adapters of `output` unless gates
+            stand between.
     """
 
     def __init__(
@@ -62,9 +98,13 @@ class AttentionBlock:
         self._workspace, self._numbers_at_once = workspace, numbers_at_once
         self._num_query = shape.num_heads * shape.head_dim
         self._num_key = shape.num_key_value_heads * shape.head_dim
-        num_all = self._num_query + 2 * self._num_key
+        num_all = (2 if shape.output_gate else 1) * self._num_query + 2 * self._num_key
         self.qkv_width = num_all
-        self.heads_width = self._num_query + output.num_extra
+        self.heads_width = self._num_query + (0 if shape.output_gate else output.num_extra)
+        if shape.output_gate:
+            workspace.reserve("gated", (capacity_tokens, self._num_query + output.num_extra))
+        if shape.pieces:
+            workspace.reserve("product", (capacity_tokens, num_all + inputs.num_extra))
         # With norms, and for DoRA's magnitudes, the raw queries and keys are needed again; else they are rotated where
         # they are.
         self._in_place = shape.query_norm is None and shape.key_norm is None and not inputs.has_magnitudes
@@ -72,10 +112,6 @@ class AttentionBlock:
         if not self._in_place:
             shapes += [(capacity_tokens, self._num_query), (capacity_tokens, self._num_key)]
         workspace.reserve("block", *shapes)
-        self._order: torch.Tensor | None = None
-        if shape.order is not None:
-            self._order = torch.tensor(shape.order, device=workspace.device)
-            workspace.reserve("block", *shapes[:2], (capacity_tokens, num_all))
         self._backend: Backend | None = None
         self._case: tuple[int | None, int, int] = (None, 0, 0)
 
@@ -87,16 +123,21 @@ class AttentionBlock:
             self._case = case
         return self._backend
 
+    def may_be_captured(self, documents: Documents, tensor: torch.Tensor) -> bool:
+        """Return whether a graph of a batch serves others of the same sizes."""
+        backend = self.backend(documents, tensor)
+        return backend.capturable and (backend.reads_bounds or documents.equal_length is not None)
+
     # Forward
 
     def project(self, x: torch.Tensor, qkv: torch.Tensor, rotary: Rotary, with_adapter: bool) -> None:
-        """Write queries, keys and values, [T, (H + 2K) D], from the normalised input [T, hidden + R]."""
-        if self._order is None:
+        """Write queries, keys, values and gates, [T, (H + 2K) D] or more, from the normalised input [T, hidden + R]."""
+        if self.shape.pieces is None:
             self.inputs.forward(x, qkv, with_adapter)
         else:
-            (raw,) = self._workspace.carve("block", (x.shape[0], self.qkv_width))
-            self.inputs.forward(x, raw, with_adapter)
-            torch.index_select(self._split(raw), 1, self._order, out=self._split(qkv))
+            (product,) = self._workspace.carve("product", (len(x), self.qkv_width))
+            self.inputs.forward(x, product, with_adapter)
+            gather(product, self.shape.pieces, qkv)
         if self._in_place:
             q, k = self._raw(qkv)
             self._rotate(q, k, rotary, q, k, norms=False)
@@ -114,6 +155,15 @@ class AttentionBlock:
                 copy_rows(result.flatten(1), out[:, some].flatten(1))
             saved.append(statistics)
         return tuple(saved)
+
+    def put_out(self, qkv: torch.Tensor, heads: torch.Tensor, out: torch.Tensor, with_adapter: bool) -> None:
+        """Write the block's output, [T, hidden], from what `project` and `attend` wrote."""
+        self.output.forward(self._gated(qkv, heads), out, with_adapter)
+
+    def fill_columns(self, heads: torch.Tensor) -> None:
+        """Write the columns of `heads` that `put_out` writes, for a backward pass without it."""
+        if isinstance(self.output, Projection) and not self.shape.output_gate:
+            self.output.shrink(heads)
 
     def keys_values(self, qkv: torch.Tensor, rotary: Rotary) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what later tokens attend to, [T, K, D] each, from what `project` wrote."""
@@ -147,10 +197,11 @@ class AttentionBlock:
             "block", (num_tokens, num_query), (num_tokens, self.qkv_width + self.inputs.num_extra)
         )
         q, k = self._queries_keys(qkv, rotary)
-        self.output.backward(gradient, heads, to_heads)
+        self._output_backward(gradient, qkv, heads, to_heads, to_qkv)
         backend, parts = self.backend(documents, qkv), list(self._parts(num_tokens))
         inside = to_qkv[:, : self.qkv_width]
-        wanted = [self._split(part) for part in inside.split([num_query, num_key, num_key], dim=1)]
+        attended = inside[:, : num_query + 2 * num_key]
+        wanted = [self._split(part) for part in attended.split([num_query, num_key, num_key], dim=1)]
         for part, statistics in zip(parts, saved, strict=True):
             _, some, groups = part
             dq, dk, dv = shared.backward(
@@ -168,19 +219,37 @@ class AttentionBlock:
                 dq, dk = wanted[0], wanted[1]
             del dv
         self._rotate_backward(dq.flatten(1), dk.flatten(1), qkv, rotary, to_qkv, to_heads)
-        dots = column_dots(inside, qkv) if self.inputs.has_magnitudes else None
-        if self._order is not None:
-            *_, in_order = self._workspace.carve("block", to_heads.shape, to_qkv.shape, inside.shape)
-            in_order.copy_(inside)
-            self._split(inside).index_copy_(1, self._order, self._split(in_order))
-            if dots is not None:
-                heads_dots = dots.view(-1, self.shape.head_dim)
-                dots = torch.empty_like(heads_dots).index_copy_(0, self._order, heads_dots).flatten()
-        if isinstance(self.inputs, Projection) and dots is not None:
-            self.inputs.add_to_magnitudes(dots, to_qkv)
-        self.inputs.backward(to_qkv, x, out)
+        inputs_backward(self.inputs, self.shape.pieces, qkv, to_qkv, x, out, self._workspace)
+
+    def _output_backward(
+        self,
+        gradient: torch.Tensor,
+        qkv: torch.Tensor,
+        heads: torch.Tensor,
+        to_heads: torch.Tensor,
+        to_qkv: torch.Tensor,
+    ) -> None:
+        """Go through the output projection and the gates: write the gradients of attention's output and of gates."""
+        gated = self._gated(qkv, heads)
+        if self.shape.output_gate and isinstance(self.output, Projection):
+            self.output.shrink(gated)
+        self.output.backward(gradient, gated, to_heads)
+        if self.shape.output_gate:
+            glu.gate_backward(to_heads, self._gates(qkv), heads, GATE, self._gates(to_qkv), to_heads)
 
     # Parts
+
+    def _gates(self, qkv: torch.Tensor) -> torch.Tensor:
+        """Return the columns of gates in a buffer of queries, keys, values and gates."""
+        return qkv[:, self._num_query + 2 * self._num_key : self.qkv_width]
+
+    def _gated(self, qkv: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
+        """Return the input of the output projection, with room for its adapters."""
+        if not self.shape.output_gate:
+            return heads
+        (gated,) = self._workspace.carve("gated", (len(qkv), self._num_query + self.output.num_extra))
+        glu.gate_and_multiply(self._gates(qkv), heads, GATE, gated[:, : self._num_query])
+        return gated
 
     def _operands(
         self,
@@ -210,7 +279,7 @@ class AttentionBlock:
         return qkv[:, : self._num_query], qkv[:, self._num_query : self._num_query + self._num_key]
 
     def _values(self, qkv: torch.Tensor) -> torch.Tensor:
-        return self._split(qkv[:, self._num_query + self._num_key :])
+        return self._split(qkv[:, self._num_query + self._num_key : self._num_query + 2 * self._num_key])
 
     def _queries_keys(self, qkv: torch.Tensor, rotary: Rotary) -> tuple[torch.Tensor, torch.Tensor]:
         """Return queries and keys as attention takes them, [T, H D] and [T, K D]."""

@@ -9,6 +9,7 @@ import torch
 
 from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
+from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
@@ -44,7 +45,7 @@ class FusedLayer:
         self,
         index: int,
         shape: LayerShape,
-        attention: AttentionBlock,
+        attention: AttentionBlock | DeltaBlock,
         mlp: MlpBlock | PlainMlp,
         hidden_size: int,
         gradient_width: int,
@@ -123,7 +124,7 @@ class FusedLayer:
         """Write the attention block's output, normalised where the model does that."""
         norm = self.shape.post_attention_norm
         output = kept["attention_output"] if self._keeps_attention_output else y
-        self.attention.output.forward(kept["heads"], output, with_adapter)
+        self.attention.put_out(kept["qkv"], kept["heads"], output, with_adapter)
         if norm:
             rms_norm.add_norm(output, None, norm, y)
         elif self._keeps_attention_output:
@@ -197,8 +198,7 @@ class FusedLayer:
         self.attention.project(self._with_columns(normed, self.attention.inputs), kept["qkv"], rotary, True)
         self._saved = self.attention.attend(kept["qkv"], kept["heads"], rotary, now.batch.documents)
         if "x_mid" not in missing:
-            if hasattr(self.attention.output, "shrink"):
-                self.attention.output.shrink(kept["heads"])
+            self.attention.fill_columns(kept["heads"])
             return
         self._attention_output(kept, scratch, True)
         self._add(kept["x"], scratch, kept["x_mid"])

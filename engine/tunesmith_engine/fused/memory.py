@@ -31,7 +31,8 @@ from tunesmith_engine.fused.rates import (
     measure_memory_rate,
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
-from tunesmith_engine.shapes import MlpShape
+from tunesmith_engine.kernels import delta_rule
+from tunesmith_engine.shapes import AttentionShape, DeltaShape, MlpShape
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.
@@ -275,7 +276,10 @@ class MemoryPlanner:
     def _costs_of(self, capacity: int, document_tokens: int) -> LayerCosts:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
-        return LayerCosts.of(shape.layers[0], shape.hidden_size, capacity, document_tokens, flops)
+        layers = shape.layers if shape.deltas else shape.layers[:1]
+        return LayerCosts.mean(
+            [LayerCosts.of(layer, shape.hidden_size, capacity, document_tokens, flops) for layer in layers]
+        )
 
     def _flops_per_s(self, capacity: int) -> float:
         """Return the rate of the model's products with so many rows, by the next lower power of two."""
@@ -360,18 +364,32 @@ class MemoryPlanner:
         For the heads that are computed at once: gradients of its inputs and dense copies; cuDNN and flash add a float32
         gradient of the queries and gradients of keys and values for each query head. Then the sums of weights that
         stay until the backward pass. Shared beginnings want whole documents' queries, keys, values, output and its
-        gradient beside.
+        gradient beside. The delta rule's programs leave each other their results, and gates have gradients.
         """
-        attention = self._assembly.shape.layers[0].attention
-        query = attention.num_heads * attention.head_dim
-        key = attention.num_key_value_heads * attention.head_dim
-        itemsize = self._assembly.compute.dtype.itemsize
-        num_saved = sum(policy.level in ("none", "mlp") for policy in policies) + 1
-        beside = 8 * query if self._on_gpu else 0
+        shape, itemsize = self._assembly.shape, self._assembly.compute.dtype.itemsize
         whole = math.ceil(capacity * self._spread)
-        at_once = -(-whole // num_parts(attention, capacity, tiling.attention_numbers))
-        statistics = whole * 4 * attention.num_heads * num_saved
-        copies = 2 if self._spread > 1 else 1
-        if attention.norms_apart and not attention.whole_width_norms:
-            statistics += 2 * capacity * query * itemsize
-        return at_once * (copies * (3 * query + 2 * key) * itemsize + beside) + statistics
+        copies, most, statistics, largest = (2 if self._spread > 1 else 1), 0, 0, 0
+        for mixer in {id(layer.attention): layer.attention for layer in shape.layers}.values():
+            at_once = -(-whole // num_parts(mixer, capacity, tiling.attention_numbers))
+            if isinstance(mixer, DeltaShape):
+                most = max(most, self._delta_bytes(mixer, at_once, whole))
+                continue
+            query, key = mixer.numbers_per_token, mixer.num_key_value_heads * mixer.head_dim
+            beside = 8 * query if self._on_gpu else 0
+            norms = 2 * capacity * query * itemsize if mixer.norms_apart and not mixer.whole_width_norms else 0
+            most = max(most, at_once * (copies * (3 * query + 2 * key) * itemsize + beside) + norms)
+        for layer, policy in zip(shape.layers, policies, strict=True):
+            if isinstance(layer.attention, AttentionShape):
+                sums = whole * 4 * layer.attention.num_heads
+                statistics += sums * (policy.level in ("none", "mlp"))
+                largest = max(largest, sums)
+        return most + statistics + largest
+
+    def _delta_bytes(self, shape: DeltaShape, at_once: int, whole: int) -> int:
+        """Return what a delta rule's backward pass allocates: what is computed at once, gates, whole documents."""
+        num_bytes = at_once * delta_rule.workspace_bytes(shape.num_heads, shape.key_dim, shape.value_dim)
+        num_bytes += whole * 8 * 4 * shape.num_heads
+        if self._spread > 1:
+            numbers = 4 * shape.num_channels + 2 * shape.numbers_per_token
+            num_bytes += whole * numbers * self._assembly.compute.dtype.itemsize
+        return num_bytes

@@ -224,11 +224,8 @@ class FusedModel:
 
     def _may_hold(self, batch: PackedBatch) -> bool:
         """Return whether every attention allows it that a graph of a batch serves others of the same sizes."""
-        documents = batch.documents
         like = batch.input_ids.new_empty(batch.num_tokens, 0, dtype=self._assembly.compute.dtype)
-        backends = {layer.attention.backend(documents, like) for layer in self._layers}
-        equal = documents.equal_length is not None
-        return all(backend.capturable and (backend.reads_bounds or equal) for backend in backends)
+        return all(layer.attention.may_be_captured(batch.documents, like) for layer in self._layers)
 
     def resize(self, capacity_tokens: int) -> None:
         """Make room for micro-batches of another size, with activations kept as before."""

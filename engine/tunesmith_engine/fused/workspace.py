@@ -17,7 +17,7 @@ class Workspace:
     """Named regions; tensors are laid into a region from its start, so whoever takes it next overwrites them."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
-        self.device, self._dtype = device, dtype
+        self._device, self._dtype = device, dtype
         self._sizes: dict[str, int] = {}
         self._regions: dict[str, torch.Tensor] = {}
         self._carved: dict[tuple[str, tuple[tuple[int, int], ...]], list[torch.Tensor]] = {}
@@ -43,7 +43,7 @@ class Workspace:
     def _cut(self, region: str, shapes: Sequence[tuple[int, int]]) -> list[torch.Tensor]:
         flat = self._regions.get(region)
         if flat is None:
-            flat = self._regions[region] = torch.zeros(self._sizes[region], device=self.device, dtype=self._dtype)
+            flat = self._regions[region] = torch.zeros(self._sizes[region], device=self._device, dtype=self._dtype)
         tensors, start = [], 0
         for rows, width in shapes:
             tensors.append(flat[start : start + rows * width].view(rows, width))

@@ -4,8 +4,8 @@ Without a gate it is activation(up) alone: `up` is None then, and the numbers th
 
 Gated linear units are those of Shazeer 2020 (arXiv 2002.05202); the activations are SiLU, exact GELU and its tanh form
 (Hendrycks and Gimpel 2016, arXiv 1606.08415), its sigmoid form, ReLU and its square (So et al. 2021, arXiv 2109.08668).
-The forward pass rounds where transformers does, in
-modeling_llama.LlamaMLP: the activation, then the product; the backward pass computes in float32 and rounds once.
+The forward pass rounds where transformers does, in modeling_llama.LlamaMLP: the activation, then the product; the
+backward pass computes in float32 and rounds once. With a plain sigmoid it is the output gate of Qwen3-Next's attention.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def gate_and_multiply(gate: torch.Tensor, up: torch.Tensor | None, activation: s
 
     Args:
         gate, up: [T, width] each, with any stride between rows; up is None where nothing is multiplied.
-        activation: as in `MlpShape`.
+        activation: as in `MlpShape`, or "sigmoid".
         out: [T, width]; may be gate or up.
     """
     num_rows, width = gate.shape
@@ -153,25 +153,32 @@ def activate(x, ACTIVATION: tl.constexpr):
     """Return the activation and its derivative."""
     if ACTIVATION == "gelu":
         share = 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
+        active = x * share
         derivative = share + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
     elif ACTIVATION == "silu":
         share, slope = _sigmoid(x)
+        active = x * share
         derivative = share + x * slope
     elif ACTIVATION == "quick_gelu":
         share, slope = _sigmoid(1.702 * x)
+        active = x * share
         derivative = share + 1.702 * x * slope
     elif ACTIVATION == "relu":
-        share = tl.where(x > 0, 1.0, 0.0)
-        derivative = share
+        derivative = tl.where(x > 0, 1.0, 0.0)
+        active = x * derivative
     elif ACTIVATION == "relu2":
         share = tl.where(x > 0, x, 0.0)
+        active = x * share
         derivative = 2.0 * share
+    elif ACTIVATION == "sigmoid":
+        active, derivative = _sigmoid(x)
     else:
         # (1 + tanh(z)) / 2 is the sigmoid of 2 z, with z = sqrt(2 / pi) (x + 0.044715 x^3).
         square = x * x
         share, slope = _sigmoid(1.5957691216057308 * x * (1.0 + 0.044715 * square))
+        active = x * share
         derivative = share + x * slope * 1.5957691216057308 * (1.0 + 0.134145 * square)
-    return x * share, derivative
+    return active, derivative
 
 
 @jit
@@ -216,6 +223,8 @@ def _slope_twin(slope: torch.Tensor, x: torch.Tensor, activation: str) -> torch.
         return slope * (share + 1.702 * x * share * (1 - share))
     if activation.startswith("relu"):
         return slope * (x > 0) if activation == "relu" else slope * 2 * x.relu()
+    if activation == "sigmoid":
+        return torch.ops.aten.sigmoid_backward(slope, torch.sigmoid(x))
     return torch.ops.aten.gelu_backward(slope, x.contiguous(), approximate=GELU[activation])
 
 
@@ -228,6 +237,8 @@ def _activate_twin(gate: torch.Tensor, activation: str) -> torch.Tensor:
         return x * torch.sigmoid(1.702 * x)
     if activation.startswith("relu"):
         return x.relu() if activation == "relu" else x.relu().square()
+    if activation == "sigmoid":
+        return torch.sigmoid(x)
     # Between gaps PyTorch takes another error function, with other bits.
     return torch.nn.functional.gelu(x.contiguous(), approximate=GELU[activation])
 

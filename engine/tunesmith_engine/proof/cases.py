@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tunesmith_engine.kernels import registry
+from tunesmith_engine.proof import mixer_cases
 from tunesmith_engine.proof.attention_case import BACKEND_CASES, BackendCase
 from tunesmith_engine.proof.inputs import NUM_ROWS, PADDING, Inputs, Results, Sizes
 
@@ -94,15 +95,24 @@ def _copy_rows(sizes: Sizes, inputs: Inputs) -> Results:
 def _glu(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.glu import gate_and_multiply, gate_backward
 
-    gate, up, gradient = (inputs.rows(sizes.mlp) for _ in range(3))
-    out, gate_slope, up_slope, again = (inputs.empty(NUM_ROWS, sizes.mlp) for _ in range(4))
-    if not sizes.gated:
-        gate_and_multiply(gate, None, sizes.activation, out)
-        gate_backward(gradient, gate, None, sizes.activation, gate_slope, None, again)
-        return {"out": out, "gate gradient": gate_slope, "hidden": again}
-    gate_and_multiply(gate, up, sizes.activation, out)
-    gate_backward(gradient, gate, up, sizes.activation, gate_slope, up_slope, again)
-    return {"out": out, "gate gradient": gate_slope, "up gradient": up_slope, "hidden": again}
+    found: Results = {}
+    if sizes.mlp:
+        gate, up, gradient = (inputs.rows(sizes.mlp) for _ in range(3))
+        out, gate_slope, up_slope, again = (inputs.empty(NUM_ROWS, sizes.mlp) for _ in range(4))
+        other, other_slope = (up, up_slope) if sizes.mlp_gated else (None, None)
+        gate_and_multiply(gate, other, sizes.activation, out)
+        gate_backward(gradient, gate, other, sizes.activation, gate_slope, other_slope, again)
+        found = {"out": out, "gate gradient": gate_slope, "hidden": again}
+        if sizes.mlp_gated:
+            found["up gradient"] = up_slope
+    if sizes.output_gate:
+        width = sizes.num_heads * sizes.head_dim
+        gate, heads, slope = (inputs.rows(width) for _ in range(3))
+        found["gated heads"], gate_slope = (inputs.empty(NUM_ROWS, width) for _ in range(2))
+        gate_and_multiply(gate, heads, "sigmoid", found["gated heads"])
+        gate_backward(slope, gate, heads, "sigmoid", gate_slope, slope)
+        found |= {"heads gradient": slope, "heads' gate gradient": gate_slope}
+    return found
 
 
 def _embedding(sizes: Sizes, inputs: Inputs) -> Results:
@@ -353,7 +363,7 @@ def _control(inputs: Inputs) -> torch.Tensor:
 KERNEL_CASES = (
     KernelCase("rms_norm", _rms_norm),
     KernelCase("rope", _rope, wanted=lambda sizes: sizes.rotary > 0 or sizes.head_norms),
-    KernelCase("glu", _glu, wanted=lambda sizes: sizes.mlp > 0),
+    KernelCase("glu", _glu, wanted=lambda sizes: sizes.mlp > 0 or sizes.output_gate),
     KernelCase("embedding", _embedding),
     KernelCase("copy_rows", _copy_rows),
     # bitsandbytes has no float64.
@@ -392,6 +402,15 @@ KERNEL_CASES = (
         in_float32=True,
         wanted=lambda sizes: sizes.whole,
         exact_dtype=torch.float32,
+    ),
+    KernelCase("short_convolution", mixer_cases.short_convolution, wanted=lambda sizes: bool(sizes.convolution)),
+    KernelCase("gated_norm", mixer_cases.gated_norms, wanted=lambda sizes: bool(sizes.delta_heads)),
+    KernelCase(
+        "delta_rule",
+        mixer_cases.delta_rule,
+        # See `delta_rule.runs`.
+        wanted=lambda sizes: bool(sizes.delta_heads) and sizes.dtype == "bfloat16",
+        needs_dot=True,
     ),
 )
 

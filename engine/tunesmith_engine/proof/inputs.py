@@ -36,6 +36,9 @@ class Sizes:
         noise: whether embedded tokens get noise.
         whole: the weights themselves are trained.
         embeds: the embedding is trained, whole or in part.
+        delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
+        convolution: channels and width of the short convolution; empty where there is none.
+        gated: attention's output is multiplied by a gate.
         others: as in `shapes`.
     """
 
@@ -66,8 +69,11 @@ class Sizes:
     noise: bool = False
     whole: bool = False
     embeds: bool = False
-    gated: bool = True
+    mlp_gated: bool = True
     biased: bool = False
+    delta_heads: tuple[int, ...] = ()
+    convolution: tuple[int, ...] = ()
+    output_gate: bool = False
 
 
 class Inputs:
@@ -116,7 +122,7 @@ def sizes_of(
     whole: bool = False,
     embeds: bool = False,
 ) -> Sizes:
-    """Return the sizes of a model's layers; those of its first layer stand for all.
+    """Return the sizes of a model's layers; those of the first layer of each kind stand for all.
 
     Args:
         shape: the recognised model.
@@ -130,8 +136,9 @@ def sizes_of(
         embeds: whether the embedding is trained beside an adapter.
     """
     layer = shape.layers[0]
-    attention, norm = layer.attention, shape.final_norm
-    windows = [other.attention.window for other in shape.layers if other.attention.window]
+    attention, norm = shape.attentions[0], shape.final_norm
+    windows = [other.window for other in shape.attentions if other.window]
+    delta = shape.deltas[0] if shape.deltas else None
     return Sizes(
         dtype=str(dtype).removeprefix("torch."),
         hidden=shape.hidden_size,
@@ -160,17 +167,24 @@ def sizes_of(
         noise=noise,
         whole=whole,
         embeds=embeds or whole,
-        gated=not isinstance(layer.mlp, MlpShape) or layer.mlp.gated,
+        mlp_gated=not isinstance(layer.mlp, MlpShape) or layer.mlp.gated,
         biased=norm.bias is not None,
+        delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
+        convolution=tuple(delta.convolution.shape) if delta else (),
+        output_gate=attention.output_gate,
     )
 
 
 def _rotary_width(shape: ModelShape) -> int:
-    rotated = next((layer for layer in shape.layers if layer.attention.rotary), None)
-    if shape.rotary is None or rotated is None:
+    kinds = [
+        layer.rotary_kind
+        for layer in shape.layers
+        if isinstance(layer.attention, AttentionShape) and layer.attention.rotary
+    ]
+    if shape.rotary is None or not kinds:
         return 0
     place = torch.zeros(1, device=shape.embedding.weight.device)
-    cos, _ = shape.rotary(place, torch.zeros(1, 1, dtype=torch.long, device=place.device), rotated.rotary_kind)
+    cos, _ = shape.rotary(place, torch.zeros(1, 1, dtype=torch.long, device=place.device), kinds[0])
     return cos.shape[-1]
 
 

@@ -103,6 +103,14 @@ BY_SHAPE: dict[str, dict[str, Any]] = {
 QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus")
 """Of these, what between them has every shape; the others are for the long run."""
 
+STATES = {
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+}
+
 # Numbers are far from their usual values where the usual ones would not show: caps are low, scales are odd, and the
 # square root of Gemma's width is not a whole number.
 FUSED: dict[str, dict[str, Any]] = {
@@ -177,6 +185,12 @@ FUSED: dict[str, dict[str, Any]] = {
     },
     "ernie": {"model_type": "ernie4_5", "head_dim": 16, "use_bias": True},
     "seed": {"model_type": "seed_oss", "head_dim": 16, "attention_dropout": 0.0, "residual_dropout": 0.0},
+    "qwen3.5": {
+        "model_type": "qwen3_5_text",
+        "num_hidden_layers": 3,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        **STATES,
+    },
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
     **BY_SHAPE,
@@ -184,6 +198,10 @@ FUSED: dict[str, dict[str, Any]] = {
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
 MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "qwen3-next": (
+        {"model_type": "qwen3_next", "layer_types": ["linear_attention", "full_attention"], **STATES, **EXPERTS},
+        "experts",
+    ),
     "qwen3-moe": ({"model_type": "qwen3_moe", "head_dim": 16, **EXPERTS}, "experts"),
     "mixtral": ({"model_type": "mixtral", "sliding_window": 5, **EXPERTS}, "experts"),
 }
@@ -204,7 +222,6 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"model_type": "deepseek_v3", "n_routed_experts": 4, "n_group": 1, "topk_group": 1},
         r"layers\.0\.self_attn .*kv_a_layernorm",
     ),
-    "qwen3-next": ({"model_type": "qwen3_next", "head_dim": 16, **EXPERTS}, r"model \(.*linear_attention"),
     "lfm2": ({"model_type": "lfm2"}, r"model \(.*conv"),
     "hunyuan": ({"model_type": "hunyuan_v1_dense", "head_dim": 16}, r"layers\.0\.self_attn .*query_layernorm"),
     "stablelm-head-norms": ({"model_type": "stablelm", "qk_layernorm": True}, r"self_attn .*ModuleList|self_attn"),
@@ -214,6 +231,10 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
     "gpt2-dropout": ({"model_type": "gpt2"}, r"dropout"),
 }
 """Models that the fused path refuses, and what the sentence matches."""
+
+
+WITH_STATES = frozenset({"qwen3.5", "qwen3-next"})
+"""Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
 
 
 def marked(names: Iterable[str]) -> list[Any]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from tunesmith_engine.shapes import AttentionShape, LayerShape, MlpShape, ModelShape, Norm, Unfused
+from tunesmith_engine.shapes import AttentionShape, DeltaShape, LayerShape, MlpShape, ModelShape, Norm, Piece, Unfused
 
 ACTIVATIONS = {
     "silu": lambda x: x / (1.0 + torch.exp(-x)),
@@ -77,7 +77,7 @@ def _table(
     shape: ModelShape, layer: LayerShape, x: torch.Tensor, positions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return cos and sin, [T, rotary width] each, for a layer that has rotation."""
-    if not layer.attention.rotary:
+    if not isinstance(layer.attention, AttentionShape) or not layer.attention.rotary:
         return None
     assert shape.rotary is not None
     cos, sin = shape.rotary(x, positions, layer.rotary_kind)
@@ -89,9 +89,11 @@ def _layer(
 ) -> torch.Tensor:
     """x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP."""
     read = normalise(x, layer.input_norm)
-    attended = layer.residual_scale * normalise(
-        _attention(layer.attention, read, table, lengths), layer.post_attention_norm
-    )
+    if isinstance(layer.attention, DeltaShape):
+        mixed = _delta(layer.attention, read, lengths)
+    else:
+        mixed = _attention(layer.attention, read, table, lengths)
+    attended = layer.residual_scale * normalise(mixed, layer.post_attention_norm)
     if layer.parallel:
         read = read if layer.mlp_norm is None else normalise(x, layer.mlp_norm)
         return x + attended + layer.residual_scale * normalise(_mlp(layer.mlp, read), layer.post_mlp_norm)
@@ -114,18 +116,66 @@ def _attention(
     shape: AttentionShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
 ) -> torch.Tensor:
     """Return the output of the output projection, [T, hidden]."""
-    projected = torch.cat([module(x) for module in shape.inputs], dim=-1)
+    projected = _in_order(torch.cat([module(x) for module in shape.inputs], dim=-1), shape.pieces)
     num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
-    if shape.order is not None:
-        heads = projected.split(shape.head_dim, dim=-1)
-        projected = torch.cat([heads[place] for place in shape.order], dim=-1)
-    q, k, v = projected.split([num_query, num_key, num_key], dim=-1)
+    q, k, v, gates = projected.tensor_split([num_query, num_query + num_key, num_query + 2 * num_key], dim=-1)
     q, k = _heads(q, shape, shape.query_norm, table), _heads(k, shape, shape.key_norm, table)
     v = v.view(len(v), -1, shape.head_dim)
     outputs = [
         _one_document(shape, *parts) for parts in zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
     ]
-    return shape.output(torch.cat(outputs))
+    attended = torch.cat(outputs)
+    return shape.output(attended / (1.0 + torch.exp(-gates)) if shape.output_gate else attended)
+
+
+def _in_order(projected: torch.Tensor, pieces: Sequence[Piece] | None) -> torch.Tensor:
+    """Return the columns with the pieces behind each other."""
+    if pieces is None:
+        return projected
+    columns = [
+        start + piece.start + column
+        for piece in pieces
+        for start in range(0, piece.count * piece.stride, piece.stride)
+        for column in range(piece.width)
+    ]
+    return projected[:, columns]
+
+
+def _delta(shape: DeltaShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the output of the gated delta rule's block, [T, hidden]: token by token."""
+    projected = _in_order(torch.cat([module(x) for module in shape.inputs], dim=-1), shape.pieces)
+    rows = [_delta_of_document(shape, part) for part in projected.split(list(lengths))]
+    return shape.output(torch.cat(rows))
+
+
+def _delta_of_document(shape: DeltaShape, projected: torch.Tensor) -> torch.Tensor:
+    """Return what the output projection reads, [L, heads * value_dim], from all inputs' outputs."""
+    num_keys, num_values = shape.num_key_heads * shape.key_dim, shape.num_heads * shape.value_dim
+    sizes = [2 * num_keys + num_values, num_values, shape.num_heads, shape.num_heads]
+    channels, z, b, a = projected.split(sizes, dim=-1)
+    mixed = torch.zeros_like(channels)
+    width = shape.convolution.shape[1]
+    for token in range(len(channels)):
+        for age in range(min(width, token + 1)):
+            mixed[token] += shape.convolution[:, width - 1 - age] * channels[token - age]
+    mixed = mixed / (1.0 + torch.exp(-mixed))
+    decays = torch.exp(-shape.decay_log.exp() * torch.log1p(torch.exp(a + shape.decay_bias)))
+    strengths = 1.0 / (1.0 + torch.exp(-b))
+    outputs = []
+    for head in range(shape.num_heads):
+        group = head * shape.num_key_heads // shape.num_heads
+        q, k = (part[:, group * shape.key_dim :][:, : shape.key_dim] for part in mixed[:, : 2 * num_keys].chunk(2, 1))
+        q, k = (part / torch.sqrt((part * part).sum(-1, keepdim=True) + 1e-6) for part in (q, k))
+        v = mixed[:, 2 * num_keys + head * shape.value_dim :][:, : shape.value_dim]
+        state, read = mixed.new_zeros(shape.key_dim, shape.value_dim), []
+        for token in range(len(mixed)):
+            state = decays[token, head] * state
+            wrong = v[token] - state.t() @ k[token]
+            state = state + strengths[token, head] * torch.outer(k[token], wrong)
+            read.append(state.t() @ q[token] / shape.key_dim**0.5)
+        gate = z[:, head * shape.value_dim :][:, : shape.value_dim]
+        outputs.append(normalise(torch.stack(read), shape.norm) * gate / (1.0 + torch.exp(-gate)))
+    return torch.cat(outputs, dim=-1)
 
 
 def _heads(

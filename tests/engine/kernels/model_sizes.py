@@ -37,13 +37,18 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "nemotron-4-15b": {
         "hidden": 6144, "mlp": 24576, "num_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "rotary": 64,
-        "vocabulary": 256000, "activation": "relu2", "gated": False, "plus_one": True, "centred": True,
+        "vocabulary": 256000, "activation": "relu2", "mlp_gated": False, "plus_one": True, "centred": True,
         "cast_last": True, "biased": True, "whole": True,
     },
     "phi-2": {
         "hidden": 2560, "mlp": 10240, "num_heads": 32, "num_key_value_heads": 32, "head_dim": 80, "rotary": 32,
-        "vocabulary": 51200, "activation": "gelu_tanh", "gated": False, "centred": True, "cast_last": True,
+        "vocabulary": 51200, "activation": "gelu_tanh", "mlp_gated": False, "centred": True, "cast_last": True,
         "biased": True,
+    },
+    "qwen3.5-4b": {
+        "hidden": 2560, "mlp": 9216, "num_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "rotary": 64,
+        "vocabulary": 248320, "head_norms": True, "plus_one": True, "cast_last": True, "four_bit": True,
+        "delta_heads": (16, 32, 128, 128), "convolution": (8192, 4), "output_gate": True,
     },
     "smollm2-135m": {
         "hidden": 576, "mlp": 1536, "num_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rotary": 64,

@@ -42,7 +42,7 @@ TRITONS = {
     "3.6.0": ("cu128", (80, 86, 89, 90, 100, 120)),
 }
 PAIRS = [(version, capability) for version, (_, capabilities) in TRITONS.items() for capability in capabilities]
-ENDS = [(*PAIRS[0], "gemma-2-2b"), (*PAIRS[-1], "llama-3.1-8b")]
+ENDS = [(*PAIRS[0], "gemma-2-2b"), (*PAIRS[-1], "llama-3.1-8b"), (*PAIRS[-1], "qwen3.5-4b")]
 TIMEOUT_S = 500
 
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
@@ -50,12 +50,13 @@ SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 Triton finds out only at the launch."""
 
 ATTENTION = "attention-triton"
-MAX_REGISTERS = {ATTENTION: 255, "nf4_rows": 255, "nf4_matvec": 168, "cached_attention": 168}
+MAX_REGISTERS = {ATTENTION: 255, "delta_rule": 255, "nf4_rows": 255, "nf4_matvec": 168, "cached_attention": 168}
 """Of a thread; `ELEMENT_WISE_REGISTERS` where not named. Above 128 fewer than 512 threads fit on a multiprocessor."""
 ELEMENT_WISE_REGISTERS = 128
-MAX_SPILLED_BYTES = {ATTENTION: 128, "cross_entropy": 8}
+MAX_SPILLED_BYTES = {ATTENTION: 128, "cross_entropy": 8, "delta_rule": 640}
 """Of a thread, loads and stores; none where not named: a spill makes a pass over memory several. Cross entropy spills
-one register with Triton 3.6 on sm_100, whose 512 threads may have 128 each."""
+one register with Triton 3.6 on sm_100, whose 512 threads may have 128 each. The delta rule's gradients spill outside
+their loops with Triton 3.2."""
 NUM_REGISTERS_OF_MULTIPROCESSOR = 65536
 
 
@@ -185,7 +186,7 @@ def test_every_model_compiles(triton_folder: Any, tmp_path: Path, version: str, 
     if dtype == "bfloat16" and capability < 80:
         pytest.skip("No run chooses bfloat16 there.")
     declined = check(triton_folder(version), capability, cases_of(tuple(MODELS), dtype), tmp_path)
-    assert declined <= {ATTENTION}
+    assert declined <= {ATTENTION, "delta_rule"}
 
 
 def test_a_case_that_ends_the_compiler_is_named_and_the_next_is_compiled(triton_folder: Any, tmp_path: Path) -> None:

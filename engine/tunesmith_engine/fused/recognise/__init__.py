@@ -12,13 +12,13 @@ import torch
 from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.body import Body, head_of
-from tunesmith_engine.fused.recognise.layer import attention_of, check_layer_words, read_layer
+from tunesmith_engine.fused.recognise.layer import check_layer_words, mixer_of, read_layer
 from tunesmith_engine.fused.recognise.model import check_layer_inputs, find_decoder, read_embedding, read_logits
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
-from tunesmith_engine.shapes import AnyModel, LayerShape, ModelShape, NotFusableError, Unfused
+from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, Unfused
 
 
 def recognise(model: AnyModel) -> ModelShape:
@@ -75,17 +75,19 @@ def _layers(body: Body) -> list[LayerShape]:
     for name, layer in layers.items():
         check_layer_words(name, layer)
     check_layer_inputs(body)
-    tables = rotary_tables(body.module, [attention_of(name, layer)[1] for name, layer in layers.items()])
+    tables = rotary_tables(body.module, [mixer_of(name, layer)[1] for name, layer in layers.items()])
     shapes = []
     for index, (name, layer) in enumerate(layers.items()):
         kind = types[index] if types else ""
-        if kind not in ("", "full_attention", "sliding_attention"):
+        if kind not in ("", "full_attention", "sliding_attention", "linear_attention"):
             raise NotFusableError("{name} is an unsupported kind of layer, {kind}.", name=name, kind=kind)
         slides = kind == "sliding_attention" or (not types and "create_sliding_window_causal_mask" in used)
         window = getattr(config, "sliding_window", None) if slides else None
         rotary_kind = kind if tables and tables.has_kinds else ""
         layout = tables.layout(rotary_kind, _device(body)) if tables else None
         shapes.append(read_layer(name, layer, window, rotary_kind, layout))
+    if not any(isinstance(shape.attention, AttentionShape) for shape in shapes):
+        raise NotFusableError("No layer of {name} has attention.", name=body.name)
     return shapes
 
 
@@ -100,14 +102,18 @@ def _rotary(body: Body, layers: tuple[LayerShape, ...]) -> RotaryTables | None:
     Raises:
         NotFusableError: the layers want them in different places.
     """
-    rotating = [layer for layer in layers if layer.attention.rotary]
+    rotating = [
+        (layer.rotary_kind, layer.attention.interleaved)
+        for layer in layers
+        if isinstance(layer.attention, AttentionShape) and layer.attention.rotary
+    ]
     if not rotating:
         return None
-    attentions = [attention_of("", layer)[1] for layer in body.part(body.layers)[: len(layers)]]
-    tables, device = rotary_tables(body.module, attentions), _device(body)
+    mixers = [mixer_of("", layer)[1] for layer in body.part(body.layers)[: len(layers)]]
+    tables, device = rotary_tables(body.module, mixers), _device(body)
     if tables is None:
         raise NotFusableError("{name} has no rotary table.", name=body.name)
-    to_pairs = {layer.attention.interleaved and tables.layout(layer.rotary_kind, device).halves for layer in rotating}
+    to_pairs = {interleaved and tables.layout(kind, device).halves for kind, interleaved in rotating}
     if len(to_pairs) > 1:
         raise NotFusableError("The decoder's layers use different rotary embeddings.")
     return RotaryTables(tables.module, to_pairs.pop())

@@ -19,10 +19,11 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     StandIns,
     accepted,
     agrees,
+    in_order,
     replaced,
     result_of,
 )
-from tunesmith_engine.shapes import AttentionShape, Norm, NotFusableError
+from tunesmith_engine.shapes import AttentionShape, Norm, NotFusableError, Piece
 
 SPREAD = 5.0
 """Standard deviation of the trial's scores: so large that a soft cap of 50 shows."""
@@ -46,8 +47,8 @@ def read_attention(name: str, module: nn.Module, window: int | None, layout: Lay
     """
     check_no_dropout(name, module)
     roles, output = _projections(name, module)
-    head_dim = getattr(module, "head_dim", None) or module.head_size
-    num_heads, num_key_value_heads = _num_heads(name, module, roles, output, head_dim)
+    head_dim, output_gate = getattr(module, "head_dim", None) or module.head_size, "sigmoid" in words.words(module)
+    num_heads, num_key_value_heads = _num_heads(name, module, roles, output, head_dim, output_gate)
     norms = next((pair for pair in NORMS if pair[0] in words.words(module)), NORMS[0])
     shape = AttentionShape(
         inputs=tuple(getattr(module, role) for role in roles),
@@ -60,6 +61,7 @@ def read_attention(name: str, module: nn.Module, window: int | None, layout: Lay
         window=window,
         query_norm=_head_norm(name, module, norms[0], num_heads, head_dim),
         key_norm=_head_norm(name, module, norms[1], num_key_value_heads, head_dim),
+        output_gate=output_gate,
     )
     return _with_rotation(name, module, (*roles, output), norms, shape, layout)
 
@@ -75,13 +77,17 @@ def _projections(name: str, module: nn.Module) -> tuple[tuple[str, ...], str]:
     return roles, output
 
 
-def _num_heads(name: str, module: nn.Module, roles: tuple[str, ...], output: str, head_dim: int) -> tuple[int, int]:
+def _num_heads(
+    name: str, module: nn.Module, roles: tuple[str, ...], output: str, head_dim: int, output_gate: bool
+) -> tuple[int, int]:
     """Return the number of heads, and that of key and value heads."""
     widths = [linear_sizes(f"{name}.{role}", getattr(module, role))[1] for role in roles]
     num_query = linear_sizes(f"{name}.{output}", getattr(module, output))[0]
-    num_heads, num_key_value_heads = num_query // head_dim, (sum(widths) - num_query) // (2 * head_dim)
-    divides = num_key_value_heads and num_heads % num_key_value_heads == 0
-    if not divides or sum(widths) != (num_heads + 2 * num_key_value_heads) * head_dim:
+    # Queries have their gates behind them.
+    num_first = 2 * num_query if output_gate else num_query
+    num_heads, num_key_value_heads = num_query // head_dim, (sum(widths) - num_first) // (2 * head_dim)
+    divides = num_key_value_heads > 0 and num_heads % num_key_value_heads == 0
+    if not divides or num_query % head_dim or sum(widths) != num_first + 2 * num_key_value_heads * head_dim:
         raise NotFusableError(
             "{name}: {width} outputs don't divide into heads of {head_dim}.",
             name=name,
@@ -109,7 +115,7 @@ def _with_rotation(
     shape: AttentionShape,
     layout: Layout | None,
 ) -> AttentionShape:
-    """Run the module's own code on stand-ins; return the shape with the rotation and the order that give the same.
+    """Run the module's own code on stand-ins; return the shape with the rotation and the pieces that give the same.
 
     Raises:
         NotFusableError: none does.
@@ -144,12 +150,12 @@ def _with_rotation(
     )
     result = result_of(name, lambda: twin(**given))
     projected = torch.cat([parts[role](x) for role in inputs], dim=-1)[0]
-    for order in _orders(shape, len(inputs)):
+    for pieces in _pieces(shape, len(inputs)):
         for rotary, interleaved in ((True, False), (True, True), (False, False)):
-            guess = replace(tried, rotary=rotary, interleaved=interleaved, order=order)
+            guess = replace(tried, rotary=rotary, interleaved=interleaved, pieces=pieces)
             table = [in_pairs(part[0]) if interleaved and layout.halves else part[0] for part in (cos, sin)]
             if agrees(result[0], _plain_attention(guess, projected, *table)):
-                return replace(shape, rotary=rotary, interleaved=interleaved, order=order)
+                return replace(shape, rotary=rotary, interleaved=interleaved, pieces=pieces)
     raise NotFusableError(
         "{name} ({kind}) doesn't compute what its attributes say.", name=name, kind=type(module).__name__
     )
@@ -159,23 +165,27 @@ CODEGEN_PARTS = 4
 """Into which CodeGen's merged projection is divided, each with its queries, values and keys."""
 
 
-def _orders(shape: AttentionShape, num_inputs: int) -> Iterator[tuple[int, ...] | None]:
-    """Yield where the heads of q, k and v may lie in the output of the input projections; see `AttentionShape`."""
+def _pieces(shape: AttentionShape, num_inputs: int) -> Iterator[tuple[Piece, ...] | None]:
+    """Yield where q, k, v and gates may lie in the output of the input projections; see `AttentionShape`."""
+    heads, groups, width = shape.num_heads, shape.num_key_value_heads, shape.head_dim
+    if shape.output_gate:
+        num_query, num_rest = heads * width, 2 * groups * width
+        queries, gates = (Piece(start, heads, 2 * width, width) for start in (0, width))
+        yield queries, Piece(2 * num_query, 1, num_rest, num_rest), gates
+        return
     yield None
     if num_inputs > 1:
         return
-    heads, groups = shape.num_heads, shape.num_key_value_heads
-    each = heads // groups
-    places = torch.arange(heads + 2 * groups).view(groups, each + 2)
     if groups > 1:
-        yield _joined(places[:, :each], places[:, each], places[:, each + 1])
+        # Each key head behind its queries, and its value head behind it.
+        num_query = heads // groups * width
+        stride = num_query + 2 * width
+        keys, values = (Piece(start, groups, stride, width) for start in (num_query, num_query + width))
+        yield Piece(0, groups, stride, num_query), keys, values
     if heads == groups and heads % CODEGEN_PARTS == 0:
-        q, v, k = torch.arange(3 * heads).view(CODEGEN_PARTS, 3, -1).unbind(1)
-        yield _joined(q, k, v)
-
-
-def _joined(*places: torch.Tensor) -> tuple[int, ...]:
-    return tuple(torch.cat([part.flatten() for part in places]).tolist())
+        size = heads // CODEGEN_PARTS * width
+        queries, values, keys = (Piece(start, CODEGEN_PARTS, 3 * size, size) for start in (0, size, 2 * size))
+        yield queries, keys, values
 
 
 def _plain_attention(
@@ -185,13 +195,13 @@ def _plain_attention(
 
     Args:
         shape: of attention; the window is not looked at, for it lies in the mask.
-        projected: queries, keys and values in the shape's order, [T, (H + 2 K) head_dim].
+        projected: what the inputs give, queries, keys, values and gates by the shape's pieces, [T, N].
         cos, sin: [T, rotary width].
     """
-    if shape.order is not None:
-        projected = projected.unflatten(-1, (-1, shape.head_dim))[:, list(shape.order)].flatten(1)
-    sizes = [shape.num_heads, shape.num_key_value_heads, shape.num_key_value_heads]
-    q, k, v = projected.split([size * shape.head_dim for size in sizes], dim=-1)
+    num_query, num_key = shape.numbers_per_token, shape.num_key_value_heads * shape.head_dim
+    q, k, v, gate = in_order(projected, shape.pieces).tensor_split(
+        [num_query, num_query + num_key, num_query + 2 * num_key], dim=-1
+    )
     turned = []
     for numbers, norm in ((q, shape.query_norm), (k, shape.key_norm)):
         heads = numbers
@@ -209,7 +219,8 @@ def _plain_attention(
         scores = shape.softcap * torch.tanh(scores / shape.softcap)
     hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     shares = scores.masked_fill(hidden, -torch.inf).softmax(-1)
-    return (shares @ values).transpose(0, 1).flatten(1)
+    result = (shares @ values).transpose(0, 1).flatten(1)
+    return result * gate.sigmoid() if shape.output_gate else result
 
 
 def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:

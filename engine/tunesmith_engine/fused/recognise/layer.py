@@ -11,6 +11,7 @@ from torch import nn
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import read_attention
 from tunesmith_engine.fused.recognise.body import first_of
+from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import Layout
@@ -19,16 +20,27 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     WIDTH,
     Mixer,
     StandIns,
+    StateMixer,
     accepted,
     agrees,
     replaced,
     result_of,
 )
-from tunesmith_engine.shapes import LayerShape, MlpShape, Norm, NotFusableError, Unfused
+from tunesmith_engine.shapes import (
+    AttentionShape,
+    DeltaShape,
+    LayerShape,
+    MlpShape,
+    Norm,
+    NotFusableError,
+    Unfused,
+)
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 
-ATTENTION = ("self_attn", "attention", "attn", "self_attention")
+DELTA = "linear_attn"
+MIXERS = ("self_attn", "attention", "attn", "self_attention", DELTA)
+"""What transformers calls attention, or what is in its place."""
 
 # What transformers calls the norms at these places. `post_attention_layernorm` means several things; the other norms
 # and the layer's own code tell which.
@@ -47,13 +59,13 @@ NAMES = (
 )
 
 
-def attention_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
-    """Return the name that attention has in a layer, and the module.
+def mixer_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
+    """Return the name that attention, or what is in its place, has in a layer, and the module.
 
     Raises:
         NotFusableError: there is none.
     """
-    role = first_of(layer, ATTENTION)
+    role = first_of(layer, MIXERS)
     if role is None:
         raise NotFusableError("{name} ({kind}) has no attention.", name=name, kind=type(layer).__name__)
     return role, getattr(layer, role)
@@ -65,10 +77,10 @@ def check_layer_words(name: str, module: nn.Module) -> None:
     Raises:
         NotFusableError: it does.
     """
-    role, attention = attention_of(name, module)
+    role, mixer = mixer_of(name, module)
     has_mlp = hasattr(module, "mlp")
     words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
-    words.check_words(f"{name}.{role}", attention, words.ATTENTION)
+    words.check_words(f"{name}.{role}", mixer, words.DELTA if role == DELTA else words.ATTENTION)
 
 
 def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: str, layout: Layout | None) -> LayerShape:
@@ -93,10 +105,15 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
             "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
         )
     norms = {role: read_norm(f"{name}.{role}", getattr(module, role)) for role in found}
-    role, attention = attention_of(name, module)
+    role, mixer = mixer_of(name, module)
+    attention: AttentionShape | DeltaShape
+    if role == DELTA:
+        attention = read_delta(f"{name}.{role}", mixer)
+    else:
+        attention = read_attention(f"{name}.{role}", mixer, window, layout)
     shape = LayerShape(
         name=name,
-        attention=read_attention(f"{name}.{role}", attention, window, layout),
+        attention=attention,
         mlp=_read_mlp(name, module),
         input_norm=None,
         post_attention_norm=None,
@@ -147,7 +164,8 @@ def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerSh
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
-    parts: dict[str, nn.Module] = {attention_of(name, module)[0]: Mixer(attention.weight)}
+    stand_in = StateMixer if isinstance(shape.attention, DeltaShape) else Mixer
+    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: stand_in(attention.weight)}
     mlp = _mlp_stand_in(module, shape, make, parts)
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in zip(PLACES, names, strict=True):

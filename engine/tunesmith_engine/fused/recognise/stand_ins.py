@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from tunesmith_engine.shapes import NotFusableError
+from tunesmith_engine.shapes import NotFusableError, Piece
 
 NUM_TOKENS = 5
 WIDTH = 8
@@ -67,6 +67,14 @@ class Mixer(Matrix):
         return super().forward(hidden_states), None
 
 
+class StateMixer(Matrix):
+    """Stands for what is in attention's place, which returns one result."""
+
+    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        """Multiply."""
+        return super().forward(hidden_states)
+
+
 class Constant(nn.Module):
     """Returns the same whatever it is given."""
 
@@ -114,6 +122,15 @@ def result_of(name: str, run: Callable[[], Any]) -> torch.Tensor:
             "{name} can't be tried on made-up numbers ({error}).", name=name, error=f"{type(error).__name__}: {error}"
         ) from error
     return result[0] if isinstance(result, tuple) else result
+
+
+def in_order(product: torch.Tensor, pieces: Sequence[Piece] | None) -> torch.Tensor:
+    """Return the columns of a product, [T, N], with its pieces behind each other; None leaves them as they are."""
+    if pieces is None:
+        return product
+    columns = torch.arange(product.shape[1])
+    order = [columns.as_strided((p.count, p.width), (p.stride, 1), p.start).flatten() for p in pieces]
+    return product[:, torch.cat(order)]
 
 
 def agrees(result: torch.Tensor, expected: torch.Tensor) -> bool:

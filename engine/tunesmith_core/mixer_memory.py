@@ -1,0 +1,120 @@
+"""What a layer's attention, or the gated delta rule in its place, takes of memory: counted from the shapes of weights.
+
+Symbols: q and k are the widths of queries and of keys, c, v and h of the delta rule are the channels of its short
+convolution, the width of all its value heads and their number; see `tunesmith_engine.shapes.DeltaShape`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tunesmith_core.model_cards import ModelCard
+
+ATTENTION_BYTES_PER_NUMBER = 8
+"""As in `tunesmith_engine.fused`: of each query, beside."""
+
+INTERLEAVED = "query_key_value"
+"""A merged projection whose heads are put in order behind the product."""
+
+CHUNK = 64
+"""Tokens between two states of the delta rule that exist at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixer:
+    """Numbers of a token in layers of one kind.
+
+    Attributes:
+        num_layers: that are of this kind.
+        kept: that the forward pass leaves and the memory policy may keep, without the adapters' columns.
+        kept_columns: how often these stand among them.
+        block: of intermediate results in the place that the MLP uses as well; columns stand there once.
+        beside: of further ones.
+        beside_columns: how often the adapters' columns stand among them.
+        width: of all heads, and groups into which these can be divided.
+        num_sums: of weights, in 32 bits, that stay until the backward pass.
+        numbers_at_once: of which its own operations make copies.
+        bytes_at_once: that they take beside.
+    """
+
+    num_layers: int
+    kept: int
+    kept_columns: int
+    block: int
+    beside: int
+    beside_columns: int
+    width: int
+    num_groups: int
+    num_sums: int
+    numbers_at_once: int
+    bytes_at_once: int
+
+    def tokens_at_once(self, num_tokens: int, numbers_at_once: int) -> int:
+        """Return of how many tokens with all heads it takes the memory: long batches go by groups of heads."""
+        parts = 1
+        while num_tokens * self.width > numbers_at_once * parts and self.num_groups % (2 * parts) == 0:
+            parts *= 2
+        return math.ceil(num_tokens / parts)
+
+
+def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
+    """Return the kinds of a model's layers, attention first.
+
+    Args:
+        card: of the model.
+        has_raw: DoRA's magnitudes need queries and keys as they were before they were rotated.
+    """
+    convolutions = [shape for name, shape in card.shapes.items() if name.endswith(".linear_attn.conv1d.weight")]
+    attention = _attention(card, card.num_layers - len(convolutions), has_raw)
+    if not convolutions:
+        return [attention]
+    return [attention, _delta(card, len(convolutions), convolutions[0][0])]
+
+
+def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
+    q, k = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim
+    in_turn = any(name.endswith(f".{INTERLEAVED}.weight") for name in card.linear_shapes)
+    plain = Mixer(
+        num_layers=num_layers,
+        kept=2 * q + 2 * k,
+        kept_columns=1,
+        block=2 * q + 2 * k + (q + k if has_raw else 0),
+        beside=q + 2 * k if in_turn else 0,
+        beside_columns=int(in_turn),
+        width=q,
+        num_groups=card.num_kv_heads,
+        num_sums=card.num_heads,
+        numbers_at_once=3 * q + 2 * k,
+        bytes_at_once=ATTENTION_BYTES_PER_NUMBER * q,
+    )
+    of_queries = [shape for name, shape in card.linear_shapes.items() if name.endswith(".self_attn.q_proj.weight")]
+    if not of_queries or of_queries[0][0] != 2 * q:
+        return plain
+    # A gate for each query; queries and keys have norms, so that both are needed raw.
+    return replace(
+        plain, kept=3 * q + 2 * k, kept_columns=0, block=4 * q + 3 * k, beside=3 * q + 2 * k, beside_columns=2
+    )
+
+
+def _delta(card: ModelCard, num_layers: int, c: int) -> Mixer:
+    shapes = {name.rpartition(".linear_attn.")[2]: shape for name, shape in card.shapes.items()}
+    h, head_width = shapes["A_log"][0], shapes["norm.weight"][0]
+    v = h * head_width
+    inputs = c + v + 2 * h
+    in_two = "in_proj_qkvz.weight" in shapes
+    padded = 1 << (head_width - 1).bit_length()
+    # Keys are counted as wide as values.
+    return Mixer(
+        num_layers=num_layers,
+        kept=inputs + v,
+        kept_columns=0,
+        block=2 * c + v + inputs,
+        beside=v + (inputs if in_two else 0),
+        beside_columns=2 if in_two else 1,
+        width=v,
+        num_groups=max(1, (c - v) // (2 * head_width)),
+        num_sums=0,
+        numbers_at_once=0,
+        bytes_at_once=h * (16 * padded + 8 * padded**2 // CHUNK + 52),
+    )

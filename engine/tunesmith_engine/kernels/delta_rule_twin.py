@@ -1,0 +1,141 @@
+"""The chunked gated delta rule in plain PyTorch, by the formulas of delta_rule.py; float64 stays float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+EPS = 1e-6
+CHUNK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Inputs cut into chunks of all heads, [H, N, C, ...]; tokens behind the last are zeros and see nothing.
+
+    Attributes:
+        q, k: normal queries, scaled, and normal keys.
+        roots: reciprocal lengths of queries and keys.
+        decays: of each token since each one that it sees.
+        reach: factor of the state before the chunk; rest: of the token in the state behind it.
+        total: factor of the state before the chunk in the one behind it, [H, N].
+        seen: whether token i sees token j.
+        kept: C tokens that have something before them in their document.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    beta: torch.Tensor
+    roots: tuple[torch.Tensor, torch.Tensor]
+    decays: torch.Tensor
+    reach: torch.Tensor
+    rest: torch.Tensor
+    total: torch.Tensor
+    seen: torch.Tensor
+    kept: torch.Tensor
+
+
+def cut(x: torch.Tensor, num_heads: int) -> torch.Tensor:
+    """Return [T, H', ...] as [H, N, C, ...] in the format that is computed in, heads repeated for their group."""
+    x = x.to(torch.promote_types(x.dtype, torch.float32)).repeat_interleave(num_heads // x.shape[1], 1)
+    x = torch.cat([x, x.new_zeros(-len(x) % CHUNK, *x.shape[1:])])
+    return x.unflatten(0, (-1, CHUNK)).movedim(2, 0)
+
+
+def joined(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return [H, N, C, ...] as [T, H', ...], summed over the heads of a group."""
+    x = x.movedim(0, 2).flatten(0, 1)[: len(like)]
+    return x.unflatten(1, (like.shape[1], -1)).sum(2)
+
+
+def chunks_of(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, beta: torch.Tensor, bounds: torch.Tensor
+) -> Chunks:
+    """Cut the inputs of `delta_rule.forward` into chunks."""
+    num_tokens, num_heads = g.shape
+    places = torch.arange(-(-num_tokens // CHUNK) * CHUNK, device=g.device)
+    document = torch.searchsorted(bounds.long(), places, right=True)
+    begins = bounds.long()[document - 1]
+    document, begins, places = (x.unflatten(0, (-1, CHUNK)) for x in (document, begins, places))
+    kept = (places > begins) & (places < num_tokens)
+    gates = cut(g.double(), num_heads) * kept
+    seen = (document[:, :, None] == document[:, None, :]) & (places[:, :, None] >= places[:, None, :])
+    decay = (seen * gates[:, :, None, :]).sum(-1)
+    decays = (decay[..., None] - decay[..., None, :]).masked_fill(~seen, -torch.inf).exp()
+    crosses = begins < places[:, :1]
+    last = places[:, -1:].clamp(max=num_tokens - 1) - places[:, :1]
+    stays = document == document.gather(1, last)
+    at_last = decay.gather(2, last.expand(num_heads, -1, -1))
+    q, k, v, beta = (cut(x, num_heads) for x in (q, k, v, beta))
+    roots = tuple((x.square().sum(-1, keepdim=True) + EPS).rsqrt() for x in (q, k))
+    return Chunks(
+        q=q * roots[0] * q.shape[-1] ** -0.5,
+        k=k * roots[1],
+        v=v,
+        beta=beta[..., None],
+        roots=roots,
+        decays=decays.to(v.dtype),
+        reach=(decay.exp() * crosses)[..., None].to(v.dtype),
+        rest=(at_last - decay).masked_fill(~stays, -torch.inf).exp()[..., None].to(v.dtype),
+        total=(at_last[..., 0].exp() * crosses.gather(1, last)[:, 0]).to(v.dtype),
+        seen=seen,
+        kept=kept,
+    )
+
+
+def forward(chunks: Chunks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the outputs [H, N, C, V], the updates, and the states before the chunks and behind the last."""
+    system = chunks.beta * (chunks.k @ chunks.k.mT) * chunks.decays
+    u = solved(system, chunks.beta * chunks.v)
+    w = solved(system, chunks.beta * chunks.reach * chunks.k)
+    written = (chunks.rest * chunks.k).mT
+    states = [u.new_zeros(len(u), w.shape[-1], u.shape[-1])]
+    updates = []
+    for chunk in range(u.shape[1]):
+        updates.append(u[:, chunk] - w[:, chunk] @ states[-1])
+        states.append(states[-1] * chunks.total[:, chunk, None, None] + written[:, chunk] @ updates[-1])
+    update, state = torch.stack(updates, 1), torch.stack(states, 1)
+    weights = (chunks.q @ chunks.k.mT) * chunks.decays
+    return chunks.reach * (chunks.q @ state[:, :-1]) + weights @ update, update, state
+
+
+def solved(system: torch.Tensor, right: torch.Tensor, transposed: bool = False) -> torch.Tensor:
+    """Return x of (1 + a) x = right, or of (1 + a)^T x = right, with a the system below its diagonal."""
+    system = system.mT if transposed else system
+    return torch.linalg.solve_triangular(system, right, upper=transposed, unitriangular=True)
+
+
+def backward(do: torch.Tensor, chunks: Chunks) -> tuple[torch.Tensor, ...]:
+    """Return the gradients of normal queries and keys, of values, betas and gates, [H, N, C, ...]."""
+    _out, update, state = forward(chunks)
+    system = chunks.beta * (chunks.k @ chunks.k.mT) * chunks.decays
+    weights = (chunks.q @ chunks.k.mT) * chunks.decays
+    r = solved(system, weights.mT @ do, transposed=True)
+    w = solved(system, chunks.rest * chunks.k, transposed=True)
+    slopes = [torch.zeros_like(state[:, 0])]
+    read, rewritten = (chunks.reach * chunks.q).mT, (chunks.beta * chunks.reach * chunks.k).mT
+    for chunk in reversed(range(r.shape[1])):
+        slope = slopes[-1]
+        r[:, chunk] += w[:, chunk] @ slope
+        slope = slope * chunks.total[:, chunk, None, None] + read[:, chunk] @ do[:, chunk]
+        slopes.append(slope - rewritten[:, chunk] @ r[:, chunk])
+    slope = torch.stack(slopes[-2::-1], 1)
+    d_weights = (do @ update.mT) * chunks.decays
+    dq = chunks.reach * (do @ state[:, :-1].mT) + d_weights @ chunks.k
+    dk = chunks.rest * (update @ slope.mT) + d_weights.mT @ chunks.q
+    da = (-(r @ update.mT) * chunks.decays).tril(-1)
+    dx = chunks.reach * -(r @ state[:, :-1].mT) + da @ chunks.k
+    dbeta = (r * chunks.v).sum(-1) + (dx * chunks.k).sum(-1)
+    dk += (chunks.beta * da).mT @ chunks.k
+    d_decay = (dq * chunks.q).sum(-1) + ((chunks.beta * dx - dk) * chunks.k).sum(-1)
+    d_decay[..., -1] += (state[:, 1:] * slope).sum((-1, -2))
+    dg = (chunks.seen * d_decay[..., None]).sum(-2) * chunks.kept
+    return dq, dk + chunks.beta * dx, chunks.beta * r, dg, dbeta
+
+
+def through_norm(d_normal: torch.Tensor, normal: torch.Tensor, root: torch.Tensor, scale: float) -> torch.Tensor:
+    """Return the gradient of x from that of its normal form, scale * root * x."""
+    along = (normal * d_normal).sum(-1, keepdim=True) / scale**2
+    return (d_normal - normal * along) * (scale * root)

@@ -1,0 +1,77 @@
+"""The kernels of mixers beside attention, as cases of the proof: packed documents, forwards and backwards."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from tunesmith_engine.proof.inputs import NUM_ROWS, Inputs, Results, Sizes
+from tunesmith_engine.shapes import Norm
+
+LENGTHS = (5, 70, 1, 61)
+"""Of documents: inside a chunk of the delta rule, over its boundary, and over two at once."""
+
+
+def delta_rule(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the gated delta rule's outputs and gradients."""
+    from tunesmith_engine.kernels.delta_rule import backward, forward
+
+    num_key_heads, num_heads, key_dim, value_dim = sizes.delta_heads
+    num_rows = sum(LENGTHS)
+    q, k = (
+        inputs.rows(num_key_heads * key_dim, num_rows).unflatten(1, (num_key_heads, key_dim)) for _ in range(2)
+    )
+    v, slope = (inputs.rows(num_heads * value_dim, num_rows).unflatten(1, (num_heads, value_dim)) for _ in range(2))
+    beta = inputs.random(num_rows, num_heads).sigmoid()
+    wide = torch.promote_types(inputs.dtype, torch.float32)
+    gates = -inputs.random(num_rows, num_heads).to(wide).square()
+    bounds = _bounds(inputs)
+    out = torch.empty_like(v)
+    outs = tuple(torch.empty_like(x) for x in (q, k, v, gates, beta))
+    forward(q, k, v, gates, beta, bounds, out)
+    backward(slope, q, k, v, gates, beta, bounds, outs)
+    names = ("query gradient", "key gradient", "value gradient", "gate gradient", "beta gradient")
+    return {"out": out, **dict(zip(names, outs, strict=True))}
+
+
+def short_convolution(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the short convolution's outputs and gradients, with what a model of these sizes has around it."""
+    from tunesmith_engine.kernels.short_convolution import (
+        convolution_gradients,
+        convolve,
+        convolve_backward,
+        first_tokens,
+    )
+
+    channels, width = sizes.convolution
+    num_rows = sum(LENGTHS)
+    x, slope = inputs.rows(channels, num_rows), inputs.rows(channels, num_rows)
+    weight, bias = inputs.random(channels, width), inputs.random(channels)
+    begins = first_tokens(_bounds(inputs), num_rows)
+    found: Results = {}
+    for label, form in {"bias and SiLU": (bias, True), "SiLU": (None, True), "nothing": (None, False)}.items():
+        out, out_slope = inputs.empty(num_rows, channels), inputs.empty(num_rows, channels)
+        convolve(x, weight, *form, begins, out)
+        convolve_backward(slope, x, weight, *form, begins, out_slope)
+        of_weight, of_bias = convolution_gradients(slope, x, weight, *form, begins)
+        found |= {f"out ({label})": out, f"gradient ({label})": out_slope}
+        found |= {f"weight gradient ({label})": of_weight, f"bias gradient ({label})": of_bias}
+    return found
+
+
+def gated_norms(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the gated norm of the delta rule's heads and its gradients."""
+    from tunesmith_engine.kernels.gated_norm import gated_norm, gated_norm_backward
+
+    _, num_heads, _, width = sizes.delta_heads
+    norm = Norm(inputs.random(width), 1e-6)
+    x, gate, slope = (inputs.rows(num_heads * width) for _ in range(3))
+    out, gate_slope = (inputs.empty(NUM_ROWS, num_heads * width) for _ in range(2))
+    gated_norm(x, gate, norm, out)
+    gated_norm_backward(slope, x, gate, norm, slope, gate_slope)
+    return {"out": out, "gradient": slope, "gate gradient": gate_slope}
+
+
+def _bounds(inputs: Inputs) -> torch.Tensor:
+    return torch.tensor([0, *itertools.accumulate(LENGTHS)], dtype=torch.int32, device=inputs.device)
