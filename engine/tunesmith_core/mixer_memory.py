@@ -74,7 +74,7 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
 
 def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
     q, k = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim
-    in_turn = any(name.endswith(f".{INTERLEAVED}.weight") for name in card.linear_shapes)
+    in_turn = card.num_kv_heads > 1 and any(name.endswith(f".{INTERLEAVED}.weight") for name in card.linear_shapes)
     plain = Mixer(
         num_layers=num_layers,
         kept=2 * q + 2 * k,

@@ -135,9 +135,7 @@ def sizes_of(
         whole: whether the weights themselves are trained.
         embeds: whether the embedding is trained beside an adapter.
     """
-    layer = shape.layers[0]
-    attention, norm = shape.attentions[0], shape.final_norm
-    windows = [other.window for other in shape.attentions if other.window]
+    layer, attention, norm = shape.layers[0], shape.attentions[0], shape.final_norm
     delta = shape.deltas[0] if shape.deltas else None
     return Sizes(
         dtype=str(dtype).removeprefix("torch."),
@@ -157,7 +155,7 @@ def sizes_of(
         logit_scale=shape.logit_scale,
         softcap=shape.softcap,
         attention_softcap=attention.softcap,
-        window=min(windows, default=None),
+        window=min((other.window for other in shape.attentions if other.window), default=None),
         embedding_scale=shape.embedding_scale,
         residual_scale=layer.residual_scale,
         four_bit=four_bit,
