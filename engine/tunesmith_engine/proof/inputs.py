@@ -26,7 +26,7 @@ class Sizes:
     Attributes:
         dtype: number format of a run, such as "bfloat16".
         mlp: width inside the MLP; 0 where it is not fused.
-        gated: the MLP has a gate.
+        mlp_gated: the MLP has a gate.
         biased: norms have biases.
         rotary: numbers of each head that are rotated; 0 for none.
         four_bit: frozen weights are NF4.
@@ -38,7 +38,7 @@ class Sizes:
         embeds: the embedding is trained, whole or in part.
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         convolution: channels and width of the short convolution; empty where there is none.
-        gated: attention's output is multiplied by a gate.
+        output_gate: attention's output is multiplied by a gate.
         others: as in `shapes`.
     """
 
