@@ -17,6 +17,9 @@ ATTENTION_BYTES_PER_NUMBER = 8
 INTERLEAVED = "query_key_value"
 """A merged projection whose heads are put in order behind the product."""
 
+_IN_TURN = (f".{INTERLEAVED}.weight", ".attn.qkv_proj.weight")
+_QUERY_NORMS = (".q_norm.weight", ".q_layernorm.weight")
+
 CHUNK = 64
 """Tokens between two states of the delta rule that exist at once."""
 
@@ -74,12 +77,13 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
 
 def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
     q, k = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim
-    in_turn = card.num_kv_heads > 1 and any(name.endswith(f".{INTERLEAVED}.weight") for name in card.linear_shapes)
+    in_turn = card.num_kv_heads > 1 and any(name.endswith(_IN_TURN) for name in card.linear_shapes)
+    has_norms = any(name.endswith(_QUERY_NORMS) for name in card.shapes)
     plain = Mixer(
         num_layers=num_layers,
         kept=2 * q + 2 * k,
         kept_columns=1,
-        block=2 * q + 2 * k + (q + k if has_raw else 0),
+        block=2 * q + 2 * k + (q + k if has_raw or has_norms else 0),
         beside=q + 2 * k if in_turn else 0,
         beside_columns=int(in_turn),
         width=q,
