@@ -125,12 +125,6 @@ ENVIRONMENT_CODES: dict[str, ErrorCode] = {
         "None of the named target modules is a linear layer of the base model.",
         'Set target modules to "all-linear", or name layers that the model has.',
     ),
-    "trained-parts-missing": ErrorCode(
-        USER,
-        "The model has no such part to train",
-        "A part or module that is to be trained whole is not in the base model.",
-        "Name parts that the model has.",
-    ),
     "tokenizer-missing-dep": ErrorCode(
         ENVIRONMENT,
         "The tokenizer can't be loaded",

@@ -16,6 +16,12 @@ CODES: dict[str, ErrorCode] = {
     **ENVIRONMENT_CODES,
     **DATA_CODES,
     # Input of the person
+    "trained-parts-missing": ErrorCode(
+        USER,
+        "The model has no such part to train",
+        "A part or module that is to be trained whole is not in the base model.",
+        "Name parts that the model has.",
+    ),
     "spec-invalid": ErrorCode(
         USER,
         "A setting is not valid",

@@ -57,6 +57,7 @@ def test_wrong_words_are_named(words: list[str], expected: str) -> None:
     ("changes", "expected"),
     [
         ({"model__new_tokens": ["glow"]}, "adapter.embeddings must be New words only or All"),
+        ({"model__new_tokens": ["glow"], "adapter__kind": "oft"}, "model.new_tokens must be empty for OFT"),
         ({"adapter__embeddings": "new"}, "adapter.embeddings has nothing to train without new words"),
         ({"adapter__modules_to_save": ["norm", " "]}, "adapter.modules_to_save must not hold an empty name"),
         (
@@ -86,6 +87,7 @@ def test_words_need_what_learns_them(changes: dict[str, Any], expected: str) -> 
         {"model__new_tokens": ["glow"], "adapter__kind": FULL},
         {"model__new_tokens": ["glow"], "adapter__kind": FULL, "adapter__parts": ["embeddings", "layers"]},
         {"adapter__embeddings": "new", "objective__kind": "reward"},
+        {"adapter__embeddings": "new", "adapter__kind": "oft"},
     ],
 )
 def test_what_goes_together_is_no_problem(changes: dict[str, Any]) -> None:

@@ -52,6 +52,15 @@ def test_a_wrong_setting_comes_first(spec: RunSpec) -> None:
     refused(spec, "spec-invalid", "adapter.rank must be at least 1")
 
 
+def test_what_the_model_certainly_does_not_have_is_refused(spec: RunSpec) -> None:
+    """A name that may be another one in memory is left to the run."""
+    spec.adapter.target_modules = ["no_such_layer"]
+    preflight.check(spec)
+    spec.adapter.layers = ["99"]
+    with pytest.raises(TunesmithError, match="99"):
+        preflight.check(spec)
+
+
 def test_a_missing_environment(make_spec: Make) -> None:
     refused(make_spec(), "environment-missing")
 

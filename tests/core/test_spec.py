@@ -284,6 +284,7 @@ def test_a_spec_from_before_weights_takes_every_row_once() -> None:
     (source,) = spec.data.sources
     assert (source.weight, source.most_rows, spec.evaluation.group_column) == (0.0, None, "")
     assert source.num_used(7) == 7
+    assert (source.examples_used(7, 21), source.examples_used(0, 0)) == (21, 0)
     assert spec == RunSpec.from_dict(good())
 
 

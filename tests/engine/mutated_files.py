@@ -341,7 +341,9 @@ def judge(case: Case) -> str:
     finally:
         signal.alarm(0)
     if case.place:
-        is_right = re.match(re.escape(case.place) + r"(?!\d|, column \d)", said) is not None
+        # Of a folder a sentence before it may tell of the files that are not data.
+        begin = r"(?:^|\. )" if case.path.is_dir() else "^"
+        is_right = re.search(begin + re.escape(case.place) + r"(?!\d|, column \d)", said) is not None
         return "right" if is_right else f"wrong place: {case.place} is called {said}"
     if case.note:
         return "right" if said.endswith(case.note) else f"wrong place: {case.note} is told {said}"

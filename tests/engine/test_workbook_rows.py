@@ -301,5 +301,5 @@ def test_a_workbook_is_recognized_by_its_content(tmp_path: Path) -> None:
     assert (found.kind, found.num_rows_estimate, found.num_bytes) == ("xlsx", None, path.stat().st_size)
     text = tmp_path / "text.xlsx"
     text.write_text("question,answer\n")
-    with pytest.raises(UserError, match=r'file type "\.xlsx" is not supported'):
+    with pytest.raises(UserError, match=r'ends in "\.xlsx", but the content is something else'):
         file_kind(text)

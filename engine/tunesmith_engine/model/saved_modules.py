@@ -172,7 +172,7 @@ def plain(module: Any) -> Any:  # Any: a module
 
 
 def retie(model: PeftModel) -> None:
-    """Let a tied output layer have the trained weight of the embeddings again, which was put in anew."""
+    """Tie the output layer to the embeddings again after their trained weight was replaced."""
     base = model.get_base_model()
     embedding, head = base.get_input_embeddings(), base.get_output_embeddings()
     # Only LoRA's settings know of ties.

@@ -13,6 +13,7 @@ import torch
 
 from tests.engine.conftest import after_step, events, step_losses, train
 from tests.engine.test_oracle import GivenOrder, prepare
+from tests.engine.trl_settings import settings_of
 from tests.tiny_model import build_tiny_model
 from tunesmith_core.report.facts import read, verdict_on
 from tunesmith_core.report.page import page
@@ -66,29 +67,7 @@ def _oracle_log(spec: RunSpec, folder: Path, teacher: Path, out: Path) -> list[d
     trainer = Oracle(
         model=method_of("gkd").load(folder, spec, choose_compute(spec)),
         teacher_model=load_model(teacher, choose_compute(spec), four_bit=False),
-        args=GKDConfig(
-            output_dir=str(out),
-            max_steps=NUM_STEPS,
-            per_device_train_batch_size=BATCH_SIZE,
-            learning_rate=spec.optimizer.learning_rate,
-            lr_scheduler_type=spec.schedule.scheduler,
-            warmup_steps=spec.schedule.warmup_steps,
-            weight_decay=spec.optimizer.weight_decay,
-            max_grad_norm=spec.optimizer.max_grad_norm,
-            adam_beta2=spec.optimizer.beta2,
-            logging_steps=1,
-            report_to=[],
-            save_strategy="no",
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            disable_dropout=False,
-            seed=spec.schedule.seed,
-            disable_tqdm=True,
-            optim="adamw_torch",
-            lmbda=0.0,
-            beta=spec.teacher.beta,
-        ),
+        args=GKDConfig(**settings_of(spec, out, NUM_STEPS), disable_dropout=False, lmbda=0.0, beta=spec.teacher.beta),
         train_dataset=Dataset.from_list([{"number": number} for number in range(len(examples))]),
         data_collator=lambda rows: collate([examples[row["number"]] for row in rows], 0),
         processing_class=tokenizer,

@@ -14,6 +14,7 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer, Trainer
 
 from tests.engine.conftest import after_step, events, step_losses, train
 from tests.engine.test_oracle import GivenOrder, prepare
+from tests.engine.trl_settings import settings_of
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import AbsolutePath, RunFolder
@@ -90,25 +91,7 @@ def _oracle_log(spec: RunSpec, folder: Path, out: Path) -> list[dict[str, float]
 
     trainer = Oracle(
         model=method_of("prm").load(folder, spec, choose_compute(spec)),
-        args=TrainingArguments(
-            output_dir=str(out),
-            max_steps=NUM_STEPS,
-            per_device_train_batch_size=BATCH_SIZE,
-            learning_rate=spec.optimizer.learning_rate,
-            lr_scheduler_type=spec.schedule.scheduler,
-            warmup_steps=spec.schedule.warmup_steps,
-            weight_decay=spec.optimizer.weight_decay,
-            max_grad_norm=spec.optimizer.max_grad_norm,
-            adam_beta2=spec.optimizer.beta2,
-            logging_steps=1,
-            report_to=[],
-            save_strategy="no",
-            use_cpu=True,
-            seed=spec.schedule.seed,
-            disable_tqdm=True,
-            optim="adamw_torch",
-            remove_unused_columns=False,
-        ),
+        args=TrainingArguments(**settings_of(spec, out, NUM_STEPS), remove_unused_columns=False),
         train_dataset=list(range(len(examples))),
         data_collator=lambda rows: collate([examples[row] for row in rows], 0),
     )

@@ -1,7 +1,7 @@
 """What answers are worth by something that others made: a Python file, a pattern, a JSON schema, a task's own scoring.
 
-It runs in a limited process, which stays for the whole run: opening it anew would take longer than most steps. Answers
-come and scores go through numbered files in the folder of the operation.
+It runs in a limited process, which stays for the whole run: one for each step would take longer than most steps.
+Answers come and scores go through numbered files in the folder of the operation.
 """
 
 from __future__ import annotations
