@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from tunesmith_core.messages import MessageError
+
+if TYPE_CHECKING:
+    from tunesmith_engine.fused.recognise.handed import Handing
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +198,32 @@ class Unfused:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfusedLayer:
+    """A decoder layer that runs as transformers wrote it: a layer that is nothing but its mixer, without a residual.
+
+    Attributes:
+        name: as in `named_modules`.
+        attention: the layer itself.
+        residual_scale: factor of what the layer before it adds to the stream.
+    """
+
+    name: str
+    attention: Unfused
+    residual_scale: float = 1.0
+    mlp: None = None
+    input_norm: None = None
+    parallel: bool = False
+    rotary_kind: str = ""
+    norms: tuple[Norm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LayerShape:
     """One decoder layer: x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP.
 
     Attributes:
         name: as in `named_modules`.
-        attention: attention, or what the layer has in its place.
+        attention: attention, or what the layer has in its place; what isn't understood runs as it was written.
         parallel: attention and MLP read the same input and are added together: through the same norm (Cohere), or the
             MLP through the mlp_norm (GPT-NeoX).
         residual_scale: factor of what a block adds (Granite).
@@ -208,7 +231,7 @@ class LayerShape:
     """
 
     name: str
-    attention: AttentionShape | DeltaShape
+    attention: AttentionShape | DeltaShape | Unfused
     mlp: MlpShape | Unfused
     input_norm: Norm | None
     post_attention_norm: Norm | None
@@ -246,11 +269,13 @@ class ModelShape:
         positions: what is added to the embedded tokens, after their factor, or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
+        handing: calls what runs as it was written; None where all is understood.
+        begins_as_written: what the first layer is given is computed by the decoder's own code.
     """
 
     embedding: nn.Embedding
     embedding_scale: float
-    layers: tuple[LayerShape, ...]
+    layers: tuple[LayerShape | UnfusedLayer, ...]
     final_norm: Norm
     head: nn.Module
     logit_scale: float
@@ -259,6 +284,8 @@ class ModelShape:
     hidden_size: int
     positions: PositionTable | None = None
     notes: list[str] = field(default_factory=list)
+    handing: Handing | None = None
+    begins_as_written: bool = False
 
     @property
     def norms(self) -> list[Norm]:
@@ -267,7 +294,7 @@ class ModelShape:
 
     @property
     def attentions(self) -> list[AttentionShape]:
-        """The attention of all layers that have it; every model has one such layer."""
+        """The attention of all layers that have it and are understood."""
         return [layer.attention for layer in self.layers if isinstance(layer.attention, AttentionShape)]
 
     @property

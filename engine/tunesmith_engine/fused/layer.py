@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,6 +21,11 @@ from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape, Norm
+
+if TYPE_CHECKING:
+    from tunesmith_engine.fused.plain_documents import PlainMixer
+
+    Mixer = AttentionBlock | DeltaBlock | PlainMixer
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class FusedLayer:
         self,
         index: int,
         shape: LayerShape,
-        attention: AttentionBlock | DeltaBlock,
+        attention: Mixer,
         mlp: MlpBlock | PlainMlp,
         hidden_size: int,
         gradient_width: int,
@@ -90,7 +96,9 @@ class FusedLayer:
 
     # Forward
 
-    def forward(self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Go through the layer; x and pending are [T, hidden], and so is what is returned."""
         for part in self._plain:
             part.begin_forward()

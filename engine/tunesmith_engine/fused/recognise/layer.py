@@ -12,6 +12,7 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import read_attention
 from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.delta import read_delta
+from tunesmith_engine.fused.recognise.handed import FORMS, Call, Handing, Recorder, hollowed
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import Layout
@@ -20,7 +21,6 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     WIDTH,
     Mixer,
     StandIns,
-    StateMixer,
     accepted,
     agrees,
     replaced,
@@ -34,6 +34,7 @@ from tunesmith_engine.shapes import (
     Norm,
     NotFusableError,
     Unfused,
+    UnfusedLayer,
 )
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
@@ -71,24 +72,12 @@ def mixer_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
     return role, getattr(layer, role)
 
 
-def check_layer_words(name: str, module: nn.Module) -> None:
-    """Refuse a decoder layer whose own code or whose attention's code mentions what we don't know.
-
-    Raises:
-        NotFusableError: it does.
-    """
-    role, mixer = mixer_of(name, module)
-    has_mlp = hasattr(module, "mlp")
-    words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
-    words.check_words(f"{name}.{role}", mixer, words.DELTA if role == DELTA else words.ATTENTION)
-
-
 def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: str, layout: Layout | None) -> LayerShape:
-    """Return the shape of a decoder layer.
+    """Return the shape of a decoder layer whose attention, or what is in its place, is understood.
 
     Args:
-        name: as in `named_modules`.
-        module: a layer that `check_layer_words` passed.
+        name: for messages.
+        module: the layer.
         window: of this layer's mask.
         rotary_kind: see `LayerShape`.
         layout: see `read_attention`.
@@ -96,21 +85,70 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
     Raises:
         NotFusableError: its attention or its order of parts isn't understood.
     """
-    check_no_dropout(name, module)
+    role, mixer = mixer_of(name, module)
+    words.check_words(role, mixer, words.DELTA if role == DELTA else words.ATTENTION)
+    attention = read_delta(role, mixer) if role == DELTA else read_attention(role, mixer, window, layout)
+    shape, _ = _around(name, module, attention, None)
+    return replace(shape, rotary_kind=rotary_kind)
+
+
+def read_as_written(
+    name: str, label: str, module: nn.Module, index: int, handing: Handing, reason: str, before: float
+) -> LayerShape | UnfusedLayer:
+    """Return the shape of a layer of which only what is around its mixer may be understood.
+
+    Args:
+        name: as in `named_modules`.
+        label: for reasons, the same for all layers.
+        module: the layer.
+        index: its number.
+        handing: of its decoder; it is told what to hand over.
+        reason: why not more is understood.
+        before: factor of what the layer before it adds to the stream.
+    """
+    try:
+        role, mixer = mixer_of(label, module)
+        shape, form = _around(label, module, Unfused(mixer, reason), handing.layer_call(index).on_cpu)
+        recorder = Recorder(mixer, form)
+        handing.hand_mixer(index, hollowed(module, {role: recorder, **_passing(module)}), recorder)
+    except NotFusableError as error:
+        handing.hand_layer(index)
+        return UnfusedLayer(name, Unfused(module, error.message), before)
+    return replace(shape, name=name)
+
+
+def _passing(module: nn.Module) -> dict[str, nn.Module]:
+    """Return stand-ins that hand on what they are given, for the norms and the MLP of a hollow layer."""
+    of_mlp = ("mlp",) if hasattr(module, "mlp") else plain_roles(module) or ()
+    return {role: nn.Identity() for role in (*_norms_of(module), *of_mlp)}
+
+
+def _norms_of(module: nn.Module) -> frozenset[str]:
     used = words.words(module)
-    found = frozenset(word for word in used if _is_norm(word) and isinstance(getattr(module, word, None), nn.Module))
+    return frozenset(word for word in used if _is_norm(word) and isinstance(getattr(module, word, None), nn.Module))
+
+
+def _around(
+    name: str, module: nn.Module, attention: AttentionShape | DeltaShape | Unfused, call: Call | None
+) -> tuple[LayerShape, int]:
+    """Return the shape of a layer with a given attention, and how many results that has (0 for one alone).
+
+    Args:
+        call: how the decoder calls the layer, on the CPU; None for a usual call.
+
+    Raises:
+        NotFusableError: its order of parts isn't understood.
+    """
+    has_mlp = hasattr(module, "mlp")
+    words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
+    check_no_dropout(name, module)
+    used, found = words.words(module), _norms_of(module)
     places = [names for names in NAMES if found == {role for role in names if role}]
     if not places:
         raise NotFusableError(
             "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
         )
     norms = {role: read_norm(f"{name}.{role}", getattr(module, role)) for role in found}
-    role, mixer = mixer_of(name, module)
-    attention: AttentionShape | DeltaShape
-    if role == DELTA:
-        attention = read_delta(f"{name}.{role}", mixer)
-    else:
-        attention = read_attention(f"{name}.{role}", mixer, window, layout)
     shape = LayerShape(
         name=name,
         attention=attention,
@@ -120,23 +158,27 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
         mlp_norm=None,
         post_mlp_norm=None,
         residual_scale=float(module.residual_multiplier) if "residual_multiplier" in used else 1.0,
-        rotary_kind=rotary_kind,
     )
-    for names in places:
-        # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
-        for parallel in (False, True):
-            found_norms = [norms.get(role) for role in names]
-            guess = replace(
-                shape,
-                input_norm=found_norms[0],
-                post_attention_norm=found_norms[1],
-                mlp_norm=found_norms[2],
-                post_mlp_norm=found_norms[3],
-                parallel=parallel,
-            )
-            if _agrees(name, module, names, guess):
-                return guess
-    raise NotFusableError(
+    forms = {AttentionShape: (2,), DeltaShape: (0,)}.get(type(attention), FORMS)
+    trials = [(names, parallel, form) for form in forms for names in places for parallel in (False, True)]
+    problem = None
+    # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
+    for names, parallel, form in trials:
+        found_norms = [norms.get(role) for role in names]
+        guess = replace(
+            shape,
+            input_norm=found_norms[0],
+            post_attention_norm=found_norms[1],
+            mlp_norm=found_norms[2],
+            post_mlp_norm=found_norms[3],
+            parallel=parallel,
+        )
+        try:
+            if _agrees(name, module, names, guess, form, call):
+                return guess, form
+        except NotFusableError as error:
+            problem = problem or error
+    raise problem or NotFusableError(
         "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
     )
 
@@ -160,12 +202,13 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
     return plain_parts(module, roles)
 
 
-def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerShape) -> bool:
+def _agrees(
+    name: str, module: nn.Module, names: tuple[str, ...], shape: LayerShape, form: int, call: Call | None
+) -> bool:
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
-    stand_in = StateMixer if isinstance(shape.attention, DeltaShape) else Mixer
-    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: stand_in(attention.weight)}
+    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: Mixer(attention.weight, form)}
     mlp = _mlp_stand_in(module, shape, make, parts)
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in zip(PLACES, names, strict=True):
@@ -175,10 +218,13 @@ def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerSh
             weights = {each: getattr(parts[role], each, None) for each in ("weight", "bias")}
             norms[place] = replace(norm, **weights)
     twin = replaced(module, parts, {})
-    x = make.numbers(1, NUM_TOKENS, WIDTH)
-    usual = dict.fromkeys(("attention_mask", "position_embeddings", "position_ids"))
-    nothing = accepted(module, usual, {"alibi": None})
-    result = result_of(name, lambda: twin(x, **nothing))
+    x = make.numbers(*(call.hidden.shape[:2] if call else (1, NUM_TOKENS)), WIDTH)
+    if call is None:
+        usual = dict.fromkeys(("attention_mask", "position_embeddings", "position_ids"))
+        nothing = accepted(module, usual, {"alibi": None})
+        result = result_of(name, lambda: twin(x, **nothing))
+    else:
+        result = result_of(name, lambda: call.run(twin, x))
 
     def normed(place: str, numbers: torch.Tensor) -> torch.Tensor:
         norm = norms[place]

@@ -60,19 +60,21 @@ class Matrix(nn.Module):
 
 
 class Mixer(Matrix):
-    """Stands for attention in a decoder layer, which hands over much and drops the second result."""
+    """Stands for attention in a decoder layer, or for what is in its place.
 
-    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
-        """Multiply and return a pair as attention does."""
-        return super().forward(hidden_states), None
+    Args:
+        weight: of a linear layer.
+        num_results: as of a tuple, of which all but the first are None; 0 for one alone.
+    """
 
+    def __init__(self, weight: torch.Tensor, num_results: int) -> None:
+        super().__init__(weight)
+        self._num_results = num_results
 
-class StateMixer(Matrix):
-    """Stands for what is in attention's place, which returns one result."""
-
-    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> Any:
         """Multiply."""
-        return super().forward(hidden_states)
+        result = super().forward(hidden_states)
+        return (result, *[None] * (self._num_results - 1)) if self._num_results else result
 
 
 class Constant(nn.Module):
