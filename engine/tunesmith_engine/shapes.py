@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from tunesmith_core.messages import MessageError
-
-if TYPE_CHECKING:
-    from tunesmith_engine.fused.recognise.handed import Handing
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +255,16 @@ class PositionTable:
     offset: int
 
 
+class Caller(Protocol):
+    """Calls what runs as it was written, as the decoder calls it; see `fused.recognise.handed`.
+
+    Attributes:
+        uses_embedding: what it hands over is computed from the embedded tokens.
+    """
+
+    uses_embedding: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ModelShape:
     """A whole decoder model.
@@ -284,7 +291,7 @@ class ModelShape:
     hidden_size: int
     positions: PositionTable | None = None
     notes: list[str] = field(default_factory=list)
-    handing: Handing | None = None
+    handing: Caller | None = None
     begins_as_written: bool = False
 
     @property

@@ -21,14 +21,16 @@ from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.host_memory import HostTable
-from tunesmith_engine.fused.layer import FusedLayer
+from tunesmith_engine.fused.layer import FusedLayer, Mixer
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
-from tunesmith_engine.fused.plain_documents import PlainDocuments, PlainLayer, PlainMixer
+from tunesmith_engine.fused.plain_documents import PlainDocuments, PlainMixer
+from tunesmith_engine.fused.plain_layer import PlainLayer
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
+from tunesmith_engine.fused.recognise.handed import Handing
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.trained_projection import TrainedProjection
@@ -205,10 +207,16 @@ class Assembly:
             torch.cuda.empty_cache()
         return LayerProjections(inputs, output, gate_up, down)
 
+    @property
+    def handing(self) -> Handing | None:
+        """What calls modules that run as written; None where all is fused."""
+        handing = self.shape.handing
+        return handing if isinstance(handing, Handing) else None
+
     def _as_written(self, index: int, module: nn.Module) -> PlainDocuments:
-        if self.shape.handing is None:
+        if self.handing is None:
             raise TypeError("Nobody calls what runs as written.")
-        return PlainDocuments(module, index, self.shape.handing, self.shape.hidden_size, self._autocast)
+        return PlainDocuments(module, index, self.handing, self.shape.hidden_size, self._autocast)
 
     @property
     def _autocast(self) -> torch.dtype | None:
@@ -279,9 +287,8 @@ class Assembly:
     def embedding_bytes(self) -> int:
         """Memory of the input embedding if it may lie on the host: on a GPU, unless the head uses it too."""
         table = self.shape.embedding.weight
-        handing = self.shape.handing
         stays = self._is_tied or table.requires_grad or not self.tables.may_leave
-        stays = stays or (handing is not None and handing.uses_embedding)
+        stays = stays or (self.handing is not None and self.handing.uses_embedding)
         if self.compute.device.type != "cuda" or stays:
             return 0
         return table.numel() * table.element_size()
@@ -363,14 +370,15 @@ class Assembly:
         return layers
 
     def _mixer(
-        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, *sizes: int
-    ) -> AttentionBlock | DeltaBlock | PlainMixer:
-        """Return what a layer has between its first norm and the residual; sizes are those of an `AttentionBlock`."""
+        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int, at_once: int
+    ) -> Mixer:
+        """Return what a layer has between its first norm and the residual; see `AttentionBlock`."""
         if isinstance(parts.attention_inputs, PlainDocuments):
             return PlainMixer(parts.attention_inputs)
         if parts.attention_output is None or isinstance(shape.attention, Unfused):
             raise TypeError(f"{shape.name} has no attention that can be run.")
         around = parts.attention_inputs, parts.attention_output, workspace
+        sizes = capacity_tokens, at_once
         if isinstance(shape.attention, DeltaShape):
             return DeltaBlock(shape.attention, *around, *sizes)
         return AttentionBlock(shape.attention, *around, *sizes, self.gradients)

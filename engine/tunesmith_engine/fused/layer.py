@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,6 +11,7 @@ from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.plain_documents import PlainMixer
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.weight_gradients import WeightGradients
@@ -22,10 +22,8 @@ from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape, Norm
 
-if TYPE_CHECKING:
-    from tunesmith_engine.fused.plain_documents import PlainMixer
-
-    Mixer = AttentionBlock | DeltaBlock | PlainMixer
+Mixer = AttentionBlock | DeltaBlock | PlainMixer
+"""Attention, or what a layer has in its place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeights
 from tunesmith_engine.fused.noise import Noise
-from tunesmith_engine.fused.plain_documents import PlainLayer
+from tunesmith_engine.fused.plain_layer import PlainLayer
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels.embedding import add_positions, embed
@@ -412,8 +412,8 @@ class FusedModel:
         num_tokens = now.batch.num_tokens
         (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
         x: torch.Tensor = embedded[:, : shape.hidden_size]
-        if shape.handing and shape.begins_as_written:
-            x.copy_(shape.handing.start(now.batch.documents))
+        if self._assembly.handing and shape.begins_as_written:
+            x.copy_(self._assembly.handing.start(now.batch.documents))
         else:
             embed(now.batch.input_ids, self._assembly.tables.table(now.with_adapter), shape.embedding_scale, x)
         if shape.positions:
@@ -436,7 +436,7 @@ class FusedModel:
                 capacity_tokens=room,
             )
         store, workspace = self._parts.store, self._parts.workspace
-        if handing := self._assembly.shape.handing:
+        if handing := self._assembly.handing:
             handing.begin(batch, self._assembly.compute.dtype, self.plan.tiling.mlp_tokens)
         return Pass(batch, self._rotary(batch), store, workspace, with_adapter, with_gradients)
 

@@ -1,4 +1,4 @@
-"""What mixes tokens and isn't understood: a mixer, or a whole layer, run as written on the documents of a micro-batch.
+"""What mixes tokens and isn't understood, run as written on the documents of a micro-batch.
 
 Documents of one length that follow each other pass together, each as if it were alone: nothing is padded, no state and
 no attention reaches from one to the next. The backward pass runs the module once more with autograd.
@@ -13,13 +13,10 @@ import torch
 from torch import nn
 
 from tunesmith_engine.attention import shared
-from tunesmith_engine.fused.activations import LayerBuffers
 from tunesmith_engine.fused.attention_block import Rotary
-from tunesmith_engine.fused.layer import Pass
 from tunesmith_engine.fused.plain_modules import PlainModules, random_states, set_random_states
 from tunesmith_engine.fused.recognise.handed import Handing, Run
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import UnfusedLayer
 
 
 class PlainDocuments(PlainModules):
@@ -156,40 +153,3 @@ class PlainMixer:
     ) -> None:
         """Write the gradient of the normalised input and add those of adapters; see `AttentionBlock.backward`."""
         self.inputs.backward_documents(gradient[:, : self.inputs.num_outputs], x, documents, out)
-
-
-class PlainLayer:
-    """A whole layer as written; the stream that it returns has nothing pending."""
-
-    mlp = None
-
-    def __init__(self, index: int, shape: UnfusedLayer, layer: PlainDocuments, hidden_size: int) -> None:
-        self.index, self.shape, self._layer, self._hidden_size = index, shape, layer, hidden_size
-        self.attention = PlainMixer(layer)
-
-    def buffers(self, keep_gate_up: bool, dtype: torch.dtype) -> LayerBuffers:  # noqa: ARG002 (as a FusedLayer has it)
-        """Return what the forward pass leaves: the layer's input."""
-        kept = frozenset({"x"})
-        return LayerBuffers({"x": (self._hidden_size, dtype)}, dict.fromkeys(("none", "mlp", "smart", "full"), kept))
-
-    def forward(self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass) -> tuple[torch.Tensor, None]:
-        """Go through the layer; x and pending are [T, hidden], and so is what is returned."""
-        self._layer.begin_forward()
-        kept = now.store.forward(self.index, now.batch.num_tokens)["x"]
-        if pending is None:
-            kept.copy_(x)
-        else:
-            torch.add(x, pending, alpha=self.shape.residual_scale, out=kept)
-        (out,) = now.workspace.carve("output", (now.batch.num_tokens, self._hidden_size))
-        self._layer.forward_documents(kept, now.batch.documents, out)
-        if now.with_gradients:
-            now.store.forward_done(self.index)
-        return out, None
-
-    def backward(self, gradient: torch.Tensor, now: Pass, first: bool) -> None:
-        """Turn the gradient of the layer's output into that of its input, in place; see `FusedLayer.backward`."""
-        self._layer.begin_backward()
-        kept, _ = now.store.backward(self.index, now.batch.num_tokens)
-        stream = gradient[:, : self._hidden_size]
-        self._layer.backward_documents(stream, kept["x"], now.batch.documents, None if first else stream)
-        now.store.backward_done(self.index)

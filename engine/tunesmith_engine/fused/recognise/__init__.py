@@ -129,7 +129,9 @@ class _Layers:
             if handing.layer_call(0).hidden.shape[-1] != embedding.embedding_dim:
                 raise
             handing.uses_embedding = True
-            self.notes.append(Message("What the first layer reads is computed in plain PyTorch. {reason}", reason=error))
+            self.notes.append(
+                Message("What the first layer reads is computed in plain PyTorch. {reason}", reason=error.message)
+            )
             return embedding, 1.0, None, True
 
     def _handing(self) -> Handing:

@@ -7,6 +7,7 @@ the modules: masks, positions and rotary tables come from it, for each text as i
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,8 @@ from torch import nn
 from tunesmith_engine.attention.shared import whole
 from tunesmith_engine.fused.recognise.body import Body
 from tunesmith_engine.fused.recognise.stand_ins import result_of
-from tunesmith_engine.packed.batch import Documents, PackedBatch
 from tunesmith_engine.model.saved_modules import plain
+from tunesmith_engine.packed.batch import Documents, PackedBatch
 from tunesmith_engine.shapes import NotFusableError
 
 HIDDEN = "hidden_states"
@@ -53,7 +54,7 @@ class Call:
         """
         if HIDDEN in named:
             return cls(args, named, HIDDEN)
-        for place, value in [*enumerate(args), *named.items()]:
+        for place, value in _placed(args, named):
             if isinstance(value, torch.Tensor):
                 return cls(args, named, place)
         raise NotFusableError("A layer is called without hidden states.")
@@ -67,7 +68,7 @@ class Call:
     @property
     def others(self) -> dict[int | str, Any]:
         """All but the hidden states."""
-        return {place: value for place, value in [*enumerate(self.args), *self.named.items()] if place != self.place}
+        return {place: value for place, value in _placed(self.args, self.named) if place != self.place}
 
     @property
     def on_cpu(self) -> Call:
@@ -86,13 +87,21 @@ class Call:
         return found
 
 
+def _placed(args: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[int | str, Any]]:
+    return [*enumerate(args), *named.items()]
+
+
 class Recorder(nn.Module):
     """Stands for a module, with its attributes: keeps how it is called, and answers with what it is told to.
 
     Attributes:
+        original: the module.
         call: the last one.
         answer: None for the hidden states as they came.
+        extra: what else it answers with, where its form has more results.
     """
+
+    original: nn.Module
 
     def __init__(self, original: nn.Module, form: int) -> None:
         super().__init__()
@@ -100,6 +109,7 @@ class Recorder(nn.Module):
         self.__dict__["original"], self._form = original, form
         self.call: Call | None = None
         self.answer: torch.Tensor | None = None
+        self.extra: torch.Tensor | None = None
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -111,7 +121,7 @@ class Recorder(nn.Module):
         """Take note."""
         self.call = Call.of(args, named)
         result = self.call.hidden if self.answer is None else self.answer
-        return (result, *[None] * (self._form - 1)) if self._form else result
+        return (result, *[self.extra] * (self._form - 1)) if self._form else result
 
 
 class _NoEmbedding(nn.Module):
@@ -182,17 +192,18 @@ class Handing:
         Raises:
             NotFusableError: it doesn't only hand on what a layer returns, or it hands over what we can't give.
         """
-        last: NotFusableError | None = None
+        problem: NotFusableError | None = None
         for form in FORMS:
             found = cls(body, num_layers, hidden_size, form)
             try:
-                found._try()
+                calls = found._tried(1)
             except NotFusableError as error:
-                # The first form is the most usual one, and its sentence the one that says most.
-                last = last or error
+                # The sentence of the first form, which is the most usual one, says most.
+                problem = problem or error
             else:
+                found._compare(calls)
                 return found
-        raise last or NotFusableError("{name} has no layers.", name=body.name)
+        raise problem or NotFusableError("{name} has no layers.", name=body.name)
 
     def layer_call(self, index: int) -> Call:
         """Return how a layer was called last."""
@@ -215,7 +226,7 @@ class Handing:
         for shift in (0.0, 1.0):
             result_of(self._name, lambda: call.run(hollow, call.hidden + shift))  # noqa: B023 - run at once
             calls.append(recorder.call)
-        _check_alike(f"{self._name}.{index}", *calls)
+        _check_alike(self._name, recorder.original, *calls)
         self._inside[index] = hollow, recorder
         self._wanted.add(index)
 
@@ -255,7 +266,7 @@ class Handing:
                     calls[index].run(hollow, calls[index].hidden)
                 if recorder.call is not None:
                     calls[index] = recorder.call
-        return Run(rows, len(ids), self._layers[0].call.hidden, calls)
+        return Run(rows, len(ids), self.layer_call(0).hidden, calls)
 
     def _call(self, ids: torch.Tensor, with_embedding: bool) -> Any:
         twin = self._with_embedding if with_embedding else self._without
@@ -264,22 +275,28 @@ class Handing:
 
     # The trial
 
-    def _try(self) -> None:
-        device = self._embedding.weight.device
-        ids = torch.arange(2 * NUM_TOKENS, device=device).view(2, -1) + FIRST_TOKEN
-        calls = [self._tried(ids, seed) for seed in (1, 2)]
-        for index, pair in enumerate(zip(*calls, strict=True)):
-            _check_alike(f"{self._name}.{index}", *pair)
-        others = self._tried(ids.flip(1), 1)
-        depends = not all(_alike(a.others, b.others) for a, b in zip(calls[0], others, strict=True))
-        self.uses_embedding = self.uses_embedding or depends
-        for recorder in (*self._layers, self._norm):
-            recorder.answer = None
-        # So that the recorders hold calls with the hidden states themselves.
-        self._call(ids, True)
+    def _compare(self, calls: list[Call]) -> None:
+        """Check that the calls don't depend on what the layers return; note whether they do on the tokens.
 
-    def _tried(self, ids: torch.Tensor, seed: int) -> list[Call]:
+        Raises:
+            NotFusableError: they do.
+        """
+        for recorder, *pair in zip(self._layers, calls, self._tried(2), strict=True):
+            _check_alike(self._name, recorder.original, *pair)
+        others = self._tried(1, backwards=True)
+        self.uses_embedding = not all(_alike(a.others, b.others) for a, b in zip(calls, others, strict=True))
+        for recorder in (*self._layers, self._norm):
+            recorder.answer = recorder.extra = None
+        # So that the recorders hold calls with the hidden states themselves.
+        self._call(self._ids, True)
+
+    @property
+    def _ids(self) -> torch.Tensor:
+        return torch.arange(2 * NUM_TOKENS, device=self._embedding.weight.device).view(2, -1) + FIRST_TOKEN
+
+    def _tried(self, seed: int, backwards: bool = False) -> list[Call]:
         """Let the layers answer with random numbers, and check that these reach the next layer as they are."""
+        ids = self._ids.flip(1) if backwards else self._ids
         generator = torch.Generator().manual_seed(seed)
         weight = self._embedding.weight
         width = self._no_embedding._width
@@ -287,30 +304,38 @@ class Handing:
         for recorder in recorders:
             numbers = torch.randn(*ids.shape, width, generator=generator)
             recorder.answer, recorder.call = numbers.to(weight.device, weight.dtype), None
+            # Whoever hands on a layer's other results hands on other numbers each time.
+            recorder.extra = recorder.answer.mean(dim=(1, 2))
         result = result_of(self._name, lambda: self._call(ids, True).last_hidden_state)
         expected = [recorder.answer for recorder in recorders]
         reached = [recorder.call.hidden if recorder.call else None for recorder in recorders[1:]] + [result]
         for answer, there in zip(expected, reached, strict=True):
-            if there is None or there.shape != answer.shape or not torch.equal(there, answer):
+            if answer is None or there is None or there.shape != answer.shape or not torch.equal(there, answer):
                 raise NotFusableError("{name} doesn't hand its layers' results on as they are.", name=self._name)
         return [self.layer_call(index) for index in range(len(self._layers))]
 
 
-def _check_alike(name: str, first: Call | None, second: Call | None) -> None:
-    """Refuse what depends on the hidden states, or what a layer could write to.
+def _check_alike(name: str, module: nn.Module, first: Call | None, second: Call | None) -> None:
+    """Refuse calls with what depends on the hidden states, or with what a layer could write to.
 
     Raises:
         NotFusableError: it names what is handed over.
     """
     if first is None or second is None:
-        raise NotFusableError("{name} is not called.", name=name)
+        raise NotFusableError("{name} does not call {kind}.", name=name, kind=type(module).__name__)
+    parameters = [name for name in inspect.signature(inspect.unwrap(module.forward)).parameters if name != "self"]
     bad = sorted(
-        str(place)
+        parameters[place] if isinstance(place, int) and place < len(parameters) else str(place)
         for place, value in first.others.items()
         if not _is_plain(value) or not _alike(value, second.others.get(place))
     )
     if bad:
-        raise NotFusableError("{name} is handed {names}.", name=name, names=", ".join(bad))
+        raise NotFusableError(
+            "{name} hands {kind} what comes from other layers: {names}.",
+            name=name,
+            kind=type(module).__name__,
+            names=", ".join(bad),
+        )
 
 
 def _is_plain(value: Any) -> bool:
@@ -330,7 +355,8 @@ def _alike(first: Any, second: Any) -> bool:
         pairs = zip(first, second, strict=True) if type(first) is type(second) and len(first) == len(second) else None
         return pairs is not None and all(_alike(a, b) for a, b in pairs)
     if isinstance(first, dict):
-        return isinstance(second, dict) and first.keys() == second.keys() and all(_alike(first[k], second[k]) for k in first)
+        same = isinstance(second, dict) and first.keys() == second.keys()
+        return same and all(_alike(first[name], second[name]) for name in first)
     return bool(first == second)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import nn
@@ -36,6 +37,9 @@ from tunesmith_engine.shapes import (
     Unfused,
     UnfusedLayer,
 )
+
+Forms = tuple[int, int]
+"""How many results a layer's mixer and its MLP have: of a tuple, or 0 for one alone."""
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 
@@ -108,19 +112,19 @@ def read_as_written(
     """
     try:
         role, mixer = mixer_of(label, module)
-        shape, form = _around(label, module, Unfused(mixer, reason), handing.layer_call(index).on_cpu)
-        recorder = Recorder(mixer, form)
-        handing.hand_mixer(index, hollowed(module, {role: recorder, **_passing(module)}), recorder)
+        shape, forms = _around(label, module, Unfused(mixer, reason), handing.layer_call(index).on_cpu)
+        recorder = Recorder(mixer, forms[0])
+        handing.hand_mixer(index, hollowed(module, {role: recorder, **_passing(module, forms[1])}), recorder)
     except NotFusableError as error:
         handing.hand_layer(index)
         return UnfusedLayer(name, Unfused(module, error.message), before)
     return replace(shape, name=name)
 
 
-def _passing(module: nn.Module) -> dict[str, nn.Module]:
+def _passing(module: nn.Module, num_results: int) -> dict[str, nn.Module]:
     """Return stand-ins that hand on what they are given, for the norms and the MLP of a hollow layer."""
-    of_mlp = ("mlp",) if hasattr(module, "mlp") else plain_roles(module) or ()
-    return {role: nn.Identity() for role in (*_norms_of(module), *of_mlp)}
+    found: dict[str, nn.Module] = {role: nn.Identity() for role in (*_norms_of(module), *(plain_roles(module) or ()))}
+    return found | ({"mlp": Recorder(module.mlp, num_results)} if hasattr(module, "mlp") else {})
 
 
 def _norms_of(module: nn.Module) -> frozenset[str]:
@@ -130,8 +134,8 @@ def _norms_of(module: nn.Module) -> frozenset[str]:
 
 def _around(
     name: str, module: nn.Module, attention: AttentionShape | DeltaShape | Unfused, call: Call | None
-) -> tuple[LayerShape, int]:
-    """Return the shape of a layer with a given attention, and how many results that has (0 for one alone).
+) -> tuple[LayerShape, Forms]:
+    """Return the shape of a layer with a given attention, and how many results that and the MLP have.
 
     Args:
         call: how the decoder calls the layer, on the CPU; None for a usual call.
@@ -159,11 +163,12 @@ def _around(
         post_mlp_norm=None,
         residual_scale=float(module.residual_multiplier) if "residual_multiplier" in used else 1.0,
     )
-    forms = {AttentionShape: (2,), DeltaShape: (0,)}.get(type(attention), FORMS)
-    trials = [(names, parallel, form) for form in forms for names in places for parallel in (False, True)]
-    problem = None
+    of_mixer = {AttentionShape: (2,), DeltaShape: (0,)}.get(type(attention), FORMS)
+    of_mlp = FORMS if isinstance(shape.mlp, Unfused) and hasattr(module, "mlp") else (0,)
+    problem: NotFusableError | None = None
+    runs = False
     # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
-    for names, parallel, form in trials:
+    for forms, names, parallel in product(product(of_mixer, of_mlp), places, (False, True)):
         found_norms = [norms.get(role) for role in names]
         guess = replace(
             shape,
@@ -174,13 +179,17 @@ def _around(
             parallel=parallel,
         )
         try:
-            if _agrees(name, module, names, guess, form, call):
-                return guess, form
+            if _agrees(name, module, names, guess, forms, call):
+                return guess, forms
         except NotFusableError as error:
             problem = problem or error
-    raise problem or NotFusableError(
-        "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
-    )
+        else:
+            runs = True
+    if runs:
+        raise NotFusableError(
+            "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
+        )
+    raise problem or NotFusableError("{name} ({kind}) was not tried.", name=name, kind=type(module).__name__)
 
 
 def _is_norm(word: str) -> bool:
@@ -203,13 +212,13 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
 
 
 def _agrees(
-    name: str, module: nn.Module, names: tuple[str, ...], shape: LayerShape, form: int, call: Call | None
+    name: str, module: nn.Module, names: tuple[str, ...], shape: LayerShape, forms: Forms, call: Call | None
 ) -> bool:
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
-    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: Mixer(attention.weight, form)}
-    mlp = _mlp_stand_in(module, shape, make, parts)
+    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: Mixer(attention.weight, forms[0])}
+    mlp = _mlp_stand_in(module, shape, make, parts, forms[1])
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in zip(PLACES, names, strict=True):
         norm = getattr(shape, place)
@@ -240,12 +249,13 @@ def _agrees(
 
 
 def _mlp_stand_in(
-    module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module]
+    module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module], num_results: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Put a stand-in for the MLP, or for its linear layers, among the parts of a layer; return what it computes."""
     if hasattr(module, "mlp"):
-        parts["mlp"] = make.matrix(WIDTH, WIDTH)
-        return parts["mlp"]
+        matrix = make.matrix(WIDTH, WIDTH)
+        parts["mlp"] = Mixer(matrix.weight, num_results)
+        return matrix
     roles, own = plain_roles(module), shape.mlp
     if roles is None or not isinstance(own, MlpShape):
         raise NotFusableError("{name} ({kind}) has no MLP.", name=shape.name, kind=type(module).__name__)
