@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
-from tunesmith_engine.shapes import AttentionShape, MlpShape, ModelShape, Norm
+from tunesmith_engine.shapes import AttentionShape, LayerShape, MlpShape, ModelShape, Norm, UnfusedLayer
 
 SEED = 7
 NUM_ROWS = 37
@@ -112,6 +113,10 @@ class Inputs:
         return Norm(self.random(width), 1e-6, sizes.plus_one, sizes.centred, sizes.cast_last, bias=bias)
 
 
+NONE = AttentionShape((), nn.Identity(), num_heads=0, num_key_value_heads=0, head_dim=0, scale=1.0)
+"""Of a model whose attention runs as it was written in every layer."""
+
+
 def sizes_of(
     shape: ModelShape,
     dtype: torch.dtype,
@@ -136,28 +141,26 @@ def sizes_of(
         whole: whether the weights themselves are trained.
         embeds: whether the embedding is trained beside an adapter.
     """
-    layer = next((layer for layer in shape.layers if isinstance(layer.mlp, MlpShape)), shape.layers[0])
-    norm = shape.final_norm
-    attention = shape.attentions[0] if shape.attentions else None
+    layer, attention, norm = _usual_layer(shape), shape.attentions[0] if shape.attentions else NONE, shape.final_norm
     delta = shape.deltas[0] if shape.deltas else None
     return Sizes(
         dtype=str(dtype).removeprefix("torch."),
         hidden=shape.hidden_size,
         mlp=layer.mlp.width if isinstance(layer.mlp, MlpShape) and layer.mlp.function is None else 0,
-        num_heads=attention.num_heads if attention else 0,
-        num_key_value_heads=attention.num_key_value_heads if attention else 0,
-        head_dim=attention.head_dim if attention else 0,
+        num_heads=attention.num_heads,
+        num_key_value_heads=attention.num_key_value_heads,
+        head_dim=attention.head_dim,
         rotary=_rotary_width(shape),
         vocabulary=shape.embedding.num_embeddings,
         activation=layer.mlp.activation if isinstance(layer.mlp, MlpShape) and layer.mlp.function is None else "silu",
         plus_one=norm.plus_one,
         centred=norm.centred,
         cast_last=norm.cast_last,
-        head_norms=attention is not None and _has_head_norms(attention),
-        interleaved=attention is not None and attention.interleaved,
+        head_norms=_has_head_norms(attention),
+        interleaved=attention.interleaved,
         logit_scale=shape.logit_scale,
         softcap=shape.softcap,
-        attention_softcap=attention.softcap if attention else None,
+        attention_softcap=attention.softcap,
         window=min((other.window for other in shape.attentions if other.window), default=None),
         embedding_scale=shape.embedding_scale,
         residual_scale=layer.residual_scale,
@@ -172,8 +175,13 @@ def sizes_of(
         biased=norm.bias is not None,
         delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
         convolution=tuple(delta.convolution.shape) if delta else (),
-        output_gate=attention is not None and attention.output_gate,
+        output_gate=attention.output_gate,
     )
+
+
+def _usual_layer(shape: ModelShape) -> LayerShape | UnfusedLayer:
+    """Return the first layer with a fused MLP, if there is one."""
+    return next((layer for layer in shape.layers if isinstance(layer.mlp, MlpShape)), shape.layers[0])
 
 
 def _rotary_width(shape: ModelShape) -> int:

@@ -35,7 +35,7 @@ from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.answers import Answers
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.packed.pack import make_packed_batch, pack
-from tunesmith_engine.shapes import NotFusableError
+from tunesmith_engine.shapes import ModelShape, NotFusableError, Unfused
 from tunesmith_engine.train.kernel_check import check_kernels
 from tunesmith_engine.train.loss import Objective, Totals, kept_reference, objective_of
 from tunesmith_engine.train.neftune import alpha_of
@@ -291,16 +291,12 @@ def open_fused(
     lengths = timing.lengths if timing else method.row_lengths(spec, data)
     _check_tables(model, data, [lengths.longest] if method.from_rewards else [])
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
-    shape = recognise(model)
-    if shape.begins_as_written and alpha_of(spec):
-        raise NotFusableError("The model's embedded tokens are computed in plain PyTorch, without room for noise.")
-    if shape.handing:
-        # What is read of attention looks back only; who knows about the rest.
-        check_looks_back_only(model, compute, data.train)
+    shape = _read(model, spec, compute, data)
     checked = check_kernels(shape, compute, spec, lengths.capacity_tokens(micro_batch_size))
     memory_bytes, rows_at_once = timing.memory_bytes if timing else None, MOST_ROWS
     if method.from_rewards and compute.device.type == "cuda":
         values = sum(2 * each.num_key_value_heads * each.head_dim for each in shape.attentions)
+        values += 2 * shape.hidden_size * sum(isinstance(each.attention, Unfused) for each in shape.layers)
         # A state has 32 bits and the same size for any length.
         states = sum(each.key_dim * each.numbers_per_token for each in shape.deltas)
         values += -(-4 * states // (compute.dtype.itemsize * lengths.longest))
@@ -329,6 +325,17 @@ def open_fused(
     if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
         warn("not-fused", joined(notes))
     return path
+
+
+def _read(model: PeftModel, spec: RunSpec, compute: Compute, data: PreparedData) -> ModelShape:
+    """Recognise a run's model; see `open_fused` for the errors."""
+    shape = recognise(model)
+    if shape.begins_as_written and alpha_of(spec):
+        raise NotFusableError("The model's embedded tokens are computed in plain PyTorch, without room for noise.")
+    if shape.handing:
+        # Attention that is understood looks back only; what runs as written may not.
+        check_looks_back_only(model, compute, data.train)
+    return shape
 
 
 def compute_of_weights(spec: RunSpec, compute: Compute) -> Compute:
