@@ -9,9 +9,12 @@ from torch import nn
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.shapes import AnyModel, NotFusableError
 
-EMBEDDING = ("embed_tokens", "embed_in", "wte", "word_embeddings")
-LAYERS = ("layers", "h")
-NORM = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "layer_norm")
+EMBEDDING = ("embed_tokens", "embed_in", "wte", "word_embeddings", "embeddings", "tokens_embed", "w")
+LAYERS = ("layers", "h", "blocks")
+NORM = (
+    *("norm", "final_layer_norm", "final_layernorm", "ln_f", "layer_norm", "norm_f", "embedding_norm", "layernorm"),
+    "final_norm",
+)
 HEAD = ("lm_head", "embed_out", "output_projection")
 POSITIONS = ("wpe", "embed_positions")
 

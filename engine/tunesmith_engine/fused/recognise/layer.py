@@ -43,6 +43,9 @@ Forms = tuple[int, int]
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 
+SCALES = ("residual_multiplier", "residual_scale")
+"""What transformers calls the factor of what a block adds."""
+
 DELTA = "linear_attn"
 MIXERS = ("self_attn", "attention", "attn", "self_attention", DELTA)
 """What transformers calls attention, or what is in its place."""
@@ -54,6 +57,8 @@ NAMES = (
     ("input_layernorm", "", "pre_feedforward_layernorm", ""),
     ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"),
     ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"),
+    ("input_layernorm", "post_attention_layernorm", "pre_mlp_layernorm", "post_mlp_layernorm"),
+    ("input_layernorm", "post_norm1", "post_attention_layernorm", "post_norm2"),
     ("", "post_attention_layernorm", "", "post_feedforward_layernorm"),
     ("input_layernorm", "", "", ""),
     ("attention_layernorm", "", "feedforward_layernorm", ""),
@@ -128,8 +133,10 @@ def _passing(module: nn.Module, num_results: int) -> dict[str, nn.Module]:
 
 
 def _norms_of(module: nn.Module) -> frozenset[str]:
-    used = words.words(module)
-    return frozenset(word for word in used if _is_norm(word) and isinstance(getattr(module, word, None), nn.Module))
+    """Return the names of a layer's norms."""
+    named = (word for word in words.words(module) if "norm" in word or word.startswith("ln_"))
+    parts = {word: getattr(module, word, None) for word in named}
+    return frozenset(w for w, part in parts.items() if isinstance(part, nn.Module) and not isinstance(part, nn.Identity))
 
 
 def _around(
@@ -161,7 +168,7 @@ def _around(
         post_attention_norm=None,
         mlp_norm=None,
         post_mlp_norm=None,
-        residual_scale=float(module.residual_multiplier) if "residual_multiplier" in used else 1.0,
+        residual_scale=next((float(getattr(module, word)) for word in SCALES if word in used), 1.0),
     )
     of_mixer = {AttentionShape: (2,), DeltaShape: (0,)}.get(type(attention), FORMS)
     of_mlp = FORMS if isinstance(shape.mlp, Unfused) and hasattr(module, "mlp") else (0,)
@@ -192,10 +199,6 @@ def _around(
     raise problem or NotFusableError("{name} ({kind}) was not tried.", name=name, kind=type(module).__name__)
 
 
-def _is_norm(word: str) -> bool:
-    return word.endswith("norm") or word.startswith("ln_")
-
-
 def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
     """Return the shape of a layer's MLP, whose parts may be the layer's own (OPT).
 
@@ -217,7 +220,7 @@ def _agrees(
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
-    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: Mixer(attention.weight, forms[0])}
+    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: Mixer(attention.weight, forms[0], None if call is None else make.numbers(1))}
     mlp = _mlp_stand_in(module, shape, make, parts, forms[1])
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in zip(PLACES, names, strict=True):

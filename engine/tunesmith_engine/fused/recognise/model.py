@@ -28,6 +28,12 @@ from tunesmith_engine.shapes import AnyModel, NotFusableError, PositionTable
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""
 
+SMALL_SPREAD = 1e-3
+"""Size of logits that no soft cap changes by more than rounding."""
+
+SAME_SHARE = 1e-5
+"""How far a factor that was measured may be from the number that it is."""
+
 INSIDE = "decoder"
 """What some models call the decoder inside their body."""
 
@@ -44,6 +50,7 @@ class _Results(MoeModelOutputWithPast):
 
     image_hidden_states: torch.Tensor | None = None
     cross_attentions: tuple[torch.Tensor, ...] | None = None
+    cache_params: None = None
 
 
 class _Echo(nn.Module):
@@ -74,7 +81,6 @@ def find_decoder(whole: AnyModel) -> Body:
     inner, head = getattr(whole, name, None), head_of(whole)
     if inner is None:
         raise NotFusableError("{kind} has no model and lm_head side by side.", kind=type(whole).__name__)
-    words.check_words("model", whole, words.CAUSAL_MODEL | {name})
     linear_sizes(head, plain(getattr(whole, head)))
     decoder = inner
     if hasattr(inner, "language_model"):
@@ -109,7 +115,7 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
     elif "embedding_multiplier" in words.words(decoder):
         # A Python number multiplies at full width before one rounding, so it is not rounded here.
         scale = float(decoder.embedding_multiplier)
-    return embedding, scale, _try_embedding(body, scale)
+    return embedding, *_try_embedding(body, scale)
 
 
 def read_logits(whole: AnyModel) -> tuple[float, float | None]:
@@ -121,15 +127,23 @@ def read_logits(whole: AnyModel) -> tuple[float, float | None]:
     used = words.words(whole)
     if "output_router_logits" in used and whole.config.output_router_logits:
         raise NotFusableError("The loss includes a term that balances the experts (output_router_logits).")
-    scale, softcap = 1.0, None
-    if "logit_scale" in used:
-        scale = float(whole.logit_scale)
-    if "logits_scaling" in used:
-        scale = 1.0 / float(whole.config.logits_scaling)
-    if "final_logit_softcapping" in used:
-        softcap = whole.config.final_logit_softcapping
-    _try_head(whole, scale, softcap)
-    return scale, softcap
+    config = vars(whole.config)
+    scale = _logit_scale(whole, config)
+    caps = [value for name, value in config.items() if "cap" in name and isinstance(value, float) and value > 0]
+    for softcap in (None, *dict.fromkeys(caps)):
+        if _try_head(whole, scale, softcap):
+            return scale, softcap
+    raise NotFusableError("{kind} changes its logits in an unsupported way.", kind=type(whole).__name__)
+
+
+def _logit_scale(whole: AnyModel, config: dict[str, Any]) -> float:
+    """Return the factor of small logits, which no cap touches: a number of the config or its inverse, if one fits."""
+    hidden = StandIns().numbers(1, NUM_TOKENS, WIDTH) * SMALL_SPREAD
+    logits, product = (part.double() for part in _logits(whole, hidden, False))
+    scale = float((logits * product).sum() / product.square().sum()) if logits.shape == product.shape else 1.0
+    numbers = [float(value) for value in config.values() if isinstance(value, int | float) and value]
+    fits = (exact for value in numbers for exact in (1.0, value, 1.0 / value) if abs(scale / exact - 1.0) < SAME_SHARE)
+    return next(fits, scale)
 
 
 def _small_embedding(embedding: nn.Module, make: StandIns, num_rows: int = NUM_TOKENS) -> nn.Module:
@@ -153,8 +167,11 @@ class _Taken(nn.Module):
         return hidden_states
 
 
-def _try_embedding(body: Body, scale: float) -> PositionTable | None:
+def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | None]:
     """Hold what reaches the first layer against the decoder's own code, without layers and norm.
+
+    Returns:
+        The embedding's factor, the one that was read or the root of the width, and the positions.
 
     Raises:
         NotFusableError: it is something else.
@@ -174,14 +191,17 @@ def _try_embedding(body: Body, scale: float) -> PositionTable | None:
         parts[body.positions] = _small_embedding(own, make, NUM_TOKENS + MOST_OFFSET)
     twin, ids = replaced(decoder, parts, {}), torch.arange(NUM_TOKENS)[None]
     result = result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
-    expected = (functional.embedding(ids, embedding.weight).double() * scale).to(result.dtype)
-    if body.positions is None and torch.equal(result, expected):
-        return None
+    rows = functional.embedding(ids, embedding.weight).double()
+    expected = (rows * scale).to(result.dtype)
+    if body.positions is None:
+        for factor in (scale, float(decoder.config.hidden_size**0.5)):
+            if torch.equal(result, (rows * factor).to(result.dtype)):
+                return factor, None
     if body.positions is not None and own is not None:
         table = parts[body.positions].weight
         for offset in range(MOST_OFFSET + 1):
             if torch.equal(result, expected + functional.embedding(ids + offset, table)):
-                return PositionTable(own, offset)
+                return scale, PositionTable(own, offset)
     raise NotFusableError(
         "{name} ({kind}) changes its embedding in an unsupported way.", name=body.name, kind=type(decoder).__name__
     )
@@ -226,22 +246,30 @@ def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:
         raise NotFusableError("model ({kind}) changes what its decoder reads.", kind=type(inner).__name__)
 
 
-def _try_head(whole: AnyModel, scale: float, softcap: float | None) -> None:
-    """Hold the logits against the model's own code.
-
-    Raises:
-        NotFusableError: they are something else.
-    """
-    make = StandIns()
-    head, hidden = make.matrix(WIDTH, WIDTH), make.numbers(1, NUM_TOKENS, WIDTH) * LOGIT_SPREAD / scale
+def _logits(whole: AnyModel, hidden: torch.Tensor, training: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what the model's own code makes of hidden states, [1, T, V], and their product with its head."""
+    head = StandIns().matrix(WIDTH, WIDTH)
     body: nn.Module = Constant(_Results(last_hidden_state=hidden))
+    # Other parts of the body give the head's code their numbers.
+    body.__dict__["config"] = whole.config
+    own = getattr(whole, body_of(whole))
+    vars(body).update({name: value for name, value in vars(own).items() if isinstance(value, int | float)})
     if INSIDE in words.words(whole):
         body = replaced(nn.Module(), {INSIDE: body}, {})
     twin = replaced(whole, {body_of(whole): body, head_of(whole): head}, {})
-    ids = torch.arange(NUM_TOKENS)[None]
-    result = result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits)
-    expected = scale * head(hidden)
-    if softcap is not None:
-        expected = softcap * torch.tanh(expected / softcap)
-    if not agrees(result, expected):
-        raise NotFusableError("{kind} changes its logits in an unsupported way.", kind=type(whole).__name__)
+    twin.training = training
+    ids = torch.arange(hidden.shape[1])[None]
+    return result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits), head(hidden)
+
+
+def _try_head(whole: AnyModel, scale: float, softcap: float | None) -> bool:
+    """Whether the model's own code gives the logits with a factor and a cap, for any length, in training and not."""
+    for num_tokens, training in ((NUM_TOKENS, False), (4 * NUM_TOKENS, True)):
+        hidden = StandIns().numbers(1, num_tokens, WIDTH) * LOGIT_SPREAD / scale
+        result, product = _logits(whole, hidden, training)
+        expected = scale * product
+        if softcap is not None:
+            expected = softcap * torch.tanh(expected / softcap)
+        if not agrees(result, expected):
+            return False
+    return True

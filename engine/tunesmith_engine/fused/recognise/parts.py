@@ -22,6 +22,9 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu2": lambda x: functional.relu(x).square(),
 }
 
+USUAL_EPS = (1e-5, 1e-6, 1e-8, 1e-12)
+"""Of norms that have no weight and don't say theirs."""
+
 NUM_ROWS = 16
 """Of the trial of a norm."""
 
@@ -112,25 +115,16 @@ def read_norm(name: str, module: nn.Module) -> Norm:
     """
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     parameters = dict(module.named_parameters())
-    if list(parameters) not in (["weight"], ["weight", "bias"]) or not isinstance(eps, float):
-        raise NotFusableError(
-            "{name} ({kind}) is not a norm with a weight.", name=name, kind=type(module).__name__
-        )
-    weight = module.weight.detach()
-    generator = torch.Generator().manual_seed(0)
-    # The variance is about eps, so that a wrong eps shows.
-    x = (torch.randn(NUM_ROWS, *weight.shape, generator=generator) * eps**0.5 + eps**0.5).bfloat16()
-    stand_ins = {role: torch.randn(weight.shape, generator=generator).bfloat16() for role in parameters}
-    ours = result_of(name, lambda: torch.func.functional_call(module, stand_ins, (x,)))
-    for flags in range(8):
-        plus_one, centred, cast_last = bool(flags & 1), bool(flags & 2), bool(flags & 4)
-        guess = Norm(stand_ins["weight"], eps, plus_one, centred, cast_last, bias=stand_ins.get("bias"))
-        # The order of a sum may turn a rounding here and there; the wrong formula turns a fifth of all.
-        if (normalise(x, guess) == ours).float().mean() > 0.98:
+    has_eps = isinstance(eps, float) or (eps is None and not parameters)
+    if list(parameters) not in ([], ["weight"], ["weight", "bias"]) or not has_eps:
+        raise NotFusableError("{name} ({kind}) is not a norm with a weight.", name=name, kind=type(module).__name__)
+    for known in (eps,) if isinstance(eps, float) else USUAL_EPS:
+        found = _formula(name, module, parameters, known)
+        if found is not None:
             trained = {role: part for role, part in parameters.items() if part.requires_grad}
             return replace(
-                guess,
-                weight=weight,
+                found,
+                weight=parameters["weight"].detach() if parameters else None,
                 trained=trained.get("weight"),
                 bias=parameters["bias"].detach() if "bias" in parameters else None,
                 trained_bias=trained.get("bias"),
@@ -138,3 +132,20 @@ def read_norm(name: str, module: nn.Module) -> Norm:
     raise NotFusableError(
         "{name} ({kind}) is a norm with an unsupported formula.", name=name, kind=type(module).__name__
     )
+
+
+def _formula(name: str, module: nn.Module, parameters: dict[str, nn.Parameter], eps: float) -> Norm | None:
+    """Return the formula that gives what a norm gives on random numbers, with random weights; None for none."""
+    width = parameters["weight"].shape if parameters else tuple(getattr(module, "normalized_shape", (WIDTH * WIDTH,)))
+    generator = torch.Generator().manual_seed(0)
+    # The variance is about eps, so that a wrong eps shows.
+    x = (torch.randn(NUM_ROWS, *width, generator=generator) * eps**0.5 + eps**0.5).bfloat16()
+    stand_ins = {role: torch.randn(width, generator=generator).bfloat16() for role in parameters}
+    ours = result_of(name, lambda: torch.func.functional_call(module, stand_ins, (x,)))
+    for flags in range(8) if parameters else (0, 2):
+        plus_one, centred, cast_last = bool(flags & 1), bool(flags & 2), bool(flags & 4)
+        guess = Norm(stand_ins.get("weight"), eps, plus_one, centred, cast_last, bias=stand_ins.get("bias"))
+        # The order of a sum may turn a rounding here and there; the wrong formula turns a fifth of all.
+        if (normalise(x, guess) == ours).float().mean() > 0.98:
+            return guess
+    return None

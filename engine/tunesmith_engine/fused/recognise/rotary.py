@@ -62,6 +62,9 @@ class RotaryTables:
         rope_type = self.module.rope_type[kind] if kind else getattr(self.module, "rope_type", "")
         if "dynamic" in rope_type:
             raise NotFusableError("model.rotary_emb changes its table with the length of the text (dynamic).")
+        table = self.module(torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None], *([kind] * bool(kind)))
+        if not (isinstance(table, tuple) and len(table) == 2):
+            raise NotFusableError("model.rotary_emb ({kind}) has an unsupported table.", kind=type(self.module).__name__)
         cos, _ = self(torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None], kind)
         first, second = cos.chunk(2, dim=-1)
         for halves, same in ((True, torch.equal(first, second)), (False, torch.equal(cos[..., ::2], cos[..., 1::2]))):

@@ -64,17 +64,18 @@ class Mixer(Matrix):
 
     Args:
         weight: of a linear layer.
-        num_results: as of a tuple, of which all but the first are None; 0 for one alone.
+        num_results: as of a tuple; 0 for one alone.
+        other: all but the first; a layer that does anything with them shows by one that is not None.
     """
 
-    def __init__(self, weight: torch.Tensor, num_results: int) -> None:
+    def __init__(self, weight: torch.Tensor, num_results: int, other: torch.Tensor | None = None) -> None:
         super().__init__(weight)
-        self._num_results = num_results
+        self._num_results, self._other = num_results, other
 
     def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> Any:
         """Multiply."""
         result = super().forward(hidden_states)
-        return (result, *[None] * (self._num_results - 1)) if self._num_results else result
+        return (result, *[self._other] * (self._num_results - 1)) if self._num_results else result
 
 
 class Constant(nn.Module):

@@ -14,7 +14,7 @@ ATTENTION = frozenset(
     "ALL_ATTENTION_FUNCTIONS EncoderDecoderCache F ValueError _attn _attn_implementation _get_embed_positions "
     "_merge_heads _split_heads _upcast_and_reordered_attn apply_rotary_pos_emb attention_dropout attn_dropout "
     "attn_logit_softcapping attn_mask bfloat16 c_attn c_proj cat chunk config contiguous cross_attention_cache dense "
-    "device dim dropout dropout_p dtype eager eager_attention_forward embed_dim embed_positions flatten float16 "
+    "device dim dropout dropout_p dtype eager eager_attention_forward embed_dim embed_positions flatten float16 force_rope "
     "float32 functional gather get get_interface getattr hasattr head_dim head_size inv_norm_factor is_causal "
     "is_cross_attention is_sliding is_updated isinstance k_layernorm k_norm k_proj keys kv_dim layer_idx layers math "
     "mp_num multi_query new_decoder_architecture nn num_attention_heads num_heads num_key_value_heads num_kv_heads "
@@ -40,7 +40,8 @@ MLP = frozenset(
 )
 
 LAYER = frozenset(
-    "ValueError alibi attention attention_dropout attention_layernorm attention_mask attn block_type cache_params "
+    "ValueError alibi attention attention_dropout encoder_attn encoder_attn_layer_norm key_value_states post_norm1 "
+    "post_norm2 pre_mlp_layernorm residual_scale attention_layernorm attention_mask attn block_type cache_params "
     "config crossattention do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_hidden_states "
     "feedforward_layernorm final_layer_norm full_attention functional hasattr hidden_dropout hidden_states "
     "input_layernorm isinstance layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mlp "
@@ -60,7 +61,7 @@ MODEL = frozenset(
     "enumerate expand final_layer_norm final_layernorm finfo full full_attention functional get_seq_length "
     "gradient_checkpointing h has_sliding_layers hidden_size hidden_states inputs_embeds is_flash_attention_requested "
     "isinstance last_hidden_state layer_norm layer_past layer_types layerdrop layers linear_attention ln_f logger "
-    "long masked_fill math min multi_query ndim nn norm num_heads num_hidden_layers ones or_mask_function "
+    "long masked_fill math min multi_query mup_enabled ndim nn norm num_heads num_hidden_layers ones or_mask_function "
     "output_attentions output_hidden_states p past_key_values pop position_embeddings position_ids project_in "
     "project_out rand reshape return_dict rotary_emb set shape size sliding_attention sliding_window sqrt tensor to "
     "torch training tuple unsqueeze use_alibi use_bidirectional_attention use_cache view "
@@ -74,16 +75,6 @@ WRAPPER = MODEL | frozenset(
     "pixel_values pooler_output return_dict to vocab_size".split()
 )
 """Of a model that puts images among the texts of its decoder."""
-
-CAUSAL_MODEL = frozenset(
-    "CausalLMOutputWithCrossAttentions attention_mask attentions aux_loss config contiguous cross_attentions "
-    "decoder device embed_out encoder_attention_mask encoder_hidden_states final_logit_softcapping hidden_states "
-    "image_hidden_states input_ids inputs_embeds int isinstance labels last_hidden_state lm_head "
-    "load_balancing_loss_func logit_scale logits logits_scaling loss loss_function mm_encoder_outputs model "
-    "num_experts num_experts_per_tok output_attentions output_hidden_states output_projection output_router_logits "
-    "past_key_values pixel_values position_ids return_dict router_aux_loss_coef router_logits slice "
-    "slice_logits_to_keep tanh text_config to token_type_ids torch use_cache vocab_size".split()
-)
 
 MOST_NAMED = 6
 """Unknown words that a sentence lists."""
