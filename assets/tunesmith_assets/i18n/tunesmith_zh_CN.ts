@@ -3444,10 +3444,6 @@ The report is in {path}.</source>
         <translation>{name} 有 {num_outputs} 个输出，却有 {num_inputs} 个输入。</translation>
     </message>
     <message>
-        <source>{name} is an unsupported kind of layer, {kind}.</source>
-        <translation>{name} 属于不受支持的层类型 {kind}。</translation>
-    </message>
-    <message>
         <source>{name} is missing</source>
         <translation>缺少 {name}</translation>
     </message>
@@ -4407,6 +4403,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>--percent 必须大于 0 且小于 100，不能是 {percent:g}。</translation>
     </message>
     <message>
+        <source>A layer is called without hidden states.</source>
+        <translation>调用某一层时没有传入隐藏状态。</translation>
+    </message>
+    <message>
         <source>A run keeps it; a repaired copy replaces it.</source>
         <translation>运行会保留原样；修复后的副本会替换它。</translation>
     </message>
@@ -4449,6 +4449,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Ask whoever runs your network for its certificate and name the file in the variable SSL_CERT_FILE.</source>
         <translation>请向网络管理员索取证书，并在环境变量 SSL_CERT_FILE 中填写该文件。</translation>
+    </message>
+    <message>
+        <source>Attention</source>
+        <translation>注意力</translation>
     </message>
     <message>
         <source>Best at step {step}: the mean reward for held-out prompts rose from {before} to {best} there and has fallen to {after} since.</source>
@@ -6537,6 +6541,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{reason}请留出 {percent}% 或更多。</translation>
     </message>
     <message>
+        <source>{reason} {other}</source>
+        <translation>{reason} {other}</translation>
+    </message>
+    <message>
         <source>{seconds} s</source>
         <translation>{seconds} 秒</translation>
     </message>
@@ -8455,10 +8463,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>没有融合内核能读取 8 位权重。</translation>
     </message>
     <message>
-        <source>No layer of {name} has attention.</source>
-        <translation>{name} 没有一层含有注意力。</translation>
-    </message>
-    <message>
         <source>No module with an adapter is called {pattern}. Those with one are {known}.</source>
         <translation>没有名为 {pattern} 的带适配器的模块。带适配器的模块有 {known}。</translation>
     </message>
@@ -8675,6 +8679,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>无法读取 {tasks} 的数据：{problem}。</translation>
     </message>
     <message>
+        <source>The delta rule&apos;s own weights are trained in plain PyTorch.</source>
+        <translation>Delta 规则自身的权重用普通 PyTorch 训练。</translation>
+    </message>
+    <message>
         <source>The evaluation loss of the base model itself is NaN or infinite.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
     </message>
@@ -8761,6 +8769,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The model {name} was deleted and is in the trash.</source>
         <translation>模型 {name} 已被删除，现在在回收站中。</translation>
+    </message>
+    <message>
+        <source>The model&apos;s embedded tokens are computed in plain PyTorch, without room for noise.</source>
+        <translation>该模型的词元嵌入由普通 PyTorch 计算，无法加入噪声。</translation>
     </message>
     <message>
         <source>The name of a data set can&apos;t hold / or \: {name}</source>
@@ -8901,6 +8913,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The weight {name} has no place in a GGUF file of a model of type {kind}.</source>
         <translation>在 {kind} 类型模型的 GGUF 文件中没有权重 {name} 的位置。</translation>
+    </message>
+    <message>
+        <source>The whole layer</source>
+        <translation>整个层</translation>
     </message>
     <message>
         <source>There are no models yet.</source>
@@ -9121,6 +9137,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Wait until it has ended, or choose another name.</source>
         <translation>请等它结束，或换一个名称。</translation>
+    </message>
+    <message>
+        <source>What the first layer reads is computed in plain PyTorch. {reason}</source>
+        <translation>第一层的输入由普通 PyTorch 计算。{reason}</translation>
     </message>
     <message>
         <source>With the adapter, the weight {name} is NaN or infinite in {format}.</source>
@@ -11587,12 +11607,32 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}（{kind}）不是带权重的归一化层。</translation>
     </message>
     <message>
+        <source>{name} ({kind}) was not tried.</source>
+        <translation>{name}（{kind}）未经试算。</translation>
+    </message>
+    <message>
         <source>{name} can&apos;t have an adapter and be trained whole. Remove it from the target modules.</source>
         <translation>{name} 不能既有适配器又整体训练。请把它从目标模块中删去。</translation>
     </message>
     <message>
         <source>{name} changed. {effect}</source>
         <translation>{name} 有改动。{effect}</translation>
+    </message>
+    <message>
+        <source>{name} does not call {kind}.</source>
+        <translation>{name} 没有调用 {kind}。</translation>
+    </message>
+    <message>
+        <source>{name} doesn&apos;t hand its layers&apos; results on as they are.</source>
+        <translation>{name} 没有把各层的结果原样传给下一层。</translation>
+    </message>
+    <message>
+        <source>{name} hands {kind} what comes from other layers: {names}.</source>
+        <translation>{name} 把其他层的结果传给 {kind}：{names}。</translation>
+    </message>
+    <message>
+        <source>{name} has an unsupported kind of layer, {kind}.</source>
+        <translation>{name} 含有不受支持的层类型 {kind}。</translation>
     </message>
     <message>
         <source>{name} has another date than before. Only samples of it were compared: they are equal.</source>
@@ -11605,6 +11645,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} has no fused step for single tokens.</source>
         <translation>{name} 没有逐个词元的融合计算。</translation>
+    </message>
+    <message>
+        <source>{name} has no layers.</source>
+        <translation>{name} 没有任何层。</translation>
     </message>
     <message>
         <source>{name} has no rank or alpha</source>
@@ -11677,6 +11721,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} needs a number of at least 0 for each file. Files: {count}. Numbers: {given}.</source>
         <translation>{name} 需要为每个文件指定一个不小于 0 的数。文件数：{count}。已指定：{given} 个。</translation>
+    </message>
+    <message>
+        <source>{name} passes over a layer.</source>
+        <translation>{name} 跳过了某一层。</translation>
     </message>
     <message>
         <source>{name} sees no GPU: /dev/dxg is missing.</source>

@@ -12,7 +12,9 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.llama import modeling_llama
+from transformers.models.nanochat.modeling_nanochat import NanoChatRMSNorm
 from transformers.models.nemotron.modeling_nemotron import NemotronLayerNorm1P
+from transformers.models.olmo.modeling_olmo import OlmoLayerNorm
 
 from tests.engine.fused import families
 from tunesmith_engine.fused.recognise import recognise
@@ -77,9 +79,20 @@ def test_norm_with_bias_is_read_for_any_weights(kind: type[nn.LayerNorm]) -> Non
     assert torch.equal(normalise(x, norm), module(x))
 
 
-def test_norm_without_a_weight_is_refused() -> None:
+@pytest.mark.parametrize("kind", [OlmoLayerNorm, NanoChatRMSNorm])
+def test_norm_without_a_weight_is_read(kind: type[nn.Module]) -> None:
+    module = OlmoLayerNorm(48) if kind is OlmoLayerNorm else NanoChatRMSNorm(1e-6)
+    norm = read_norm("norm", module)
+    assert norm.weight is None
+    assert norm.centred == (kind is OlmoLayerNorm)
+    assert norm.eps == (1e-5 if kind is OlmoLayerNorm else 1e-6)
+    x = torch.randn(3, 48, generator=torch.Generator().manual_seed(0)) * 1e-3
+    assert torch.allclose(normalise(x, norm), module(x), rtol=1e-5, atol=1e-7)
+
+
+def test_what_only_looks_like_a_norm_is_refused() -> None:
     with pytest.raises(NotFusableError, match=r"layers\.1\.some_norm"):
-        read_norm("layers.1.some_norm", nn.LayerNorm(8, elementwise_affine=False))
+        read_norm("layers.1.some_norm", nn.Tanh())
 
 
 def test_norm_with_wrong_eps_is_refused() -> None:
@@ -259,17 +272,21 @@ def test_decoder_with_images_is_held_to_its_texts(monkeypatch: pytest.MonkeyPatc
         recognise(model)
 
 
-def test_logits_that_are_multiplied_instead_of_divided_are_refused() -> None:
+@pytest.mark.parametrize("squared", [False, True])
+def test_factor_of_logits_is_measured_and_anything_else_refused(squared: bool) -> None:
     model = families.make("granite")
 
     def forward(self: Any, input_ids: torch.Tensor, use_cache: bool) -> Any:
         outputs = self.model(input_ids=input_ids, use_cache=use_cache)
-        logits = self.lm_head(outputs.last_hidden_state) * self.config.logits_scaling
-        return CausalLMOutputWithPast(logits=logits)
+        logits = self.lm_head(outputs.last_hidden_state)
+        return CausalLMOutputWithPast(logits=logits.square() if squared else logits * self.config.logits_scaling)
 
     _with_method(model, forward=forward)
-    with pytest.raises(NotFusableError, match="logits"):
-        recognise(model)
+    if squared:
+        with pytest.raises(NotFusableError, match="logits"):
+            recognise(model)
+    else:
+        assert recognise(model).logit_scale == 3.0
 
 
 def test_embedding_with_a_hidden_factor_runs_as_written() -> None:
