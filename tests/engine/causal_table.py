@@ -45,14 +45,14 @@ def line_of(kind: str, folder: Path, tokenizer: Path) -> tuple[str, str, str]:
     """Return what becomes of a type, how far its losses are from an independent loop's, and why not more is fused."""
     try:
         causal_types.write_model(kind, folder, tokenizer)
-    except Exception as error:  # noqa: BLE001 - whatever a config says that can't be made small
+    except Exception as error:
         return NOT_MADE, "", _short(error)
     data, spec = rows(), spec_of(folder)
     try:
         ours = Trained(spec, data)
     except UserError as error:
         return REFUSED, "", _short(error)
-    except Exception as error:  # noqa: BLE001 - that is what the table is for
+    except Exception as error:
         return BUG, "", f"{type(error).__name__}: {_short(error)}"
     theirs = by_transformers(spec, ours, data)
     worst = max(abs(our - their) / abs(their) for our, their in zip(ours.losses, theirs, strict=True))
@@ -66,22 +66,28 @@ def _short(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:200]
 
 
+def tell(line: str) -> None:
+    """Write a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main(kinds: list[str]) -> None:
     """Write the table of some types."""
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     counts: Counter[str] = Counter()
-    print("| type | runs fused | worst difference | reason |\n|---|---|---|---|")
+    tell("| type | runs fused | worst difference | reason |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as root:
         tokenizer = build_tiny_model(Path(root) / "tokenizer")
         for number, kind in enumerate(kinds):
             state, worst, why = line_of(kind, Path(root) / str(number), tokenizer)
             counts[state] += 1
-            print(f"| {kind} | {state} | {worst} | {why.replace('|', '/')} |", flush=True)
-    print(f"\n{len(kinds)} types: " + ", ".join(f"{count} {state}" for state, count in counts.most_common()))
+            tell(f"| {kind} | {state} | {worst} | {why.replace('|', '/')} |")
+    tell(f"\n{len(kinds)} types: " + ", ".join(f"{count} {state}" for state, count in counts.most_common()))
     for number in range(1, len(FUSED) + 1):
-        print(f"At least {FUSED[number - 1]}: {sum(counts[state] for state in FUSED[:number])}")
+        tell(f"At least {FUSED[number - 1]}: {sum(counts[state] for state in FUSED[:number])}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import num_parts
 from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import HOST_S_PER_LAYER
+from tunesmith_engine.fused.plain_documents import PlainDocuments
+from tunesmith_engine.fused.plain_memory import Growth, growth_of
 from tunesmith_engine.fused.policy import LayerPolicy, choose, plan_bytes, step_down, without_host
 from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import (
@@ -369,6 +371,7 @@ class MemoryPlanner:
         """
         shape, itemsize = self._assembly.shape, self._assembly.compute.dtype.itemsize
         whole = math.ceil(capacity * self._spread)
+        written = self._written_bytes(whole, tiling)
         copies, most, statistics, largest = (2 if self._spread > 1 else 1), 0, 0, 0
         for mixer in {id(layer.attention): layer.attention for layer in shape.layers}.values():
             if isinstance(mixer, Unfused):
@@ -386,7 +389,23 @@ class MemoryPlanner:
                 sums = whole * 4 * layer.attention.num_heads
                 statistics += sums * (policy.level in ("none", "mlp"))
                 largest = max(largest, sums)
-        return most + statistics + largest
+        return max(most, written) + statistics + largest
+
+    def _written_bytes(self, whole: int, tiling: Tiling) -> int:
+        """Return what a mixer, or a layer, that runs as written takes: one at a time, on texts that pass together."""
+        longest = min(whole, math.ceil(self._longest_tokens * self._spread))
+        together = max(longest, min(whole, tiling.mlp_tokens))
+        beside = 3 * whole * self._assembly.shape.hidden_size * self._assembly.compute.dtype.itemsize
+        beside = beside if self._spread > 1 and self._growths else 0
+        return max((growth.num_bytes(together, longest) for growth in self._growths), default=0) + beside
+
+    @functools.cached_property
+    def _growths(self) -> list[Growth]:
+        """What each kind of mixer and layer that runs as written takes."""
+        parts = [parts.attention_inputs for parts in self._assembly.projections]
+        kinds = {type(part.modules[0]): part for part in parts if isinstance(part, PlainDocuments)}
+        compute = self._assembly.compute
+        return [growth_of(part, self._longest_tokens, compute.device, compute.dtype) for part in kinds.values()]
 
     def _delta_bytes(self, shape: DeltaShape, at_once: int, whole: int) -> int:
         """Return what a delta rule's backward pass allocates: what is computed at once, gates, whole documents."""

@@ -16,7 +16,7 @@ from tunesmith_engine.attention import shared
 from tunesmith_engine.fused.attention_block import Rotary
 from tunesmith_engine.fused.plain_modules import PlainModules, random_states, set_random_states
 from tunesmith_engine.fused.recognise.handed import Handing, Run
-from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.packed.batch import Documents, PackedBatch
 
 
 class PlainDocuments(PlainModules):
@@ -74,6 +74,16 @@ class PlainDocuments(PlainModules):
                 _take(to_x[run.rows], leaf.grad)
         if documents.shared is not None and to_x is not None and out is not None:
             shared.collect(to_x, documents.shared, out)
+
+    def try_once(self, batch: PackedBatch, x: torch.Tensor) -> None:
+        """Go forward and backward on a micro-batch, for what that takes; no gradient of a weight is touched."""
+        self._handing.begin(batch, x.dtype, x.shape[0])
+        with torch.enable_grad(), torch.random.fork_rng([x.device] if x.device.type == "cuda" else []):
+            for run in self._handing.runs:
+                leaf = x[run.rows].detach().requires_grad_()
+                output = self._output(run, leaf)
+                torch.autograd.grad(output, leaf, torch.zeros_like(output), allow_unused=True)
+        self._handing.runs = ()
 
     def _output(self, run: Run, x: torch.Tensor) -> torch.Tensor:
         """Return the module's output for the rows of a run."""

@@ -18,6 +18,7 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.fused.plain_memory import Growth
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.recognise.handed import Handing
 from tunesmith_engine.packed.pack import make_packed_batch
@@ -266,3 +267,20 @@ def test_an_embedding_that_is_not_understood_is_run_as_written() -> None:
     assert twin.assembly.shape.begins_as_written
     assert torch.isclose(loss.double(), expected_loss, rtol=1e-5)
     assert_equal(gradients, expected)
+
+
+# Memory
+
+
+def test_the_plan_holds_what_autograd_keeps_of_it() -> None:
+    lengths = (16, 32, 64)
+    growth = Growth.through(lengths, [5.0 + 2.0 * n + 0.5 * n * n for n in lengths])
+    assert (growth.fixed, growth.per_token, growth.per_pair) == pytest.approx((5.0, 2.0, 0.5))
+    twin = FusedModel.attach(adapted("diffllama"), compute(), CAPACITY)
+    (growth,) = twin._planner._growths
+    # Shares of attention: at least once for each head and pair of tokens.
+    assert growth.per_pair >= 4 * 4
+    assert growth.per_token >= 4 * 64
+    assert not twin.arena.gradients.any()
+    longer = FusedModel.attach(adapted("diffllama"), compute(), 4 * CAPACITY)
+    assert longer.plan.peak_bytes - twin.plan.peak_bytes >= growth.num_bytes(256, 256) - growth.num_bytes(64, 64)

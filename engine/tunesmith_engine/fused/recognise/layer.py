@@ -136,7 +136,8 @@ def _norms_of(module: nn.Module) -> frozenset[str]:
     """Return the names of a layer's norms."""
     named = (word for word in words.words(module) if "norm" in word or word.startswith("ln_"))
     parts = {word: getattr(module, word, None) for word in named}
-    return frozenset(w for w, part in parts.items() if isinstance(part, nn.Module) and not isinstance(part, nn.Identity))
+    modules = {word for word, part in parts.items() if isinstance(part, nn.Module)}
+    return frozenset(word for word in modules if not isinstance(parts[word], nn.Identity))
 
 
 def _around(
@@ -220,7 +221,8 @@ def _agrees(
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
-    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: Mixer(attention.weight, forms[0], None if call is None else make.numbers(1))}
+    other = None if call is None else make.numbers(1)
+    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: Mixer(attention.weight, forms[0], other)}
     mlp = _mlp_stand_in(module, shape, make, parts, forms[1])
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in zip(PLACES, names, strict=True):

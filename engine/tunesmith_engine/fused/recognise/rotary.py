@@ -45,7 +45,11 @@ class RotaryTables:
 
     def __call__(self, x: torch.Tensor, positions: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cos and sin, [1, T, width]."""
-        cos, sin = self.module(x, positions, kind) if kind else self.module(x, positions)
+        table = self.module(x, positions, kind) if kind else self.module(x, positions)
+        if not isinstance(table, tuple) or len(table) != len(("cos", "sin")):
+            name = type(self.module).__name__
+            raise NotFusableError("model.rotary_emb ({kind}) has an unsupported table.", kind=name)
+        cos, sin = table
         return (in_pairs(cos), in_pairs(sin)) if self.to_pairs else (cos, sin)
 
     @property
@@ -62,9 +66,6 @@ class RotaryTables:
         rope_type = self.module.rope_type[kind] if kind else getattr(self.module, "rope_type", "")
         if "dynamic" in rope_type:
             raise NotFusableError("model.rotary_emb changes its table with the length of the text (dynamic).")
-        table = self.module(torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None], *([kind] * bool(kind)))
-        if not (isinstance(table, tuple) and len(table) == 2):
-            raise NotFusableError("model.rotary_emb ({kind}) has an unsupported table.", kind=type(self.module).__name__)
         cos, _ = self(torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None], kind)
         first, second = cos.chunk(2, dim=-1)
         for halves, same in ((True, torch.equal(first, second)), (False, torch.equal(cos[..., ::2], cos[..., 1::2]))):
