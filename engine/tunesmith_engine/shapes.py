@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -64,6 +64,11 @@ class AttentionShape:
         scale: factor of the scores before the softmax.
         softcap: scores become softcap * tanh(score / softcap); None without.
         window: a token sees itself and window - 1 tokens before it; None for all.
+        chunk: a token sees itself and those before it in its chunk of so many tokens of its document (Llama 4).
+        sinks: [num_heads]: a score of each head's own that stands among a query's and gives nothing (gpt-oss), or None.
+        trained_sinks: the parameter whose values `sinks` has, or None where it is frozen.
+        slopes: [num_heads] float32: what a score loses for each token between query and key (ALiBi), or None.
+        value_size: of a value head where it is not `head_dim`, else None.
         query_norm, key_norm: norms of width head_dim (each head alone) or of the whole projection (OLMo 2).
         rotary: rotary embedding is applied (some layers of some models have none).
         interleaved: rotation pairs neighbouring numbers (Cohere) instead of halves.
@@ -86,11 +91,32 @@ class AttentionShape:
     interleaved: bool = False
     output_gate: bool = False
     pieces: tuple[Piece, ...] | None = None
+    chunk: int | None = None
+    sinks: torch.Tensor | None = None
+    trained_sinks: nn.Parameter | None = None
+    slopes: torch.Tensor | None = None
+    value_size: int | None = None
+
+    @property
+    def value_dim(self) -> int:
+        """Size of a value head."""
+        return self.value_size or self.head_dim
 
     @property
     def numbers_per_token(self) -> int:
-        """Width of all heads together."""
+        """Width of all heads' queries together."""
         return self.num_heads * self.head_dim
+
+    @property
+    def output_width(self) -> int:
+        """Width of all heads' outputs together."""
+        return self.num_heads * self.value_dim
+
+    def part(self, heads: slice, groups: slice) -> AttentionShape:
+        """Return the shape of some of the heads with the key heads that they share."""
+        sinks, slopes = (None if each is None else each[heads] for each in (self.sinks, self.slopes))
+        num_heads, num_groups = heads.stop - heads.start, groups.stop - groups.start
+        return replace(self, num_heads=num_heads, num_key_value_heads=num_groups, sinks=sinks, slopes=slopes)
 
     @property
     def num_groups(self) -> int:

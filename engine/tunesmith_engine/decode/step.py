@@ -63,7 +63,7 @@ class Step:
                 width + 2,
                 device=compute.device,
             )
-            for heads, width in {(attention.num_heads, attention.head_dim) for attention in shape.attentions}
+            for heads, width in {(attention.num_heads, attention.value_dim) for attention in shape.attentions}
         }
         self._graph: torch.cuda.CUDAGraph | None = None
         self._num_runs = 0
@@ -110,8 +110,8 @@ class Step:
         if attention.pieces is not None:
             gather(qkv.clone(), attention.pieces, qkv)
         _rotate(attention, qkv, cos, sin)
-        heads = layer.attention_output.x[:, : attention.num_heads * attention.head_dim]
-        parts = self._parts[attention.num_heads, attention.head_dim]
+        heads = layer.attention_output.x[:, : attention.output_width]
+        parts = self._parts[attention.num_heads, attention.value_dim]
         cached_attention.attend(qkv, cache.keys[index], cache.values[index], cache.lengths, attention, parts, heads)
         layer.attention_output.forward(self._y, self._with_adapter)
         if layer.shape.post_attention_norm:

@@ -39,6 +39,7 @@ class Sizes:
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         convolution: channels and width of the short convolution; empty where there is none.
         output_gate: attention's output is multiplied by a gate.
+        sinks, slopes: attention has such scores.
         others: as in `shapes`.
     """
 
@@ -74,6 +75,15 @@ class Sizes:
     delta_heads: tuple[int, ...] = ()
     convolution: tuple[int, ...] = ()
     output_gate: bool = False
+    sinks: bool = False
+    slopes: bool = False
+    chunk: int | None = None
+    value_size: int | None = None
+
+    @property
+    def value_dim(self) -> int:
+        """Size of a value head."""
+        return self.value_size or self.head_dim
 
 
 class Inputs:
@@ -103,6 +113,25 @@ class Inputs:
     def integers(self, low: int, high: int, num: int) -> torch.Tensor:
         """Return random integers below `high`."""
         return torch.randint(low, high, (num,), generator=self._generator).to(self.device)
+
+    def attention(self, window: int | None, chunk: int | None) -> AttentionShape:
+        """Return attention of the model's kind, with scores of its heads' own where it has them."""
+        sizes = self.sizes
+        per_head = [torch.linspace(end, 0.01, sizes.num_heads, device=self.device) for end in (2.0, 0.5)]
+        return AttentionShape(
+            inputs=(),
+            output=torch.nn.Identity(),
+            num_heads=sizes.num_heads,
+            num_key_value_heads=sizes.num_key_value_heads,
+            head_dim=sizes.head_dim,
+            scale=sizes.head_dim**-0.5,
+            softcap=sizes.attention_softcap,
+            window=window,
+            chunk=chunk,
+            sinks=per_head[0] if sizes.sinks else None,
+            slopes=per_head[1] if sizes.slopes else None,
+            value_size=sizes.value_size,
+        )
 
     def norm(self, width: int) -> Norm:
         """Return a norm of the model's kind."""
@@ -170,6 +199,10 @@ def sizes_of(
         delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
         convolution=tuple(delta.convolution.shape) if delta else (),
         output_gate=attention.output_gate,
+        sinks=attention.sinks is not None,
+        slopes=attention.slopes is not None,
+        chunk=min((other.chunk for other in shape.attentions if other.chunk), default=None),
+        value_size=attention.value_size,
     )
 
 
