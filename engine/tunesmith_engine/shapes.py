@@ -55,6 +55,19 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Temperature:
+    """Queries of position p are multiplied by 1 + factor * log(1 + floor((p + offset) / period)) (Llama 4)."""
+
+    factor: float
+    period: float
+    offset: float
+
+    def at(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return what queries of some positions, [T], are multiplied by, [T] float32."""
+        return 1.0 + self.factor * torch.log1p(torch.floor((positions.float() + self.offset) / self.period))
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionShape:
     """Attention of one layer.
 
@@ -69,6 +82,11 @@ class AttentionShape:
         trained_sinks: the parameter whose values `sinks` has, or None where it is frozen.
         slopes: [num_heads] float32: what a score loses for each token between query and key (ALiBi), or None.
         value_size: of a value head where it is not `head_dim`, else None.
+        value_scale: factor of the values (MiMo).
+        norms_last: the norms of queries and keys stand behind the rotation (Hunyuan, Llama 4).
+        clip: queries, keys and values are held within -clip and clip, before the rotation (OLMo), or None.
+        temperature: a factor of the queries by position, or None.
+        output_norm: a norm of all heads' outputs together before the output projection (BitNet), or None.
         query_norm, key_norm: norms of width head_dim (each head alone) or of the whole projection (OLMo 2).
         rotary: rotary embedding is applied (some layers of some models have none).
         interleaved: rotation pairs neighbouring numbers (Cohere) instead of halves.
@@ -96,6 +114,18 @@ class AttentionShape:
     trained_sinks: nn.Parameter | None = None
     slopes: torch.Tensor | None = None
     value_size: int | None = None
+    value_scale: float = 1.0
+    norms_last: bool = False
+    clip: float | None = None
+    temperature: Temperature | None = None
+    output_norm: Norm | None = None
+
+    @property
+    def steps_apart(self) -> bool:
+        """Whether queries and keys take other steps than norms and, behind these, the rotation."""
+        apart = self.norms_last or self.clip is not None or self.temperature is not None
+        # Norms that don't run with the rotation work in memory of the size of the heads' outputs.
+        return apart or (self.norms_apart is not None and self.value_dim < self.head_dim)
 
     @property
     def value_dim(self) -> int:
@@ -197,6 +227,7 @@ class MlpShape:
         inputs: the modules gate, up in this order, or one merged module with the gate's rows first, or up alone.
         activation: "silu", "gelu" (exact), "gelu_tanh", "quick_gelu", "relu" or "relu2" (its square).
         function: an activation without a name, which is run as it is written; only where there is no gate.
+        norm: of what the down projection reads (BitNet), or None.
     """
 
     inputs: tuple[nn.Module, ...]
@@ -205,6 +236,7 @@ class MlpShape:
     width: int
     gated: bool = True
     function: nn.Module | None = None
+    norm: Norm | None = None
 
     @property
     def inner_width(self) -> int:
@@ -249,8 +281,16 @@ class LayerShape:
         """Those whose weights can be trained, of attention's heads as well."""
         found = [self.input_norm, self.post_attention_norm, self.mlp_norm, self.post_mlp_norm]
         if isinstance(self.attention, AttentionShape):
-            found += [self.attention.query_norm, self.attention.key_norm]
+            found += [self.attention.query_norm, self.attention.key_norm, self.attention.output_norm]
+        if isinstance(self.mlp, MlpShape):
+            found.append(self.mlp.norm)
         return [norm for norm in found if norm is not None]
+
+    @property
+    def trained_sinks(self) -> list[nn.Parameter]:
+        """The sinks of attention where they are trained."""
+        sinks = self.attention.trained_sinks if isinstance(self.attention, AttentionShape) else None
+        return [] if sinks is None else [sinks]
 
 
 @dataclass(frozen=True, slots=True)

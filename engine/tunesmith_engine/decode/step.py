@@ -12,6 +12,7 @@ import torch
 from tunesmith_engine.decode.cache import KeyValueCache
 from tunesmith_engine.decode.product import Inputs, Product
 from tunesmith_engine.decode.rotary import RotaryTables
+from tunesmith_engine.fused import queries_keys
 from tunesmith_engine.fused.assembly import Assembly, LayerProjections
 from tunesmith_engine.fused.pieces import gather
 from tunesmith_engine.fused.projection import Projection
@@ -109,10 +110,12 @@ class Step:
         layer.attention_inputs.forward(qkv, self._with_adapter)
         if attention.pieces is not None:
             gather(qkv.clone(), attention.pieces, qkv)
-        _rotate(attention, qkv, cos, sin)
+        _rotate(attention, qkv, cos, sin, cache.lengths)
         heads = layer.attention_output.x[:, : attention.output_width]
         parts = self._parts[attention.num_heads, attention.value_dim]
         cached_attention.attend(qkv, cache.keys[index], cache.values[index], cache.lengths, attention, parts, heads)
+        if attention.output_norm:
+            rms_norm.add_norm(heads, None, attention.output_norm, heads)
         layer.attention_output.forward(self._y, self._with_adapter)
         if layer.shape.post_attention_norm:
             rms_norm.add_norm(self._y, None, layer.shape.post_attention_norm, self._y)
@@ -133,6 +136,8 @@ class Step:
         layer.gate_up.forward(hidden, self._with_adapter)
         if isinstance(shape.mlp, MlpShape) and not shape.mlp.gated:
             glu.gate_and_multiply(hidden, None, shape.mlp.activation, hidden)
+        if isinstance(shape.mlp, MlpShape) and shape.mlp.norm:
+            rms_norm.add_norm(hidden, None, shape.mlp.norm, hidden)
         layer.down.forward(self._y, self._with_adapter)
         if shape.post_mlp_norm:
             rms_norm.add_norm(self._y, None, shape.post_mlp_norm, self._y)
@@ -179,10 +184,24 @@ def _add_norm(
     out.copy_(x)
 
 
-def _rotate(shape: AttentionShape, qkv: torch.Tensor, cos: torch.Tensor | None, sin: torch.Tensor | None) -> None:
-    """Normalise and rotate queries and keys where they are."""
+def _rotate(
+    shape: AttentionShape,
+    qkv: torch.Tensor,
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    positions: torch.Tensor,
+) -> None:
+    """Normalise and rotate queries and keys where they are, and clip the values."""
     num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
     q, k = qkv[:, :num_query], qkv[:, num_query : num_query + num_key]
+    values = qkv[:, num_query + num_key :]
+    if shape.clip is not None:
+        values.clamp_(-shape.clip, shape.clip)
+    if shape.value_scale != 1.0:
+        values.mul_(shape.value_scale)
+    if shape.steps_apart:
+        queries_keys.forward(shape, (q, k), queries_keys.Turn(cos, sin, positions), (q, k))
+        return
     norms: tuple[Norm | None, Norm | None] = (shape.query_norm, shape.key_norm)
     if apart := shape.norms_apart:
         for part, norm in zip((q, k), apart, strict=True):

@@ -112,7 +112,8 @@ class Assembly:
             bundles = [bundle for part in parts.all() for bundle in _bundles(part)]
             plain = [module for part in parts.all() if isinstance(part, PlainModules) for module in part.modules]
             others = [weight for module in plain for weight in module.parameters() if weight.requires_grad]
-            layers.append(Group([*bundles, *_bundles_of_norms(shape.norms)], others))
+            sinks = [(parameter,) for parameter in shape.trained_sinks]
+            layers.append(Group([*bundles, *_bundles_of_norms(shape.norms), *sinks], others))
         group = Group([bundle for bundle in ends if not (tied and bundle[0] is embedding)])
         positions = self.shape.positions.embedding.weight if self.shape.positions else None
         tables = [table if table is not None and table.requires_grad else None for table in (embedding, positions)]
@@ -327,7 +328,8 @@ class Assembly:
             mlp: MlpBlock | PlainMlp
             if isinstance(shape.mlp, MlpShape) and parts.mlp_down is not None:
                 keeps = policy.level == "none"
-                mlp = MlpBlock(shape.mlp, parts.mlp_inputs, parts.mlp_down, workspace, tile_tokens, keeps)
+                around_mlp = shape.mlp, parts.mlp_inputs, parts.mlp_down
+                mlp = MlpBlock(*around_mlp, workspace, tile_tokens, keeps, self.gradients)
             elif isinstance(parts.mlp_inputs, PlainModules):
                 mlp = PlainMlp(parts.mlp_inputs)
             else:

@@ -440,12 +440,12 @@ class FusedModel:
         """Return the rotary tables of a batch by kind of layer."""
         shape = self._assembly.shape
         if shape.rotary is None:
-            return {layer.rotary_kind: Rotary(None, None) for layer in shape.layers}
+            return {layer.rotary_kind: Rotary(None, None, batch.positions) for layer in shape.layers}
         like = torch.empty(0, device=batch.input_ids.device, dtype=self._assembly.compute.dtype)
         tables = {}
         for kind in {layer.rotary_kind for layer in shape.layers}:
             cos, sin = shape.rotary(like, batch.positions[None], kind)
-            tables[kind] = Rotary(cos[0], sin[0])
+            tables[kind] = Rotary(cos[0], sin[0], batch.positions)
         return tables
 
     @property

@@ -59,7 +59,8 @@ def attend(
     block, value_block = triton.next_power_of_2(head_dim), triton.next_power_of_2(value_dim)
     wider = max(block, value_block)
     # Matrix products want 16 queries, so a group of heads is filled up; the keys are read once for all of them.
-    grouped = qkv.dtype != torch.float32 and min(block, value_block) >= DOT_SIZE and registry.runs(NAME, qkv.device, needs_dot=True)
+    fits = qkv.dtype != torch.float32 and min(block, value_block) >= DOT_SIZE
+    grouped = fits and registry.runs(NAME, qkv.device, needs_dot=True)
     sizes = (num_heads, num_groups, head_dim, block, value_dim, value_block)
     launch(
         _attend_grouped if grouped else _attend,

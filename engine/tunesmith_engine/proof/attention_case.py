@@ -49,7 +49,8 @@ class BackendCase:
         """Return outputs and gradients of every kind of layer and documents that the backend serves."""
         backend = BACKENDS[-1] if twin else self.backend
         heads, groups = sizes.num_heads, sizes.num_key_value_heads
-        counts = ((heads, sizes.head_dim), (groups, sizes.head_dim), (groups, sizes.value_dim), (heads, sizes.value_dim))
+        width, value_width = sizes.head_dim, sizes.value_dim
+        counts = ((heads, width), (groups, width), (groups, value_width), (heads, value_width))
         found: Results = {}
         for label, (shape, documents) in _served(self.backend, inputs).items():
             q, k, v, slope = (
