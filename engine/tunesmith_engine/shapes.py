@@ -90,6 +90,7 @@ class AttentionShape:
         query_norm, key_norm: norms of width head_dim (each head alone) or of the whole projection (OLMo 2).
         rotary: rotary embedding is applied (some layers of some models have none).
         interleaved: rotation pairs neighbouring numbers (Cohere) instead of halves.
+        backwards: the layer's own code turns by the opposite angle (NanoChat); the model's table is for that already.
         output_gate: q gives each head's queries and, behind them, its gate; the output is multiplied by sigmoid(gate).
         pieces: where q, k, v and the gates lie in what the inputs give (GPT-NeoX, Falcon, CodeGen, Qwen3-Next); None
             where they lie in this order.
@@ -107,6 +108,7 @@ class AttentionShape:
     key_norm: Norm | None = None
     rotary: bool = True
     interleaved: bool = False
+    backwards: bool = False
     output_gate: bool = False
     pieces: tuple[Piece, ...] | None = None
     chunk: int | None = None
@@ -310,6 +312,7 @@ class ModelShape:
         rotary: (any tensor of the wanted dtype and device, positions [1, T], rotary_kind) -> cos, sin of
             [1, T, rotary_dim]; None for models without.
         positions: what is added to the embedded tokens, after their factor, or None.
+        embedding_norm: a norm of the sum, before the layers (BLOOM), or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
     """
@@ -324,12 +327,14 @@ class ModelShape:
     rotary: Callable[[torch.Tensor, torch.Tensor, str], tuple[torch.Tensor, torch.Tensor]] | None
     hidden_size: int
     positions: PositionTable | None = None
+    embedding_norm: Norm | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
     def norms(self) -> list[Norm]:
         """All norms whose weights can be trained."""
-        return [self.final_norm, *(norm for layer in self.layers for norm in layer.norms)]
+        first = [self.embedding_norm] if self.embedding_norm else []
+        return [*first, self.final_norm, *(norm for layer in self.layers for norm in layer.norms)]
 
     @property
     def attentions(self) -> list[AttentionShape]:

@@ -71,6 +71,8 @@ class Prefill:
         embed(batch.input_ids, self._assembly.tables.table(with_adapter), shape.embedding_scale, x)
         if shape.positions:
             add_positions(shape.positions, batch.positions, x)
+        if shape.embedding_norm:
+            rms_norm.add_norm(x, None, shape.embedding_norm, x)
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
             qkv = self._store.forward(layer.index, batch.num_tokens)["qkv"]

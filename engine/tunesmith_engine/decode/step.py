@@ -87,6 +87,8 @@ class Step:
         embed(self.ids, self._assembly.tables.table(self._with_adapter), shape.embedding_scale, self._x)
         if shape.positions:
             add_positions(shape.positions, cache.lengths, self._x)
+        if shape.embedding_norm:
+            rms_norm.add_norm(self._x, None, shape.embedding_norm, self._x)
         turned = self.rotary.at(cache.lengths)
         pending: torch.Tensor | None = None
         scale = 1.0

@@ -119,7 +119,9 @@ class Assembly:
         tables = [table if table is not None and table.requires_grad else None for table in (embedding, positions)]
         if not (any(table is not None for table in tables) or any(each.weights for each in (group, *layers))):
             return None
-        found = WeightGradients(group, layers, tables[0], tied, self.compute.dtype, tables[1])
+        norm = self.shape.embedding_norm
+        of_embedded = norm.trained_parameters if norm else []
+        found = WeightGradients(group, layers, tables[0], tied, self.compute.dtype, tables[1], of_embedded)
         for part in [head, *(part for parts in self.projections for part in parts.all())]:
             if isinstance(part, TrainedProjection):
                 part.gradients = found
@@ -135,6 +137,9 @@ class Assembly:
         if self.gradients is None:
             return 0, self.tables.trains_embedding
         positions = self.shape.positions
+        norm = self.shape.embedding_norm
+        if norm and norm.trained_parameters:
+            return 0, True
         if self.shape.embedding.weight.requires_grad or (positions and positions.embedding.weight.requires_grad):
             return 0, True
         index = next((index for index, group in enumerate(self.gradients.layers) if group.weights), 0)

@@ -48,11 +48,11 @@ def backward(
     Args:
         add_norm: takes the gradients of trained norms, or None.
     """
-    slopes = tuple(gradient.clone() for gradient in gradients)
+    slopes: Pair = (gradients[0].clone(), gradients[1].clone())
     if shape.temperature is not None:
         _warm(shape, turn, slopes[0])
     if shape.norms_last:
-        before = tuple(torch.empty_like(part) for part in raw)
+        before: Pair = (torch.empty_like(raw[0]), torch.empty_like(raw[1]))
         _before_last_norm(shape, raw, turn, before)
         for norm, part, slope in zip(_norms(shape), before, slopes, strict=True):
             _through_norm(shape, norm, part, slope, add_norm)

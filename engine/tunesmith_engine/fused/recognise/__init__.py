@@ -11,14 +11,20 @@ import torch
 
 from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise.attention import Sight
 from tunesmith_engine.fused.recognise.body import Body, head_of
 from tunesmith_engine.fused.recognise.layer import check_layer_words, mixer_of, read_layer
-from tunesmith_engine.fused.recognise.model import check_layer_inputs, find_decoder, read_embedding, read_logits
+from tunesmith_engine.fused.recognise.model import find_decoder, read_embedding, read_layer_inputs, read_logits
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, Unfused
+
+
+CHUNKED = "chunked_attention"
+KINDS = ("", "full_attention", "sliding_attention", "linear_attention", CHUNKED)
+"""Of layers, as configs name them."""
 
 
 def recognise(model: AnyModel) -> ModelShape:
@@ -44,7 +50,7 @@ def _read(model: AnyModel) -> ModelShape:
     whole = base_model(model)
     body = find_decoder(whole)
     layers = tuple(_layers(body))
-    embedding, scale, positions = read_embedding(body)
+    embedding, scale, positions, embedding_norm = read_embedding(body)
     logit_scale, softcap = read_logits(whole)
     shape = ModelShape(
         embedding=embedding,
@@ -57,6 +63,7 @@ def _read(model: AnyModel) -> ModelShape:
         rotary=_rotary(body, layers),
         hidden_size=embedding.embedding_dim,
         positions=positions,
+        embedding_norm=embedding_norm,
     )
     shape.notes.extend(_check_trained(model, body, shape))
     return shape
@@ -74,18 +81,19 @@ def _layers(body: Body) -> list[LayerShape]:
     }
     for name, layer in layers.items():
         check_layer_words(name, layer)
-    check_layer_inputs(body)
+    slopes = read_layer_inputs(body)
     tables = rotary_tables(body.module, [mixer_of(name, layer)[1] for name, layer in layers.items()])
     shapes = []
     for index, (name, layer) in enumerate(layers.items()):
         kind = types[index] if types else ""
-        if kind not in ("", "full_attention", "sliding_attention", "linear_attention"):
+        if kind not in KINDS:
             raise NotFusableError("{name} is an unsupported kind of layer, {kind}.", name=name, kind=kind)
         slides = kind == "sliding_attention" or (not types and "create_sliding_window_causal_mask" in used)
         window = getattr(config, "sliding_window", None) if slides else None
         rotary_kind = kind if tables and tables.has_kinds else ""
         layout = tables.layout(rotary_kind, _device(body)) if tables else None
-        shapes.append(read_layer(name, layer, window, rotary_kind, layout))
+        sight = Sight(int(config.attention_chunk_size) if kind == CHUNKED else None, slopes)
+        shapes.append(read_layer(name, layer, window, rotary_kind, layout, sight))
     if not any(isinstance(shape.attention, AttentionShape) for shape in shapes):
         raise NotFusableError("No layer of {name} has attention.", name=body.name)
     return shapes
@@ -103,7 +111,7 @@ def _rotary(body: Body, layers: tuple[LayerShape, ...]) -> RotaryTables | None:
         NotFusableError: the layers want them in different places.
     """
     rotating = [
-        (layer.rotary_kind, layer.attention.interleaved)
+        (layer.rotary_kind, layer.attention.interleaved, layer.attention.backwards)
         for layer in layers
         if isinstance(layer.attention, AttentionShape) and layer.attention.rotary
     ]
@@ -113,10 +121,14 @@ def _rotary(body: Body, layers: tuple[LayerShape, ...]) -> RotaryTables | None:
     tables, device = rotary_tables(body.module, mixers), _device(body)
     if tables is None:
         raise NotFusableError("{name} has no rotary table.", name=body.name)
-    to_pairs = {interleaved and tables.layout(kind, device).halves for kind, interleaved in rotating}
-    if len(to_pairs) > 1:
+    layouts = {kind: tables.layout(kind, device) for kind, _, _ in rotating}
+    ways = {
+        (interleaved and layouts[kind].halves, layouts[kind].is_once, backwards)
+        for kind, interleaved, backwards in rotating
+    }
+    if len(ways) > 1:
         raise NotFusableError("The decoder's layers use different rotary embeddings.")
-    return RotaryTables(tables.module, to_pairs.pop())
+    return RotaryTables(tables.module, *ways.pop())
 
 
 def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:

@@ -10,8 +10,9 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.shapes import AnyModel, NotFusableError
 
 EMBEDDING = ("embed_tokens", "embed_in", "wte", "word_embeddings")
-LAYERS = ("layers", "h")
-NORM = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "layer_norm")
+LAYERS = ("layers", "h", "blocks")
+NORM = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "layer_norm", "norm_f")
+EMBEDDING_NORM = ("word_embeddings_layernorm",)
 HEAD = ("lm_head", "embed_out", "output_projection")
 POSITIONS = ("wpe", "embed_positions")
 
@@ -48,6 +49,7 @@ class Body:
         module: whose code runs the layers.
         embedding, layers, norm: names of these parts in the module.
         positions: name of the table of learned positions, or None.
+        embedding_norm: name of a norm of the embedded tokens alone, or None.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Body:
     layers: str
     norm: str
     positions: str | None
+    embedding_norm: str | None = None
 
     @classmethod
     def of(cls, name: str, module: AnyModel) -> Body:
@@ -76,7 +79,14 @@ class Body:
                 )
             found[role] = part
         positions = first_of(module, POSITIONS)
-        return cls(name, module, **found, positions=positions if positions in words.words(module) else None)
+        used = words.words(module)
+        return cls(
+            name,
+            module,
+            **found,
+            positions=positions if positions in used else None,
+            embedding_norm=first_of(module, tuple(each for each in EMBEDDING_NORM if each in used)),
+        )
 
     def part(self, name: str) -> AnyModel:
         """Return a part of the decoder."""

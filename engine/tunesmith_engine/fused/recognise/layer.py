@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from tunesmith_engine.fused.recognise import words
-from tunesmith_engine.fused.recognise.attention import read_attention
+from tunesmith_engine.fused.recognise.attention import Sight, read_attention
+from tunesmith_engine.fused.recognise.biases import BIASES
 from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
@@ -18,10 +19,14 @@ from tunesmith_engine.fused.recognise.rotary import Layout
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
+    AddingMatrix,
+    AddingMixer,
+    Matrix,
     Mixer,
     StandIns,
     StateMixer,
     accepted,
+    adds_residual,
     agrees,
     replaced,
     result_of,
@@ -37,6 +42,8 @@ from tunesmith_engine.shapes import (
 )
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
+
+MLPS = ("mlp", "feed_forward", "ffn")
 
 DELTA = "linear_attn"
 MIXERS = ("self_attn", "attention", "attn", "self_attention", DELTA)
@@ -56,6 +63,7 @@ NAMES = (
     ("ln_1", "", "ln_2", ""),
     ("ln_1", "", "", ""),
     ("ln_attn", "", "ln_mlp", ""),
+    ("norm_1", "", "norm_2", ""),
 )
 
 
@@ -78,12 +86,19 @@ def check_layer_words(name: str, module: nn.Module) -> None:
         NotFusableError: it does.
     """
     role, mixer = mixer_of(name, module)
-    has_mlp = hasattr(module, "mlp")
+    has_mlp = first_of(module, MLPS) is not None
     words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
     words.check_words(f"{name}.{role}", mixer, words.DELTA if role == DELTA else words.ATTENTION)
 
 
-def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: str, layout: Layout | None) -> LayerShape:
+def read_layer(
+    name: str,
+    module: nn.Module,
+    window: int | None,
+    rotary_kind: str,
+    layout: Layout | None,
+    sight: Sight = Sight(),
+) -> LayerShape:
     """Return the shape of a decoder layer.
 
     Args:
@@ -91,7 +106,7 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
         module: a layer that `check_layer_words` passed.
         window: of this layer's mask.
         rotary_kind: see `LayerShape`.
-        layout: see `read_attention`.
+        layout, sight: see `read_attention`.
 
     Raises:
         NotFusableError: its attention or its order of parts isn't understood.
@@ -110,7 +125,7 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
     if role == DELTA:
         attention = read_delta(f"{name}.{role}", mixer)
     else:
-        attention = read_attention(f"{name}.{role}", mixer, window, layout)
+        attention = read_attention(f"{name}.{role}", mixer, window, layout, sight)
     shape = LayerShape(
         name=name,
         attention=attention,
@@ -142,7 +157,7 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
 
 
 def _is_norm(word: str) -> bool:
-    return word.endswith("norm") or word.startswith("ln_")
+    return word.endswith("norm") or word.startswith(("ln_", "norm_"))
 
 
 def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
@@ -151,9 +166,9 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
     Raises:
         NotFusableError: there is none.
     """
-    mlp = getattr(module, "mlp", None)
-    if mlp is not None:
-        return read_mlp(mlp)
+    role = first_of(module, MLPS)
+    if role is not None:
+        return read_mlp(getattr(module, role))
     roles = plain_roles(module)
     if roles is None:
         raise NotFusableError("{name} ({kind}) has no MLP.", name=name, kind=type(module).__name__)
@@ -164,8 +179,11 @@ def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerSh
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
-    stand_in = StateMixer if isinstance(shape.attention, DeltaShape) else Mixer
-    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: stand_in(attention.weight)}
+    role, mixer = mixer_of(name, module)
+    stand_in: type[Matrix] = StateMixer if isinstance(shape.attention, DeltaShape) else Mixer
+    if adds_residual(mixer):
+        stand_in = AddingMixer
+    parts: dict[str, nn.Module] = {role: stand_in(attention.weight)}
     mlp = _mlp_stand_in(module, shape, make, parts)
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in zip(PLACES, names, strict=True):
@@ -177,7 +195,7 @@ def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerSh
     twin = replaced(module, parts, {})
     x = make.numbers(1, NUM_TOKENS, WIDTH)
     usual = dict.fromkeys(("attention_mask", "position_embeddings", "position_ids"))
-    nothing = accepted(module, usual, {"alibi": None})
+    nothing = accepted(module, usual, dict.fromkeys(BIASES))
     result = result_of(name, lambda: twin(x, **nothing))
 
     def normed(place: str, numbers: torch.Tensor) -> torch.Tensor:
@@ -197,9 +215,10 @@ def _mlp_stand_in(
     module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module]
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Put a stand-in for the MLP, or for its linear layers, among the parts of a layer; return what it computes."""
-    if hasattr(module, "mlp"):
-        parts["mlp"] = make.matrix(WIDTH, WIDTH)
-        return parts["mlp"]
+    if role := first_of(module, MLPS):
+        matrix = make.matrix(WIDTH, WIDTH)
+        parts[role] = AddingMatrix(matrix.weight) if adds_residual(getattr(module, role)) else matrix
+        return matrix
     roles, own = plain_roles(module), shape.mlp
     if roles is None or not isinstance(own, MlpShape):
         raise NotFusableError("{name} ({kind}) has no MLP.", name=shape.name, kind=type(module).__name__)

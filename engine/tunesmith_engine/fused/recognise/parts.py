@@ -25,6 +25,8 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 NUM_ROWS = 16
 """Of the trial of a norm."""
 
+USUAL_EPS = 1e-5
+
 
 def linear_sizes(name: str, module: nn.Module) -> tuple[int, int]:
     """Return inputs and outputs of a linear layer, with or without a PEFT layer around it.
@@ -111,20 +113,23 @@ def read_norm(name: str, module: nn.Module) -> Norm:
         NotFusableError: no formula gives what it gives.
     """
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
-    parameters = dict(module.named_parameters())
-    if list(parameters) not in (["weight"], ["weight", "bias"]) or not isinstance(eps, float):
-        raise NotFusableError(
-            "{name} ({kind}) is not a norm with a weight.", name=name, kind=type(module).__name__
-        )
-    weight = module.weight.detach()
+    parameters = {role: part for role, part in module.named_parameters() if part is not None}
+    # A norm without weights may have its eps in its code alone (OLMo).
+    eps = USUAL_EPS if eps is None and not parameters else eps
+    if list(parameters) not in ([], ["weight"], ["weight", "bias"]) or not isinstance(eps, float):
+        raise NotFusableError("{name} ({kind}) is not a norm.", name=name, kind=type(module).__name__)
+    weight = module.weight.detach() if parameters else None
+    shape = getattr(module, "normalized_shape", (WIDTH,)) if weight is None else weight.shape
     generator = torch.Generator().manual_seed(0)
     # The variance is about eps, so that a wrong eps shows.
-    x = (torch.randn(NUM_ROWS, *weight.shape, generator=generator) * eps**0.5 + eps**0.5).bfloat16()
-    stand_ins = {role: torch.randn(weight.shape, generator=generator).bfloat16() for role in parameters}
+    x = (torch.randn(NUM_ROWS, *shape, generator=generator) * eps**0.5 + eps**0.5).bfloat16()
+    stand_ins = {role: torch.randn(shape, generator=generator).bfloat16() for role in parameters}
     ours = result_of(name, lambda: torch.func.functional_call(module, stand_ins, (x,)))
     for flags in range(8):
         plus_one, centred, cast_last = bool(flags & 1), bool(flags & 2), bool(flags & 4)
-        guess = Norm(stand_ins["weight"], eps, plus_one, centred, cast_last, bias=stand_ins.get("bias"))
+        if weight is None and (plus_one or cast_last):
+            continue
+        guess = Norm(stand_ins.get("weight"), eps, plus_one, centred, cast_last, bias=stand_ins.get("bias"))
         # The order of a sum may turn a rounding here and there; the wrong formula turns a fifth of all.
         if (normalise(x, guess) == ours).float().mean() > 0.98:
             trained = {role: part for role, part in parameters.items() if part.requires_grad}

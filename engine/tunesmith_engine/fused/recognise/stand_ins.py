@@ -67,6 +67,22 @@ class Mixer(Matrix):
         return super().forward(hidden_states), None
 
 
+class AddingMixer(Matrix):
+    """Stands for attention that adds what its layer hands it (BLOOM)."""
+
+    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor, *_: Any, **__: Any) -> Any:
+        """Multiply and add, and return a pair."""
+        return super().forward(hidden_states) + residual, None
+
+
+class AddingMatrix(Matrix):
+    """Stands for an MLP that does so (MPT)."""
+
+    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """Multiply and add."""
+        return super().forward(hidden_states) + residual
+
+
 class StateMixer(Matrix):
     """Stands for what is in attention's place, which returns one result."""
 
@@ -85,6 +101,11 @@ class Constant(nn.Module):
     def forward(self, *_: Any, **__: Any) -> Any:
         """Return the value."""
         return self.value
+
+
+def adds_residual(module: nn.Module) -> bool:
+    """Whether a part is handed what its layer would add behind it."""
+    return "residual" in inspect.signature(inspect.unwrap(module.forward)).parameters
 
 
 def accepted(module: nn.Module, usual: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
