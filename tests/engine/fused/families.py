@@ -103,6 +103,36 @@ BY_SHAPE: dict[str, dict[str, Any]] = {
 QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus")
 """Of these, what between them has every shape; the others are for the long run."""
 
+WARM_ROPE = {**PLAIN_ROPE, "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
+
+# Sinks, ALiBi, values of another size, clips, a temperature, norms behind the rotation and before outputs.
+BY_ATTENTION: dict[str, dict[str, Any]] = {
+    "flint": {
+        "model_type": "flint",
+        "head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 5,
+        "mlp_only_layers": [0, 1],
+    },
+    "mimo": {
+        "model_type": "mimo_v2_flash",
+        "head_dim": 24,
+        "v_head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "mlp_layer_types": ["dense", "dense"],
+        "sliding_window": 5,
+        "attention_bias": True,
+    },
+    "bloom": {"model_type": "bloom"},
+    "mpt": {"model_type": "mpt", "max_seq_len": 64, "attn_config": {"clip_qkv": 0.7}},
+    "hunyuan": {"model_type": "hunyuan_v1_dense", "head_dim": 16},
+    "nanochat": {"model_type": "nanochat", "final_logit_softcapping": 2.0},
+    "olmo": {"model_type": "olmo"},
+    "olmo-clipped": {"model_type": "olmo", "clip_qkv": 0.5},
+    "bitnet": {"model_type": "bitnet"},
+    "ministral3": {"model_type": "ministral3", "head_dim": 16, "rope_parameters": WARM_ROPE},
+}
+
 STATES = {
     "head_dim": 32,
     "linear_num_key_heads": 2,
@@ -194,6 +224,7 @@ FUSED: dict[str, dict[str, Any]] = {
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
     **BY_SHAPE,
+    **BY_ATTENTION,
 }
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
@@ -204,6 +235,7 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "qwen3-moe": ({"model_type": "qwen3_moe", "head_dim": 16, **EXPERTS}, "experts"),
     "mixtral": ({"model_type": "mixtral", "sliding_window": 5, **EXPERTS}, "experts"),
+    "olmoe": ({"model_type": "olmoe", "clip_qkv": 0.5, **EXPERTS}, "experts"),
 }
 """Models whose attention runs fused and whose MLPs don't, and a word of the reason."""
 
@@ -213,7 +245,6 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
         r"layers\.0\.self_attn .*attention_dropout 0\.1",
     ),
     "gpt-oss": ({"model_type": "gpt_oss", "head_dim": 16, **EXPERTS}, r"layers\.0\.self_attn .*sinks"),
-    "olmo": ({"model_type": "olmo"}, r"layers\.0\.self_attn .*clip_qkv"),
     "llama4": (
         {"model_type": "llama4_text", "head_dim": 16, "intermediate_size_mlp": 96, **EXPERTS},
         r"model \(.*chunked_attention",
@@ -223,10 +254,9 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
         r"layers\.0\.self_attn .*kv_a_layernorm",
     ),
     "lfm2": ({"model_type": "lfm2"}, r"model \(.*conv"),
-    "hunyuan": ({"model_type": "hunyuan_v1_dense", "head_dim": 16}, r"layers\.0\.self_attn .*query_layernorm"),
     "stablelm-head-norms": ({"model_type": "stablelm", "qk_layernorm": True}, r"self_attn .*ModuleList|self_attn"),
+    # It rounds them to bfloat16.
     "falcon-alibi": ({"model_type": "falcon", "alibi": True}, r"alibi"),
-    "bloom": ({"model_type": "bloom"}, r"alibi"),
     "opt-350m": ({"model_type": "opt", **OPT, "do_layer_norm_before": False}, r"has none of norm, "),
     "gpt2-dropout": ({"model_type": "gpt2"}, r"dropout"),
 }

@@ -183,7 +183,7 @@ def _try_embedding(body: Body, scale: float) -> tuple[PositionTable | None, Norm
         "rotary_emb": Constant((None, None)),
     }
     if body.embedding_norm:
-        parts[body.embedding_norm] = make.norm(body.part(body.embedding_norm), WIDTH)
+        parts[body.embedding_norm] = make.norm(body.part(body.embedding_norm), WIDTH).to(embedding.weight.dtype)
     own = None if body.positions is None else plain(body.part(body.positions))
     if body.positions is not None:
         if not isinstance(own, nn.Embedding):
