@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -255,12 +255,32 @@ class Unfused:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfusedLayer:
+    """A decoder layer that runs as transformers wrote it: a layer that is nothing but its mixer, without a residual.
+
+    Attributes:
+        name: as in `named_modules`.
+        attention: the layer itself.
+        residual_scale: factor of what the layer before it adds to the stream.
+    """
+
+    name: str
+    attention: Unfused
+    residual_scale: float = 1.0
+    mlp: None = None
+    input_norm: None = None
+    parallel: bool = False
+    rotary_kind: str = ""
+    norms: tuple[Norm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LayerShape:
     """One decoder layer: x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP.
 
     Attributes:
         name: as in `named_modules`.
-        attention: attention, or what the layer has in its place.
+        attention: attention, or what the layer has in its place; what isn't understood runs as it was written.
         parallel: attention and MLP read the same input and are added together: through the same norm (Cohere), or the
             MLP through the mlp_norm (GPT-NeoX).
         residual_scale: factor of what a block adds (Granite).
@@ -268,7 +288,7 @@ class LayerShape:
     """
 
     name: str
-    attention: AttentionShape | DeltaShape
+    attention: AttentionShape | DeltaShape | Unfused
     mlp: MlpShape | Unfused
     input_norm: Norm | None
     post_attention_norm: Norm | None
@@ -303,6 +323,16 @@ class PositionTable:
     offset: int
 
 
+class Caller(Protocol):
+    """Calls what runs as it was written, as the decoder calls it; see `fused.recognise.handed`.
+
+    Attributes:
+        uses_embedding: what it hands over is computed from the embedded tokens.
+    """
+
+    uses_embedding: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ModelShape:
     """A whole decoder model.
@@ -315,11 +345,13 @@ class ModelShape:
         embedding_norm: a norm of the sum, before the layers (BLOOM), or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
+        handing: calls what runs as it was written; None where all is understood.
+        begins_as_written: what the first layer is given is computed by the decoder's own code.
     """
 
     embedding: nn.Embedding
     embedding_scale: float
-    layers: tuple[LayerShape, ...]
+    layers: tuple[LayerShape | UnfusedLayer, ...]
     final_norm: Norm
     head: nn.Module
     logit_scale: float
@@ -329,6 +361,8 @@ class ModelShape:
     positions: PositionTable | None = None
     embedding_norm: Norm | None = None
     notes: list[str] = field(default_factory=list)
+    handing: Caller | None = None
+    begins_as_written: bool = False
 
     @property
     def norms(self) -> list[Norm]:
@@ -338,7 +372,7 @@ class ModelShape:
 
     @property
     def attentions(self) -> list[AttentionShape]:
-        """The attention of all layers that have it; every model has one such layer."""
+        """The attention of all layers that have it and are understood."""
         return [layer.attention for layer in self.layers if isinstance(layer.attention, AttentionShape)]
 
     @property

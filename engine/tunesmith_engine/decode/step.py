@@ -55,6 +55,7 @@ class Step:
         self._layers = [
             _layer(layer, parts, inputs, like)
             for layer, parts in zip(shape.layers, assembly.projections, strict=True)
+            if isinstance(layer, LayerShape)
         ]
         self._parts = {
             (heads, width): torch.empty(

@@ -21,13 +21,16 @@ from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.host_memory import HostTable
-from tunesmith_engine.fused.layer import FusedLayer
+from tunesmith_engine.fused.layer import FusedLayer, Mixer
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.plain_documents import PlainDocuments, PlainMixer
+from tunesmith_engine.fused.plain_layer import PlainLayer
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
+from tunesmith_engine.fused.recognise.handed import Handing
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.trained_projection import TrainedProjection
@@ -36,16 +39,28 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.other_weights import Weights, asked_with
-from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape, ModelShape, Norm, NotFusableError
+from tunesmith_engine.shapes import (
+    DeltaShape,
+    LayerShape,
+    MlpShape,
+    ModelShape,
+    Norm,
+    NotFusableError,
+    Unfused,
+    UnfusedLayer,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerProjections:
-    """The linear layers of a decoder layer, in the order in which they run; `mlp_down` is None for a plain MLP."""
+    """The linear layers of a decoder layer, in the order in which they run.
+
+    The first one of a block is None where the block before is the whole layer, the second where the first is the block.
+    """
 
     attention_inputs: Projection | PlainModules
-    attention_output: Projection | PlainModules
-    mlp_inputs: Projection | PlainModules
+    attention_output: Projection | PlainModules | None
+    mlp_inputs: Projection | PlainModules | None
     mlp_down: Projection | PlainModules | None
 
     def all(self) -> list[Projection | PlainModules]:
@@ -58,7 +73,7 @@ class LayerProjections:
 class Parts:
     """What a plan of the memory decides about."""
 
-    layers: Sequence[FusedLayer]
+    layers: Sequence[FusedLayer | PlainLayer]
     head: Head
     workspace: Workspace
     store: ActivationStore
@@ -91,7 +106,7 @@ class Assembly:
             raise NotFusableError("DoRA of the output projection runs in plain PyTorch.")
         self.head = head
         self.tables = Tables(base_model(model), shape.embedding, head, self.scratch, compute.dtype)
-        self.use([self._layer_projections(layer) for layer in shape.layers])
+        self.use([self._layer_projections(index, layer) for index, layer in enumerate(shape.layers)])
         self._host_table: HostTable | None = None
         if self._is_full:
             self.gradients = self._weight_gradients(head)
@@ -170,27 +185,44 @@ class Assembly:
         """Return what a product takes for 8-bit copies of its input, at most."""
         attention, mlp = 0, 0
         for parts in self.projections:
-            sizes = [part.quantised_bytes_per_row if isinstance(part, Projection) else 0 for part in parts.all()]
-            attention, mlp = max(attention, *sizes[:2]), max(mlp, *sizes[2:])
+            attention = max(attention, *map(_quantised_bytes, (parts.attention_inputs, parts.attention_output)))
+            mlp = max(mlp, *map(_quantised_bytes, (parts.mlp_inputs, parts.mlp_down)))
         return max(num_tokens * attention, min(num_tokens, tile_tokens) * mlp)
 
-    def _layer_projections(self, layer: LayerShape) -> LayerProjections:
+    def _layer_projections(self, index: int, layer: LayerShape | UnfusedLayer) -> LayerProjections:
         attention, mlp = layer.attention, layer.mlp
         hidden = self.shape.hidden_size
-        inputs = self._projection(attention.inputs, 0, layer.name, Message("Attention's inputs"))
-        output = self._projection((attention.output,), 1, layer.name, Message("Attention's output"))
+        output: Projection | PlainModules | None = None
+        gate_up: Projection | PlainModules | None = None
+        down: Projection | PlainModules | None = None
+        if isinstance(attention, Unfused):
+            what = Message("Attention") if isinstance(layer, LayerShape) else Message("The whole layer")
+            self._note_unfused(layer.name, what, attention.reason)
+            inputs: Projection | PlainModules = self._as_written(index, attention.module)
+        else:
+            inputs = self._projection(attention.inputs, 0, layer.name, Message("Attention's inputs"))
+            output = self._projection((attention.output,), 1, layer.name, Message("Attention's output"))
         if isinstance(mlp, MlpShape):
             gate_up = self._projection(mlp.inputs, 0, layer.name, Message("The MLP's inputs"))
-            down: Projection | PlainModules | None = self._projection(
-                (mlp.down,), 1, layer.name, Message("The MLP's output")
-            )
-        else:
+            down = self._projection((mlp.down,), 1, layer.name, Message("The MLP's output"))
+        elif mlp is not None:
             self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
-            gate_up, down = PlainModules((mlp.module,), hidden, hidden, self._autocast), None
+            gate_up = PlainModules((mlp.module,), hidden, hidden, self._autocast)
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
         return LayerProjections(inputs, output, gate_up, down)
+
+    @property
+    def handing(self) -> Handing | None:
+        """What calls modules that run as written; None where all is fused."""
+        handing = self.shape.handing
+        return handing if isinstance(handing, Handing) else None
+
+    def _as_written(self, index: int, module: nn.Module) -> PlainDocuments:
+        if self.handing is None:
+            raise TypeError("Nobody calls what runs as written.")
+        return PlainDocuments(module, index, self.handing, self.shape.hidden_size, self._autocast)
 
     @property
     def _autocast(self) -> torch.dtype | None:
@@ -262,6 +294,7 @@ class Assembly:
         """Memory of the input embedding if it may lie on the host: on a GPU, unless the head uses it too."""
         table = self.shape.embedding.weight
         stays = self._is_tied or table.requires_grad or not self.tables.may_leave
+        stays = stays or (self.handing is not None and self.handing.uses_embedding)
         if self.compute.device.type != "cuda" or stays:
             return 0
         return table.numel() * table.element_size()
@@ -319,19 +352,20 @@ class Assembly:
 
     def layers(
         self, policies: Sequence[LayerPolicy], workspace: Workspace, capacity_tokens: int, tiling: Tiling
-    ) -> list[FusedLayer]:
+    ) -> list[FusedLayer | PlainLayer]:
         """Return the layers, which reserve what they need in the workspace."""
-        layers, tile_tokens = [], min(tiling.mlp_tokens, capacity_tokens)
+        layers: list[FusedLayer | PlainLayer] = []
+        tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
         for index, (shape, parts, policy) in enumerate(zip(self.shape.layers, self.projections, policies, strict=True)):
-            around = parts.attention_inputs, parts.attention_output, workspace
-            sizes = capacity_tokens, tiling.attention_numbers
-            attention: AttentionBlock | DeltaBlock
-            if isinstance(shape.attention, DeltaShape):
-                attention = DeltaBlock(shape.attention, *around, *sizes)
-            else:
-                attention = AttentionBlock(shape.attention, *around, *sizes, self.gradients)
+            hidden = self.shape.hidden_size
+            if isinstance(shape, UnfusedLayer):
+                if not isinstance(parts.attention_inputs, PlainDocuments):
+                    raise TypeError(f"{shape.name} has nothing that can be run.")
+                layers.append(PlainLayer(index, shape, parts.attention_inputs, hidden))
+                continue
+            mixer = self._mixer(shape, parts, workspace, capacity_tokens, tiling.attention_numbers)
             mlp: MlpBlock | PlainMlp
-            if isinstance(shape.mlp, MlpShape) and parts.mlp_down is not None:
+            if isinstance(shape.mlp, MlpShape) and parts.mlp_inputs is not None and parts.mlp_down is not None:
                 keeps = policy.level == "none"
                 around_mlp = shape.mlp, parts.mlp_inputs, parts.mlp_down
                 mlp = MlpBlock(*around_mlp, workspace, tile_tokens, keeps, self.gradients)
@@ -339,9 +373,26 @@ class Assembly:
                 mlp = PlainMlp(parts.mlp_inputs)
             else:
                 raise TypeError(f"{shape.name} has no MLP that can be run.")
-            widths = self.shape.hidden_size, self.gradient_width
-            layers.append(FusedLayer(index, shape, attention, mlp, *widths, self.gradients))
+            layers.append(FusedLayer(index, shape, mixer, mlp, hidden, self.gradient_width, self.gradients))
         return layers
+
+    def _mixer(
+        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int, at_once: int
+    ) -> Mixer:
+        """Return what a layer has between its first norm and the residual; see `AttentionBlock`."""
+        if isinstance(parts.attention_inputs, PlainDocuments):
+            return PlainMixer(parts.attention_inputs)
+        if parts.attention_output is None or isinstance(shape.attention, Unfused):
+            raise TypeError(f"{shape.name} has no attention that can be run.")
+        around = parts.attention_inputs, parts.attention_output, workspace
+        sizes = capacity_tokens, at_once
+        if isinstance(shape.attention, DeltaShape):
+            return DeltaBlock(shape.attention, *around, *sizes)
+        return AttentionBlock(shape.attention, *around, *sizes, self.gradients)
+
+
+def _quantised_bytes(part: Projection | PlainModules | None) -> int:
+    return part.quantised_bytes_per_row if isinstance(part, Projection) else 0
 
 
 def _bundles(part: Projection | PlainModules) -> list[Bundle]:

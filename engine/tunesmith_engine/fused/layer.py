@@ -11,6 +11,7 @@ from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.plain_documents import PlainMixer
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.weight_gradients import WeightGradients
@@ -20,6 +21,9 @@ from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape, Norm
+
+Mixer = AttentionBlock | DeltaBlock | PlainMixer
+"""Attention, or what a layer has in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class FusedLayer:
         self,
         index: int,
         shape: LayerShape,
-        attention: AttentionBlock | DeltaBlock,
+        attention: Mixer,
         mlp: MlpBlock | PlainMlp,
         hidden_size: int,
         gradient_width: int,
@@ -90,7 +94,9 @@ class FusedLayer:
 
     # Forward
 
-    def forward(self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Go through the layer; x and pending are [T, hidden], and so is what is returned."""
         for part in self._plain:
             part.begin_forward()

@@ -32,7 +32,7 @@ from tunesmith_engine.fused.rates import (
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
 from tunesmith_engine.kernels import delta_rule
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, MlpShape
+from tunesmith_engine.shapes import AttentionShape, DeltaShape, MlpShape, Unfused
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.
@@ -276,7 +276,8 @@ class MemoryPlanner:
     def _costs_of(self, capacity: int, document_tokens: int) -> LayerCosts:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
-        layers = shape.layers if shape.deltas else shape.layers[:1]
+        alike = not shape.deltas and shape.handing is None
+        layers = shape.layers[:1] if alike else shape.layers
         return LayerCosts.mean(
             [LayerCosts.of(layer, shape.hidden_size, capacity, document_tokens, flops) for layer in layers]
         )
@@ -370,6 +371,8 @@ class MemoryPlanner:
         whole = math.ceil(capacity * self._spread)
         copies, most, statistics, largest = (2 if self._spread > 1 else 1), 0, 0, 0
         for mixer in {id(layer.attention): layer.attention for layer in shape.layers}.values():
+            if isinstance(mixer, Unfused):
+                continue
             at_once = -(-whole // num_parts(mixer, capacity, tiling.attention_numbers))
             if isinstance(mixer, DeltaShape):
                 most = max(most, self._delta_bytes(mixer, at_once, whole))

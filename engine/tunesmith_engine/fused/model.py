@@ -26,13 +26,14 @@ from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner, WholeWeights
 from tunesmith_engine.fused.noise import Noise
+from tunesmith_engine.fused.plain_layer import PlainLayer
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.embedding import add_positions, embed
 from tunesmith_engine.model.other_weights import Weights, reference_of, start_of
 from tunesmith_engine.packed.batch import PackedBatch
-from tunesmith_engine.shapes import Norm, NotFusableError
+from tunesmith_engine.shapes import Norm, NotFusableError, Unfused
 
 
 class FusedModel:
@@ -363,7 +364,7 @@ class FusedModel:
     def _losses(
         self,
         x: torch.Tensor,
-        pending: torch.Tensor,
+        pending: torch.Tensor | None,
         batch: PackedBatch,
         gradient_scale: torch.Tensor | None,
         gradient: torch.Tensor | None,
@@ -381,7 +382,7 @@ class FusedModel:
         with self._assembly.tables.in_place(True):
             return self._backward(*self._forward(now), now, scale).sum()
 
-    def _backward(self, x: torch.Tensor, pending: torch.Tensor, now: Pass, scale: torch.Tensor) -> torch.Tensor:
+    def _backward(self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass, scale: torch.Tensor) -> torch.Tensor:
         """Go through head and layers backward; return the losses of the trained rows."""
         width = self._assembly.gradient_width
         (gradient,) = self._parts.workspace.carve("gradient", (now.batch.num_tokens, width))
@@ -412,7 +413,10 @@ class FusedModel:
     def _embed(self, x: torch.Tensor, now: Pass) -> None:
         """Write what the embedding gives, with positions and noise, [T, hidden]."""
         shape = self._assembly.shape
-        embed(now.batch.input_ids, self._assembly.tables.table(now.with_adapter), shape.embedding_scale, x)
+        if self._assembly.handing and shape.begins_as_written:
+            x.copy_(self._assembly.handing.start(now.batch.documents))
+        else:
+            embed(now.batch.input_ids, self._assembly.tables.table(now.with_adapter), shape.embedding_scale, x)
         if shape.positions:
             (added,) = self._parts.workspace.carve("input", (len(x), shape.hidden_size))
             add_positions(shape.positions, now.batch.positions, x, added)
@@ -422,14 +426,15 @@ class FusedModel:
     def _embedding_norm_backward(self, norm: Norm, stream: torch.Tensor, now: Pass) -> None:
         """Turn the gradient of what the first layer reads into that of the embedded tokens, where it is."""
         workspace, width = self._parts.workspace, self._assembly.gradient_width
-        x, normed = (workspace.carve(name, (len(stream), width))[0][:, : stream.shape[1]] for name in ("output", "input"))
+        wide = [workspace.carve(name, (len(stream), width))[0] for name in ("output", "input")]
+        x, normed = (part[:, : stream.shape[1]] for part in wide)
         self._embed(x, now)
         statistics = rms_norm.add_norm(x, None, norm, normed)
         if self._assembly.gradients:
             self._assembly.gradients.add_norm(norm, stream, x, statistics)
         rms_norm.norm_backward(stream, x, norm, statistics, stream)
 
-    def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
+    def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor | None]:
         shape = self._assembly.shape
         num_tokens = now.batch.num_tokens
         (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
@@ -440,8 +445,6 @@ class FusedModel:
         pending: torch.Tensor | None = None
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
-        if pending is None:
-            raise ValueError("A model without layers.")
         return x, pending
 
     def _pass(self, batch: PackedBatch, with_adapter: bool, with_gradients: bool) -> Pass:
@@ -454,6 +457,8 @@ class FusedModel:
                 capacity_tokens=room,
             )
         store, workspace = self._parts.store, self._parts.workspace
+        if handing := self._assembly.handing:
+            handing.begin(batch, self._assembly.compute.dtype, self.plan.tiling.mlp_tokens)
         return Pass(batch, self._rotary(batch), store, workspace, with_adapter, with_gradients)
 
     def _rotary(self, batch: PackedBatch) -> dict[str, Rotary]:
@@ -462,14 +467,14 @@ class FusedModel:
         if shape.rotary is None:
             return {layer.rotary_kind: Rotary(None, None, batch.positions) for layer in shape.layers}
         like = torch.empty(0, device=batch.input_ids.device, dtype=self._assembly.compute.dtype)
-        tables = {}
-        for kind in {layer.rotary_kind for layer in shape.layers}:
+        tables = {layer.rotary_kind: Rotary(None, None) for layer in shape.layers}
+        for kind in {layer.rotary_kind for layer in shape.layers if not isinstance(layer.attention, Unfused)}:
             cos, sin = shape.rotary(like, batch.positions[None], kind)
             tables[kind] = Rotary(cos[0], sin[0], batch.positions)
         return tables
 
     @property
-    def _layers(self) -> Sequence[FusedLayer]:
+    def _layers(self) -> Sequence[FusedLayer | PlainLayer]:
         return self._parts.layers
 
     @property

@@ -48,43 +48,45 @@ class PlainModules:
 
         PEFT's own `disable_adapter` switches their adapters off, so `with_adapter` changes nothing here.
         """
-        present = _random_states(x.device)
+        present = random_states(x.device)
         if self._tile is None:
             self._states.append(present)
         else:
-            _set_random_states(self._states[self._tile], x.device)
+            set_random_states(self._states[self._tile], x.device)
         column = 0
         with torch.no_grad():
             for output in self._run(x[:, : self.num_inputs]):
                 out[:, column : column + output.shape[1]].copy_(output)
                 column += output.shape[1]
         if self._tile is not None:
-            _set_random_states(present, x.device)
+            set_random_states(present, x.device)
 
     def backward(self, gradient: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> None:
         """Write the input's gradient to out, if given, and add those of trained weights to what is there."""
         if self._tile is None:
             raise TunesmithError("bug", "A backward pass of plain modules has not begun.")
         x = x[:, : self.num_inputs]
-        present = _random_states(x.device)
-        _set_random_states(self._states[self._tile], x.device)
+        present = random_states(x.device)
+        set_random_states(self._states[self._tile], x.device)
         self._tile -= 1
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             outputs = self._run(leaf)
             widths = [output.shape[1] for output in outputs]
             torch.autograd.backward(outputs, list(gradient[:, : sum(widths)].split(widths, dim=1)))
-        _set_random_states(present, x.device)
+        set_random_states(present, x.device)
         if out is not None and leaf.grad is not None:
             out.copy_(leaf.grad)
 
 
-def _random_states(device: torch.device) -> list[torch.Tensor]:
+def random_states(device: torch.device) -> list[torch.Tensor]:
+    """Return the states of the generators that an operation on a device may draw from."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 
 
-def _set_random_states(states: list[torch.Tensor], device: torch.device) -> None:
+def set_random_states(states: list[torch.Tensor], device: torch.device) -> None:
+    """Take back what `random_states` returned."""
     torch.set_rng_state(states[0])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states[1], device)

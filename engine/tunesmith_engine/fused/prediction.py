@@ -14,7 +14,7 @@ from tunesmith_core.fused_memory import NUM_SLOTS
 from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
-from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape
+from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape, Unfused, UnfusedLayer
 
 COPY_DRAG = 0.02
 """Share of a hidden copy's time by which it slows the computation down: they use the same memory. A guess on the safe
@@ -68,7 +68,7 @@ class LayerCosts:
 
     @staticmethod
     def of(
-        shape: LayerShape, hidden_size: int, num_tokens: int, document_length: float, flops_per_s: float
+        shape: LayerShape | UnfusedLayer, hidden_size: int, num_tokens: int, document_length: float, flops_per_s: float
     ) -> LayerCosts:
         """Count operations, 2 for a multiply-add, of a frozen layer; its adapter adds a hundredth and is left out.
 
@@ -79,6 +79,8 @@ class LayerCosts:
         delta rule takes `DELTA_FLOPS` in place of 2qS, twice as many backward.
         """
         attention = shape.attention
+        if isinstance(attention, Unfused):
+            return LayerCosts._as_written(shape, hidden_size, num_tokens, flops_per_s)
         query = attention.numbers_per_token
         width, inner = (shape.mlp.width, shape.mlp.inner_width) if isinstance(shape.mlp, MlpShape) else (0, 0)
         if isinstance(attention, DeltaShape):
@@ -99,6 +101,23 @@ class LayerCosts:
         return LayerCosts(
             (products + scores) * seconds,
             (products + backward * scores) * seconds,
+            {level: flops * seconds for level, flops in replay.items()},
+        )
+
+    @staticmethod
+    def _as_written(
+        shape: LayerShape | UnfusedLayer, hidden_size: int, num_tokens: int, flops_per_s: float
+    ) -> LayerCosts:
+        """Count a layer whose mixer runs as written, by the weights of that; it is always computed again."""
+        width, inner = (shape.mlp.width, shape.mlp.inner_width) if isinstance(shape.mlp, MlpShape) else (0, 0)
+        own = shape.attention.module if isinstance(shape.attention, Unfused) else None
+        mixer = 2 * sum(weight.numel() for weight in own.parameters()) if own else 0
+        mlp, seconds = 2 * hidden_size * inner, num_tokens / flops_per_s
+        products = mlp + 2 * hidden_size * width
+        replay = {"none": 0, "mlp": mlp, "smart": mlp, "full": mlp + mixer}
+        return LayerCosts(
+            (products + mixer) * seconds,
+            (products + 2 * mixer) * seconds,
             {level: flops * seconds for level, flops in replay.items()},
         )
 

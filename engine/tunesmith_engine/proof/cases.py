@@ -387,7 +387,7 @@ KERNEL_CASES = (
         needs_dot=True,
     ),
     KernelCase("argmax", _argmax),
-    KernelCase("cached_attention", _cached_attention),
+    KernelCase("cached_attention", _cached_attention, wanted=lambda sizes: sizes.num_heads > 0),
     KernelCase("fp8", _fp8, wanted=lambda sizes: sizes.eight_bit and sizes.mlp > 0),
     KernelCase("cross_entropy", _cross_entropy),
     KernelCase("adamw", _adamw, in_float32=True),

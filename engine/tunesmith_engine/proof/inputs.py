@@ -26,6 +26,7 @@ class Sizes:
     Attributes:
         dtype: number format of a run, such as "bfloat16".
         mlp: width inside the MLP; 0 where it is not fused.
+        num_heads: 0 where no attention is fused.
         mlp_gated: the MLP has a gate.
         biased: norms have biases.
         rotary: numbers of each head that are rotated; 0 for none.
@@ -164,26 +165,28 @@ def sizes_of(
         whole: whether the weights themselves are trained.
         embeds: whether the embedding is trained beside an adapter.
     """
-    layer, attention, norm = shape.layers[0], shape.attentions[0], shape.final_norm
+    layer = next((layer for layer in shape.layers if isinstance(layer.mlp, MlpShape)), shape.layers[0])
+    norm = shape.final_norm
+    attention = shape.attentions[0] if shape.attentions else None
     delta = shape.deltas[0] if shape.deltas else None
     return Sizes(
         dtype=str(dtype).removeprefix("torch."),
         hidden=shape.hidden_size,
         mlp=layer.mlp.width if isinstance(layer.mlp, MlpShape) and layer.mlp.function is None else 0,
-        num_heads=attention.num_heads,
-        num_key_value_heads=attention.num_key_value_heads,
-        head_dim=attention.head_dim,
+        num_heads=attention.num_heads if attention else 0,
+        num_key_value_heads=attention.num_key_value_heads if attention else 0,
+        head_dim=attention.head_dim if attention else 0,
         rotary=_rotary_width(shape),
         vocabulary=shape.embedding.num_embeddings,
         activation=layer.mlp.activation if isinstance(layer.mlp, MlpShape) and layer.mlp.function is None else "silu",
         plus_one=norm.plus_one,
         centred=norm.centred,
         cast_last=norm.cast_last,
-        head_norms=_has_head_norms(attention),
-        interleaved=attention.interleaved,
+        head_norms=attention is not None and _has_head_norms(attention),
+        interleaved=attention is not None and attention.interleaved,
         logit_scale=shape.logit_scale,
         softcap=shape.softcap,
-        attention_softcap=attention.softcap,
+        attention_softcap=attention.softcap if attention else None,
         window=min((other.window for other in shape.attentions if other.window), default=None),
         embedding_scale=shape.embedding_scale,
         residual_scale=layer.residual_scale,
@@ -198,11 +201,11 @@ def sizes_of(
         biased=norm.bias is not None,
         delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
         convolution=tuple(delta.convolution.shape) if delta else (),
-        output_gate=attention.output_gate,
-        sinks=attention.sinks is not None,
-        slopes=attention.slopes is not None,
+        output_gate=attention is not None and attention.output_gate,
+        sinks=any(each.sinks is not None for each in shape.attentions),
+        slopes=any(each.slopes is not None for each in shape.attentions),
         chunk=min((other.chunk for other in shape.attentions if other.chunk), default=None),
-        value_size=attention.value_size,
+        value_size=attention.value_size if attention else None,
     )
 
 

@@ -28,6 +28,7 @@ from tunesmith_engine.fused.memory import WholeWeights
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.methods import Method
+from tunesmith_engine.model.causality import check_looks_back_only
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.row_lengths import RotarySwitches
@@ -279,6 +280,7 @@ def open_fused(
     """Return the fused way of a run; what of it is not fused is a warning. See `loss_paths.open_path`.
 
     Raises:
+        UserError: see `loss_paths.open_path`.
         NotFusableError: the objective, the adapter, the model or the device can't run on it.
     """
     _check_possible(compute, method)
@@ -290,6 +292,11 @@ def open_fused(
     _check_tables(model, data, [lengths.longest] if method.from_rewards else [])
     policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
     shape = recognise(model)
+    if shape.begins_as_written and alpha_of(spec):
+        raise NotFusableError("The model's embedded tokens are computed in plain PyTorch, without room for noise.")
+    if shape.handing:
+        # What is read of attention looks back only; who knows about the rest.
+        check_looks_back_only(model, compute, data.train)
     checked = check_kernels(shape, compute, spec, lengths.capacity_tokens(micro_batch_size))
     memory_bytes, rows_at_once = timing.memory_bytes if timing else None, MOST_ROWS
     if method.from_rewards and compute.device.type == "cuda":

@@ -236,32 +236,68 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "qwen3-moe": ({"model_type": "qwen3_moe", "head_dim": 16, **EXPERTS}, "experts"),
     "mixtral": ({"model_type": "mixtral", "sliding_window": 5, **EXPERTS}, "experts"),
     "olmoe": ({"model_type": "olmoe", "clip_qkv": 0.5, **EXPERTS}, "experts"),
+    "gpt-oss": ({"model_type": "gpt_oss", "head_dim": 16, "sliding_window": 5, **EXPERTS}, "experts"),
+    "llama4": (
+        {
+            "model_type": "llama4_text",
+            "head_dim": 16,
+            "intermediate_size_mlp": 96,
+            "attention_chunk_size": 4,
+            "no_rope_layers": [1, 0],
+            "floor_scale": 3,
+            "attn_scale": 0.5,
+            **EXPERTS,
+        },
+        "experts",
+    ),
 }
 """Models whose attention runs fused and whose MLPs don't, and a word of the reason."""
 
+MIXERS_AS_WRITTEN: dict[str, tuple[dict[str, Any], str]] = {
+    "diffllama": ({"model_type": "diffllama", "attention_dropout": 0.0}, r"self_attn .*lambda_init"),
+    "gpt-neo": (
+        {
+            "model_type": "gpt_neo",
+            "num_layers": 2,
+            "attention_types": [[["global", "local"], 1]],
+            "window_size": 8,
+            "num_heads": 4,
+            **NO_DROPOUT,
+        },
+        r"attn .*layer_past",
+    ),
+    "granite-swa": ({"model_type": "granite_swa", "head_dim": 16}, r"model \(.*layer_rope_theta"),
+    "llama-dynamic": (
+        {"model_type": "llama", "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 4.0}},
+        "dynamic",
+    ),
+    "stablelm-head-norms": ({"model_type": "stablelm", "qk_layernorm": True}, "self_attn"),
+}
+"""Models whose norms and MLPs run fused and whose attention doesn't, and what the reason matches."""
+
+LAYERS_AS_WRITTEN: dict[str, tuple[dict[str, Any], str]] = {
+    "gpt-neox-japanese": (
+        {"model_type": "gpt_neox_japanese", "intermediate_multiple_size": 2, "hidden_dropout": 0.0, **NO_DROPOUT},
+        "bias_dropout_add",
+    ),
+    "minimax": ({"model_type": "minimax", "head_dim": 16, "block_size": 8, **EXPERTS}, "alpha_factor"),
+}
+"""Models of which embedding, norm and head run fused, and what the reason matches."""
+
 NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
-    "seed-dropout": (
-        {"model_type": "seed_oss", "head_dim": 16, "attention_dropout": 0.1},
-        r"layers\.0\.self_attn .*attention_dropout 0\.1",
-    ),
-    "gpt-oss": ({"model_type": "gpt_oss", "head_dim": 16, **EXPERTS}, r"layers\.0\.self_attn .*sinks"),
-    "llama4": (
-        {"model_type": "llama4_text", "head_dim": 16, "intermediate_size_mlp": 96, **EXPERTS},
-        r"model \(.*chunked_attention",
-    ),
-    "deepseek": (
-        {"model_type": "deepseek_v3", "n_routed_experts": 4, "n_group": 1, "topk_group": 1},
-        r"layers\.0\.self_attn .*kv_a_layernorm",
-    ),
-    "lfm2": ({"model_type": "lfm2"}, r"model \(.*conv"),
-    "stablelm-head-norms": ({"model_type": "stablelm", "qk_layernorm": True}, r"self_attn .*ModuleList|self_attn"),
-    # It rounds them to bfloat16.
-    "falcon-alibi": ({"model_type": "falcon", "alibi": True}, r"alibi"),
     "opt-350m": ({"model_type": "opt", **OPT, "do_layer_norm_before": False}, r"has none of norm, "),
     "gpt2-dropout": ({"model_type": "gpt2"}, r"dropout"),
+    "deepseek-sparse": (
+        {"model_type": "glm_moe_dsa", "n_routed_experts": 4, "n_group": 1, "topk_group": 1},
+        "prev_topk_indices",
+    ),
+    "zaya": ({"model_type": "zaya", "head_dim": 16, **EXPERTS, "num_experts_per_tok": 1}, "other layers: "),
 }
 """Models that the fused path refuses, and what the sentence matches."""
 
+
+TARGETS = {"llama4": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+"""What an adapter is put on where PEFT's "all-linear" takes a router for a linear layer."""
 
 WITH_STATES = frozenset({"qwen3.5", "qwen3-next"})
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
@@ -282,7 +318,7 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
         seed: the same seed gives the same weights.
         overrides: values of the config.
     """
-    with_reasons = {**MLP_UNFUSED, **NOT_FUSABLE}
+    with_reasons = {**MLP_UNFUSED, **MIXERS_AS_WRITTEN, **LAYERS_AS_WRITTEN, **NOT_FUSABLE}
     family = FUSED[name] if name in FUSED else with_reasons[name][0]
     config = AutoConfig.for_model(**{**SIZES, **family, **overrides})
     state = torch.get_rng_state()
@@ -294,7 +330,7 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
             # Ones and zeros, which norms and biases start with, would hide what is left out.
             parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.dim() == 1 else 0.05))
     torch.set_rng_state(state)
-    if name in MLP_UNFUSED and "num_experts" in MLP_UNFUSED[name][0]:
+    if name not in FUSED and "num_experts" in with_reasons[name][0]:
         # The grouped products that newer versions choose have no float64.
         model.set_experts_implementation("eager")
     return model.requires_grad_(False)

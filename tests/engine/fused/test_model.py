@@ -30,7 +30,8 @@ def compute(dtype: torch.dtype = torch.float32) -> Compute:
 def adapted(name: str, **lora: Any) -> PeftModel:
     """Return a family's model with a random adapter, both of its matrices unlike zero."""
     model = families.make(name)
-    settings = {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **lora}
+    targets = families.TARGETS.get(name, "all-linear")
+    settings = {"r": 4, "lora_alpha": 6, "target_modules": targets, "task_type": "CAUSAL_LM", **lora}
     torch.manual_seed(1)
     with_adapter = get_peft_model(model, LoraConfig(**settings))
     for parameter_name, parameter in with_adapter.named_parameters():

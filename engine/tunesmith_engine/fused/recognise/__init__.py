@@ -7,20 +7,34 @@ give what was read from it.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
+from torch import nn
 
 from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import Sight
 from tunesmith_engine.fused.recognise.body import Body, head_of
-from tunesmith_engine.fused.recognise.layer import check_layer_words, mixer_of, read_layer
+from tunesmith_engine.fused.recognise.handed import Handing
+from tunesmith_engine.fused.recognise.layer import mixer_of, read_as_written, read_layer
 from tunesmith_engine.fused.recognise.model import find_decoder, read_embedding, read_layer_inputs, read_logits
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
-from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, Unfused
-
+from tunesmith_engine.shapes import (
+    AnyModel,
+    AttentionShape,
+    DeltaShape,
+    LayerShape,
+    ModelShape,
+    Norm,
+    NotFusableError,
+    PositionTable,
+    Unfused,
+    UnfusedLayer,
+)
 
 CHUNKED = "chunked_attention"
 KINDS = ("", "full_attention", "sliding_attention", "linear_attention", CHUNKED)
@@ -49,8 +63,9 @@ def _read(model: AnyModel) -> ModelShape:
     """Do what `recognise` says; a part that is missing shows as an AttributeError."""
     whole = base_model(model)
     body = find_decoder(whole)
-    layers = tuple(_layers(body))
-    embedding, scale, positions, embedding_norm = read_embedding(body)
+    reader = _Layers(body, isinstance(model, FullModel))
+    layers = reader.read()
+    embedding, scale, positions, embedding_norm, begins_as_written = reader.begins()
     logit_scale, softcap = read_logits(whole)
     shape = ModelShape(
         embedding=embedding,
@@ -64,39 +79,114 @@ def _read(model: AnyModel) -> ModelShape:
         hidden_size=embedding.embedding_dim,
         positions=positions,
         embedding_norm=embedding_norm,
+        handing=reader.handing,
+        begins_as_written=begins_as_written,
     )
-    shape.notes.extend(_check_trained(model, body, shape))
+    shape.notes.extend([*reader.notes, *_check_trained(model, body, shape)])
     return shape
 
 
-def _layers(body: Body) -> list[LayerShape]:
-    """Read all layers; the decoder hands each its mask and its rotary table by the config's `layer_types`."""
-    config, used = body.module.config, words.words(body.module)
-    if getattr(config, "use_bidirectional_attention", False):
-        raise NotFusableError("The decoder's attention is not causal.")
-    types = list(config.layer_types) if "layer_types" in used else []
-    layers = {
-        f"{body.name}.{body.layers}.{index}": layer
-        for index, layer in enumerate(body.part(body.layers)[: config.num_hidden_layers])
-    }
-    for name, layer in layers.items():
-        check_layer_words(name, layer)
-    slopes = read_layer_inputs(body)
-    tables = rotary_tables(body.module, [mixer_of(name, layer)[1] for name, layer in layers.items()])
-    shapes = []
-    for index, (name, layer) in enumerate(layers.items()):
-        kind = types[index] if types else ""
+class _Layers:
+    """Reads all layers of a decoder, as much as is understood of each.
+
+    Attributes:
+        handing: calls what runs as it was written; None where all is understood.
+        notes: sentences about what else runs as it was written.
+    """
+
+    def __init__(self, body: Body, is_full: bool) -> None:
+        self._body, self._is_full = body, is_full
+        self.handing: Handing | None = None
+        self._slopes: torch.Tensor | None = None
+        self.notes: list[str] = []
+
+    def read(self) -> tuple[LayerShape | UnfusedLayer, ...]:
+        """Return the layers; the decoder hands each its mask and its rotary table by the config's `layer_types`."""
+        body, config = self._body, self._body.module.config
+        if getattr(config, "use_bidirectional_attention", False):
+            raise NotFusableError("The decoder's attention is not causal.")
+        modules = list(body.part(body.layers)[: config.num_hidden_layers])
+        try:
+            words.check_words(body.name, body.module, words.MODEL)
+            self._slopes = read_layer_inputs(body)
+            mixers = [mixer_of(f"{body.name}.{body.layers}", module)[1] for module in modules]
+            read = partial(self._read_whole, rotary_tables(body.module, mixers))
+        except NotFusableError as error:
+            return tuple(self._read_rest(modules, error.message))
+        shapes: list[LayerShape | UnfusedLayer] = []
+        for index, module in enumerate(modules):
+            try:
+                shapes.append(read(index, module))
+            except NotFusableError as error:
+                shapes.append(self._read_less(index, module, error.message, shapes))
+        return tuple(shapes)
+
+    def begins(self) -> tuple[nn.Embedding, float, PositionTable | None, Norm | None, bool]:
+        """Return what `read_embedding` does, and whether the decoder's own code computes the first layer's input.
+
+        Raises:
+            NotFusableError: the embedding is none.
+        """
+        try:
+            return *read_embedding(self._body), False
+        except NotFusableError as error:
+            embedding = plain(self._body.part(self._body.embedding))
+            if not isinstance(embedding, nn.Embedding):
+                raise
+            handing = self._handing()
+            if handing.layer_call(0).hidden.shape[-1] != embedding.embedding_dim:
+                raise
+            handing.uses_embedding = True
+            self.notes.append(
+                Message("What the first layer reads is computed in plain PyTorch. {reason}", reason=error.message)
+            )
+            return embedding, 1.0, None, None, True
+
+    def _handing(self) -> Handing:
+        if self.handing is None:
+            embedding = plain(self._body.part(self._body.embedding))
+            number = self._body.module.config.num_hidden_layers
+            self.handing = Handing.of(self._body, number, embedding.embedding_dim)
+        return self.handing
+
+    def _read_rest(self, modules: list[nn.Module], reason: str) -> list[LayerShape | UnfusedLayer]:
+        """Read layers whose mixers all run as they were written."""
+        shapes: list[LayerShape | UnfusedLayer] = []
+        for index, module in enumerate(modules):
+            shapes.append(self._read_less(index, module, reason, shapes))
+        return shapes
+
+    def _read_less(
+        self, index: int, module: nn.Module, reason: str, before: list[LayerShape | UnfusedLayer]
+    ) -> LayerShape | UnfusedLayer:
+        label = f"{self._body.name}.{self._body.layers}"
+        scale = before[-1].residual_scale if before else 1.0
+        try:
+            handing = self._handing()
+        except NotFusableError as error:
+            raise NotFusableError("{reason} {other}", reason=reason, other=error.message) from error
+        return read_as_written(f"{label}.{index}", label, module, index, handing, reason, scale)
+
+    def _read_whole(self, tables: RotaryTables | None, index: int, module: nn.Module) -> LayerShape:
+        """Return the shape of a layer that is understood.
+
+        Raises:
+            NotFusableError: it isn't.
+        """
+        body, config, used = self._body, self._body.module.config, words.words(self._body.module)
+        label = f"{body.name}.{body.layers}"
+        kind = config.layer_types[index] if "layer_types" in used else ""
         if kind not in KINDS:
-            raise NotFusableError("{name} is an unsupported kind of layer, {kind}.", name=name, kind=kind)
-        slides = kind == "sliding_attention" or (not types and "create_sliding_window_causal_mask" in used)
+            raise NotFusableError("{name} has an unsupported kind of layer, {kind}.", name=label, kind=kind)
+        slides = kind == "sliding_attention" or (not kind and "create_sliding_window_causal_mask" in used)
         window = getattr(config, "sliding_window", None) if slides else None
         rotary_kind = kind if tables and tables.has_kinds else ""
         layout = tables.layout(rotary_kind, _device(body)) if tables else None
-        sight = Sight(int(config.attention_chunk_size) if kind == CHUNKED else None, slopes)
-        shapes.append(read_layer(name, layer, window, rotary_kind, layout, sight))
-    if not any(isinstance(shape.attention, AttentionShape) for shape in shapes):
-        raise NotFusableError("No layer of {name} has attention.", name=body.name)
-    return shapes
+        sight = Sight(int(config.attention_chunk_size) if kind == CHUNKED else None, self._slopes)
+        shape = read_layer(f"{label}.{index}", module, window, rotary_kind, layout, sight)
+        if self._is_full and isinstance(shape.attention, DeltaShape):
+            raise NotFusableError("The delta rule's own weights are trained in plain PyTorch.")
+        return shape
 
 
 def _device(body: Body) -> torch.device:
@@ -104,7 +194,7 @@ def _device(body: Body) -> torch.device:
     return device
 
 
-def _rotary(body: Body, layers: tuple[LayerShape, ...]) -> RotaryTables | None:
+def _rotary(body: Body, layers: tuple[LayerShape | UnfusedLayer, ...]) -> RotaryTables | None:
     """Return the decoder's own rotary tables, with their numbers where the layers' rotation wants them.
 
     Raises:
@@ -139,10 +229,13 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     """
     parts = [shape.head]
     for layer in shape.layers:
-        parts += [*layer.attention.inputs, layer.attention.output]
+        if isinstance(layer.attention, Unfused):
+            parts.append(layer.attention.module)
+        else:
+            parts += [*layer.attention.inputs, layer.attention.output]
         if isinstance(layer.mlp, Unfused):
             parts.append(layer.mlp.module)
-        else:
+        elif layer.mlp is not None:
             parts += [*layer.mlp.inputs, layer.mlp.down]
             parts += [layer.mlp.function] if layer.mlp.function is not None else []
     reached = {id(parameter) for part in parts for parameter in part.parameters()}
@@ -154,9 +247,12 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
             reached.add(id(shape.positions.embedding.weight))
     else:
         reached -= {id(parameter) for parameter in getattr(shape.head, "base_layer", shape.head).parameters()}
-        whole = base_model(model)
-        tables = whole.get_input_embeddings(), whole.get_output_embeddings()
+        tables = base_tables(model)
         reached |= {id(weight) for table in tables if (weight := trained_weight(table)) is not None}
+    if shape.handing and shape.handing.uses_embedding:
+        # Its gradient would have to come through code that runs without one.
+        reached -= {id(parameter) for parameter in shape.embedding.parameters()}
+        reached -= {id(weight) for table in base_tables(model) if (weight := trained_weight(table)) is not None}
     left = {
         name: parameter
         for name, parameter in model.named_parameters()
@@ -172,6 +268,12 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     if not left:
         return []
     return [Message("{count} trained weights, such as {name}, never see text.", count=len(left), name=next(iter(left)))]
+
+
+def base_tables(model: AnyModel) -> tuple[nn.Module, nn.Module]:
+    """Return the embedding and the output layer."""
+    whole = base_model(model)
+    return whole.get_input_embeddings(), whole.get_output_embeddings()
 
 
 def base_model(model: AnyModel) -> AnyModel:

@@ -55,8 +55,11 @@ class Sight:
     slopes: torch.Tensor | None = None
 
 
+NOTHING_ELSE = Sight()
+
+
 def read_attention(
-    name: str, module: nn.Module, window: int | None, layout: Layout | None, sight: Sight = Sight()
+    name: str, module: nn.Module, window: int | None, layout: Layout | None, sight: Sight = NOTHING_ELSE
 ) -> AttentionShape:
     """Return the shape of an attention module.
 

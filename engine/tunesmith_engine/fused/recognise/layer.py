@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import nn
 
 from tunesmith_engine.fused.recognise import words
-from tunesmith_engine.fused.recognise.attention import Sight, read_attention
+from tunesmith_engine.fused.recognise.attention import NOTHING_ELSE, Sight, read_attention
 from tunesmith_engine.fused.recognise.biases import BIASES
 from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.delta import read_delta
+from tunesmith_engine.fused.recognise.handed import FORMS, Call, Handing, Recorder, hollowed
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import Layout
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
-    AddingMatrix,
-    AddingMixer,
-    Matrix,
     Mixer,
     StandIns,
-    StateMixer,
     accepted,
     adds_residual,
     agrees,
@@ -39,7 +37,11 @@ from tunesmith_engine.shapes import (
     Norm,
     NotFusableError,
     Unfused,
+    UnfusedLayer,
 )
+
+Forms = tuple[int, int]
+"""How many results a layer's mixer and its MLP have: of a tuple, or 0 for one alone."""
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 
@@ -79,31 +81,19 @@ def mixer_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
     return role, getattr(layer, role)
 
 
-def check_layer_words(name: str, module: nn.Module) -> None:
-    """Refuse a decoder layer whose own code or whose attention's code mentions what we don't know.
-
-    Raises:
-        NotFusableError: it does.
-    """
-    role, mixer = mixer_of(name, module)
-    has_mlp = first_of(module, MLPS) is not None
-    words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
-    words.check_words(f"{name}.{role}", mixer, words.DELTA if role == DELTA else words.ATTENTION)
-
-
 def read_layer(
     name: str,
     module: nn.Module,
     window: int | None,
     rotary_kind: str,
     layout: Layout | None,
-    sight: Sight = Sight(),
+    sight: Sight = NOTHING_ELSE,
 ) -> LayerShape:
-    """Return the shape of a decoder layer.
+    """Return the shape of a decoder layer whose attention, or what is in its place, is understood.
 
     Args:
-        name: as in `named_modules`.
-        module: a layer that `check_layer_words` passed.
+        name: for messages.
+        module: the layer.
         window: of this layer's mask.
         rotary_kind: see `LayerShape`.
         layout, sight: see `read_attention`.
@@ -111,21 +101,71 @@ def read_layer(
     Raises:
         NotFusableError: its attention or its order of parts isn't understood.
     """
-    check_no_dropout(name, module)
+    role, mixer = mixer_of(name, module)
+    words.check_words(role, mixer, words.DELTA if role == DELTA else words.ATTENTION)
+    attention = read_delta(role, mixer) if role == DELTA else read_attention(role, mixer, window, layout, sight)
+    shape, _ = _around(name, module, attention, None)
+    return replace(shape, rotary_kind=rotary_kind)
+
+
+def read_as_written(
+    name: str, label: str, module: nn.Module, index: int, handing: Handing, reason: str, before: float
+) -> LayerShape | UnfusedLayer:
+    """Return the shape of a layer of which only what is around its mixer may be understood.
+
+    Args:
+        name: as in `named_modules`.
+        label: for reasons, the same for all layers.
+        module: the layer.
+        index: its number.
+        handing: of its decoder; it is told what to hand over.
+        reason: why not more is understood.
+        before: factor of what the layer before it adds to the stream.
+    """
+    try:
+        role, mixer = mixer_of(label, module)
+        shape, forms = _around(label, module, Unfused(mixer, reason), handing.layer_call(index).on_cpu)
+        recorder = Recorder(mixer, forms[0])
+        handing.hand_mixer(index, hollowed(module, {role: recorder, **_passing(module, forms[1])}), recorder)
+    except NotFusableError as error:
+        handing.hand_layer(index)
+        return UnfusedLayer(name, Unfused(module, error.message), before)
+    return replace(shape, name=name)
+
+
+def _passing(module: nn.Module, num_results: int) -> dict[str, nn.Module]:
+    """Return stand-ins that hand on what they are given, for the norms and the MLP of a hollow layer."""
+    found: dict[str, nn.Module] = {role: nn.Identity() for role in (*_norms_of(module), *(plain_roles(module) or ()))}
+    role = first_of(module, MLPS)
+    return found | ({role: Recorder(getattr(module, role), num_results)} if role else {})
+
+
+def _norms_of(module: nn.Module) -> frozenset[str]:
     used = words.words(module)
-    found = frozenset(word for word in used if _is_norm(word) and isinstance(getattr(module, word, None), nn.Module))
+    return frozenset(word for word in used if _is_norm(word) and isinstance(getattr(module, word, None), nn.Module))
+
+
+def _around(
+    name: str, module: nn.Module, attention: AttentionShape | DeltaShape | Unfused, call: Call | None
+) -> tuple[LayerShape, Forms]:
+    """Return the shape of a layer with a given attention, and how many results that and the MLP have.
+
+    Args:
+        call: how the decoder calls the layer, on the CPU; None for a usual call.
+
+    Raises:
+        NotFusableError: its order of parts isn't understood.
+    """
+    has_mlp = first_of(module, MLPS) is not None
+    words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
+    check_no_dropout(name, module)
+    used, found = words.words(module), _norms_of(module)
     places = [names for names in NAMES if found == {role for role in names if role}]
     if not places:
         raise NotFusableError(
             "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
         )
     norms = {role: read_norm(f"{name}.{role}", getattr(module, role)) for role in found}
-    role, mixer = mixer_of(name, module)
-    attention: AttentionShape | DeltaShape
-    if role == DELTA:
-        attention = read_delta(f"{name}.{role}", mixer)
-    else:
-        attention = read_attention(f"{name}.{role}", mixer, window, layout, sight)
     shape = LayerShape(
         name=name,
         attention=attention,
@@ -135,25 +175,34 @@ def read_layer(
         mlp_norm=None,
         post_mlp_norm=None,
         residual_scale=float(module.residual_multiplier) if "residual_multiplier" in used else 1.0,
-        rotary_kind=rotary_kind,
     )
-    for names in places:
-        # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
-        for parallel in (False, True):
-            found_norms = [norms.get(role) for role in names]
-            guess = replace(
-                shape,
-                input_norm=found_norms[0],
-                post_attention_norm=found_norms[1],
-                mlp_norm=found_norms[2],
-                post_mlp_norm=found_norms[3],
-                parallel=parallel,
-            )
-            if _agrees(name, module, names, guess):
-                return guess
-    raise NotFusableError(
-        "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
-    )
+    of_mixer = {AttentionShape: (2,), DeltaShape: (0,)}.get(type(attention), FORMS)
+    of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else (0,)
+    problem: NotFusableError | None = None
+    runs = False
+    # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
+    for forms, names, parallel in product(product(of_mixer, of_mlp), places, (False, True)):
+        found_norms = [norms.get(role) for role in names]
+        guess = replace(
+            shape,
+            input_norm=found_norms[0],
+            post_attention_norm=found_norms[1],
+            mlp_norm=found_norms[2],
+            post_mlp_norm=found_norms[3],
+            parallel=parallel,
+        )
+        try:
+            if _agrees(name, module, names, guess, forms, call):
+                return guess, forms
+        except NotFusableError as error:
+            problem = problem or error
+        else:
+            runs = True
+    if runs:
+        raise NotFusableError(
+            "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
+        )
+    raise problem or NotFusableError("{name} ({kind}) was not tried.", name=name, kind=type(module).__name__)
 
 
 def _is_norm(word: str) -> bool:
@@ -175,16 +224,16 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
     return plain_parts(module, roles)
 
 
-def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerShape) -> bool:
+def _agrees(
+    name: str, module: nn.Module, names: tuple[str, ...], shape: LayerShape, forms: Forms, call: Call | None
+) -> bool:
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
     role, mixer = mixer_of(name, module)
-    stand_in: type[Matrix] = StateMixer if isinstance(shape.attention, DeltaShape) else Mixer
-    if adds_residual(mixer):
-        stand_in = AddingMixer
-    parts: dict[str, nn.Module] = {role: stand_in(attention.weight)}
-    mlp = _mlp_stand_in(module, shape, make, parts)
+    adds = isinstance(shape.attention, AttentionShape) and adds_residual(mixer)
+    parts: dict[str, nn.Module] = {role: Mixer(attention.weight, forms[0], adds)}
+    mlp = _mlp_stand_in(module, shape, make, parts, forms[1])
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in zip(PLACES, names, strict=True):
         norm = getattr(shape, place)
@@ -193,10 +242,13 @@ def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerSh
             weights = {each: getattr(parts[role], each, None) for each in ("weight", "bias")}
             norms[place] = replace(norm, **weights)
     twin = replaced(module, parts, {})
-    x = make.numbers(1, NUM_TOKENS, WIDTH)
-    usual = dict.fromkeys(("attention_mask", "position_embeddings", "position_ids"))
-    nothing = accepted(module, usual, dict.fromkeys(BIASES))
-    result = result_of(name, lambda: twin(x, **nothing))
+    x = make.numbers(*(call.hidden.shape[:2] if call else (1, NUM_TOKENS)), WIDTH)
+    if call is None:
+        usual = dict.fromkeys(("attention_mask", "position_embeddings", "position_ids"))
+        nothing = accepted(module, usual, dict.fromkeys(BIASES))
+        result = result_of(name, lambda: twin(x, **nothing))
+    else:
+        result = result_of(name, lambda: call.run(twin, x))
 
     def normed(place: str, numbers: torch.Tensor) -> torch.Tensor:
         norm = norms[place]
@@ -212,12 +264,12 @@ def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerSh
 
 
 def _mlp_stand_in(
-    module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module]
+    module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module], num_results: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Put a stand-in for the MLP, or for its linear layers, among the parts of a layer; return what it computes."""
     if role := first_of(module, MLPS):
         matrix = make.matrix(WIDTH, WIDTH)
-        parts[role] = AddingMatrix(matrix.weight) if adds_residual(getattr(module, role)) else matrix
+        parts[role] = Mixer(matrix.weight, num_results, adds_residual(getattr(module, role)))
         return matrix
     roles, own = plain_roles(module), shape.mlp
     if roles is None or not isinstance(own, MlpShape):

@@ -85,7 +85,6 @@ def find_decoder(whole: AnyModel) -> Body:
     elif INSIDE in words.words(whole):
         # The head calls it past its wrapper (OPT).
         name, decoder = f"{name}.{INSIDE}", getattr(inner, INSIDE)
-    words.check_words(name, decoder, words.MODEL)
     body = Body.of(name, decoder)
     check_no_dropout(name, decoder)
     return body

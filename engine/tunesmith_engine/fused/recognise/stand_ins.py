@@ -60,35 +60,24 @@ class Matrix(nn.Module):
 
 
 class Mixer(Matrix):
-    """Stands for attention in a decoder layer, which hands over much and drops the second result."""
+    """Stands for attention in a decoder layer, or for what is in its place.
 
-    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
-        """Multiply and return a pair as attention does."""
-        return super().forward(hidden_states), None
+    Args:
+        weight: of a linear layer.
+        num_results: as of a tuple, of which all but the first are None; 0 for one alone.
+        adds: it adds what its layer hands it (BLOOM, MPT).
+    """
 
+    def __init__(self, weight: torch.Tensor, num_results: int, adds: bool = False) -> None:
+        super().__init__(weight)
+        self._num_results, self._adds = num_results, adds
 
-class AddingMixer(Matrix):
-    """Stands for attention that adds what its layer hands it (BLOOM)."""
-
-    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor, *_: Any, **__: Any) -> Any:
-        """Multiply and add, and return a pair."""
-        return super().forward(hidden_states) + residual, None
-
-
-class AddingMatrix(Matrix):
-    """Stands for an MLP that does so (MPT)."""
-
-    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        """Multiply and add."""
-        return super().forward(hidden_states) + residual
-
-
-class StateMixer(Matrix):
-    """Stands for what is in attention's place, which returns one result."""
-
-    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, *args: Any, **named: Any) -> Any:
         """Multiply."""
-        return super().forward(hidden_states)
+        result = super().forward(hidden_states)
+        if self._adds:
+            result = result + (named["residual"] if "residual" in named else args[0])
+        return (result, *[None] * (self._num_results - 1)) if self._num_results else result
 
 
 class Constant(nn.Module):

@@ -9,7 +9,6 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from tunesmith_engine.fused.recognise import words
