@@ -100,8 +100,8 @@ BY_SHAPE: dict[str, dict[str, Any]] = {
     "persimmon-no-norms": {"model_type": "persimmon", "qk_layernorm": False},
 }
 
-QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus")
-"""Of these, what between them has every shape; the others are for the long run."""
+QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus", "mimo", "bloom", "bitnet")
+"""Of these and of the next, what between them has every shape; the others are for the long run."""
 
 WARM_ROPE = {**PLAIN_ROPE, "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
 
@@ -306,7 +306,8 @@ WITH_STATES = frozenset({"qwen3.5", "qwen3-next"})
 def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
     return [
-        pytest.param(name, marks=pytest.mark.long) if name in BY_SHAPE and name not in QUICK else name for name in names
+        pytest.param(name, marks=pytest.mark.long) if name in {*BY_SHAPE, *BY_ATTENTION} - {*QUICK} else name
+        for name in names
     ]
 
 
