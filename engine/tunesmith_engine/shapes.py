@@ -308,12 +308,6 @@ class LayerShape:
             found.append(self.mlp.norm)
         return [norm for norm in found if norm is not None]
 
-    @property
-    def trained_sinks(self) -> list[nn.Parameter]:
-        """The sinks of attention where they are trained."""
-        sinks = self.attention.trained_sinks if isinstance(self.attention, AttentionShape) else None
-        return [] if sinks is None else [sinks]
-
 
 @dataclass(frozen=True, slots=True)
 class PositionTable:
@@ -369,6 +363,11 @@ class ModelShape:
         """All norms whose weights can be trained."""
         first = [self.embedding_norm] if self.embedding_norm else []
         return [*first, self.final_norm, *(norm for layer in self.layers for norm in layer.norms)]
+
+    @property
+    def trained_sinks(self) -> list[nn.Parameter]:
+        """The sinks of all layers' attention that are trained."""
+        return [each.trained_sinks for each in self.attentions if each.trained_sinks is not None]
 
     @property
     def attentions(self) -> list[AttentionShape]:

@@ -3100,10 +3100,6 @@ Runs, models and settings are never touched.</source>
         <translation>model（{kind}）会改动解码器的输入。</translation>
     </message>
     <message>
-        <source>model.rotary_emb ({kind}) has an unsupported table.</source>
-        <translation>model.rotary_emb（{kind}）的编码表不受支持。</translation>
-    </message>
-    <message>
         <source>model.rotary_emb changes its table with the length of the text (dynamic).</source>
         <translation>model.rotary_emb 会随文本长度改变编码表（dynamic）。</translation>
     </message>
@@ -3442,10 +3438,6 @@ The report is in {path}.</source>
     <message>
         <source>{name} has {num_outputs} outputs for {num_inputs} inputs.</source>
         <translation>{name} 有 {num_outputs} 个输出，却有 {num_inputs} 个输入。</translation>
-    </message>
-    <message>
-        <source>{name} is an unsupported kind of layer, {kind}.</source>
-        <translation>{name} 属于不受支持的层类型 {kind}。</translation>
     </message>
     <message>
         <source>{name} is missing</source>
@@ -4407,6 +4399,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>--percent 必须大于 0 且小于 100，不能是 {percent:g}。</translation>
     </message>
     <message>
+        <source>A layer is called without hidden states.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>A run keeps it; a repaired copy replaces it.</source>
         <translation>运行会保留原样；修复后的副本会替换它。</translation>
     </message>
@@ -4449,6 +4445,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Ask whoever runs your network for its certificate and name the file in the variable SSL_CERT_FILE.</source>
         <translation>请向网络管理员索取证书，并在环境变量 SSL_CERT_FILE 中填写该文件。</translation>
+    </message>
+    <message>
+        <source>Attention</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Best at step {step}: the mean reward for held-out prompts rose from {before} to {best} there and has fallen to {after} since.</source>
@@ -4743,6 +4743,18 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>这是一个文件夹</translation>
     </message>
     <message>
+        <source>It does not support attention in chunks.</source>
+        <translation>它不支持分块注意力。</translation>
+    </message>
+    <message>
+        <source>It does not support attention sinks.</source>
+        <translation>它不支持注意力汇（attention sinks）。</translation>
+    </message>
+    <message>
+        <source>It does not support scores that fall with the distance (ALiBi).</source>
+        <translation>它不支持随距离递减的注意力分数（ALiBi）。</translation>
+    </message>
+    <message>
         <source>It has learned what answers look like, not what they say. It can&apos;t know facts that are in none of the training rows: check that yours contain them, add more rows, or train a larger model.</source>
         <translation>模型学会了回答的样子，没有学会回答的内容。训练数据里没有的知识，它无从知道：请检查数据是否包含这些知识、增加数据，或训练更大的模型。</translation>
     </message>
@@ -4757,6 +4769,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>It is the one of huggingface_hub&apos;s log-in, in {path}.</source>
         <translation>使用 huggingface_hub 登录时保存的令牌，位于 {path}。</translation>
+    </message>
+    <message>
+        <source>It needs values of the size of the keys.</source>
+        <translation>它要求值的维度与键相同。</translation>
     </message>
     <message>
         <source>It was exported before and has not changed since.</source>
@@ -6189,6 +6205,42 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name}（{kind}）没有 {names} 中的任何一个。</translation>
     </message>
     <message>
+        <source>{name} ({kind}) is not a norm.</source>
+        <translation>{name}（{kind}）不是归一化层。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) was not tried.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} does not call {kind}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} doesn&apos;t hand its layers&apos; results on as they are.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} hands {kind} what comes from other layers: {names}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} has an unsupported kind of layer, {kind}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} has no layers.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} passes over a layer.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} uses its last norm several times.</source>
+        <translation>{name} 多次使用了最后的归一化层。</translation>
+    </message>
+    <message>
         <source>{num_fused} of {num_layers} layers run on Tunesmith&apos;s own path.</source>
         <translation>{num_layers} 层中有 {num_fused} 层使用 Tunesmith 自己的计算路径。</translation>
     </message>
@@ -6535,6 +6587,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{reason} Hold out {percent}% or more.</source>
         <translation>{reason}请留出 {percent}% 或更多。</translation>
+    </message>
+    <message>
+        <source>{reason} {other}</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{seconds} s</source>
@@ -8455,10 +8511,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>没有融合内核能读取 8 位权重。</translation>
     </message>
     <message>
-        <source>No layer of {name} has attention.</source>
-        <translation>{name} 没有一层含有注意力。</translation>
-    </message>
-    <message>
         <source>No module with an adapter is called {pattern}. Those with one are {known}.</source>
         <translation>没有名为 {pattern} 的带适配器的模块。带适配器的模块有 {known}。</translation>
     </message>
@@ -8675,6 +8727,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>无法读取 {tasks} 的数据：{problem}。</translation>
     </message>
     <message>
+        <source>The delta rule&apos;s own weights are trained in plain PyTorch.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The evaluation loss of the base model itself is NaN or infinite.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
     </message>
@@ -8761,6 +8817,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The model {name} was deleted and is in the trash.</source>
         <translation>模型 {name} 已被删除，现在在回收站中。</translation>
+    </message>
+    <message>
+        <source>The model&apos;s embedded tokens are computed in plain PyTorch, without room for noise.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>The name of a data set can&apos;t hold / or \: {name}</source>
@@ -8901,6 +8961,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The weight {name} has no place in a GGUF file of a model of type {kind}.</source>
         <translation>在 {kind} 类型模型的 GGUF 文件中没有权重 {name} 的位置。</translation>
+    </message>
+    <message>
+        <source>The whole layer</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>There are no models yet.</source>
@@ -9121,6 +9185,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Wait until it has ended, or choose another name.</source>
         <translation>请等它结束，或换一个名称。</translation>
+    </message>
+    <message>
+        <source>What the first layer reads is computed in plain PyTorch. {reason}</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>With the adapter, the weight {name} is NaN or infinite in {format}.</source>
@@ -11581,10 +11649,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} ({kind}) has no attention.</source>
         <translation>{name}（{kind}）没有注意力模块。</translation>
-    </message>
-    <message>
-        <source>{name} ({kind}) is not a norm with a weight.</source>
-        <translation>{name}（{kind}）不是带权重的归一化层。</translation>
     </message>
     <message>
         <source>{name} can&apos;t have an adapter and be trained whole. Remove it from the target modules.</source>

@@ -40,6 +40,7 @@ from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.other_weights import Weights, asked_with
 from tunesmith_engine.shapes import (
+    AttentionShape,
     DeltaShape,
     LayerShape,
     MlpShape,
@@ -127,7 +128,8 @@ class Assembly:
             bundles = [bundle for part in parts.all() for bundle in _bundles(part)]
             plain = [module for part in parts.all() if isinstance(part, PlainModules) for module in part.modules]
             others = [weight for module in plain for weight in module.parameters() if weight.requires_grad]
-            sinks = [(parameter,) for parameter in shape.trained_sinks]
+            trained = shape.attention.trained_sinks if isinstance(shape.attention, AttentionShape) else None
+            sinks = [] if trained is None else [(trained,)]
             layers.append(Group([*bundles, *_bundles_of_norms(shape.norms), *sinks], others))
         group = Group([bundle for bundle in ends if not (tied and bundle[0] is embedding)])
         positions = self.shape.positions.embedding.weight if self.shape.positions else None

@@ -241,7 +241,7 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     reached = {id(parameter) for part in parts for parameter in part.parameters()}
     if isinstance(model, FullModel):
         reached |= {id(parameter) for norm in shape.norms for parameter in norm.trained_parameters}
-        reached |= {id(parameter) for layer in shape.layers for parameter in layer.trained_sinks}
+        reached |= {id(sinks) for sinks in shape.trained_sinks}
         reached |= {id(shape.embedding.weight)}
         if shape.positions:
             reached.add(id(shape.positions.embedding.weight))

@@ -218,8 +218,15 @@ def _guesses(shape: AttentionShape, num_inputs: int) -> Iterator[AttentionShape]
         slopes = None if shape.slopes is None or factor is None else shape.slopes * factor
         for rotary, interleaved, backwards in ROTATIONS:
             for last in (False, True) if has_norms and rotary else (False,):
-                turns = {"rotary": rotary, "interleaved": interleaved, "backwards": backwards, "norms_last": last}
-                yield replace(shape, pieces=pieces, slopes=slopes, **turns)
+                yield replace(
+                    shape,
+                    pieces=pieces,
+                    slopes=slopes,
+                    rotary=rotary,
+                    interleaved=interleaved,
+                    backwards=backwards,
+                    norms_last=last,
+                )
 
 
 CODEGEN_PARTS = 4

@@ -218,7 +218,7 @@ def _try_embedding_norm(body: Body, stand_in: nn.Module, before: torch.Tensor, r
         NotFusableError: that is something else.
     """
     norm = read_norm(f"{body.name}.{body.embedding_norm}", body.part(str(body.embedding_norm)))
-    tried = replace(norm, **{role: getattr(stand_in, role, None) for role in ("weight", "bias")})
+    tried = replace(norm, weight=getattr(stand_in, "weight", None), bias=getattr(stand_in, "bias", None))
     if not agrees(result.float(), normalise(before, tried).float()):
         raise NotFusableError(
             "{name} ({kind}) changes its embedding in an unsupported way.",

@@ -82,9 +82,9 @@ class RotaryTables:
         rope_type = self.module.rope_type[kind] if kind else getattr(self.module, "rope_type", "")
         if "dynamic" in rope_type:
             raise NotFusableError("model.rotary_emb changes its table with the length of the text (dynamic).")
-        at = (torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None], *([kind] if kind else []))
-        is_complex = isinstance(self.module(*at), torch.Tensor)
-        cos, _ = self(*at[:2], kind)
+        x, positions = torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None]
+        is_complex = isinstance(self.module(x, positions, *([kind] if kind else [])), torch.Tensor)
+        cos, _ = self(x, positions, kind)
         first, second = cos.chunk(2, dim=-1)
         for halves, same in ((True, torch.equal(first, second)), (False, torch.equal(cos[..., ::2], cos[..., 1::2]))):
             if same:
