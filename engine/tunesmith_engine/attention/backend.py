@@ -141,17 +141,22 @@ def check(operands: Operands) -> None:
         )
 
 
-def beyond_vendors(shape: AttentionShape) -> str | None:
-    """Return in a sentence what of a shape the vendors' kernels lack, or None."""
+def beyond_vendors(shape: AttentionShape, adds_sinks: bool = False, widens: bool = False) -> str | None:
+    """Return in a sentence what of a shape the vendors' kernels lack, or None.
+
+    Args:
+        adds_sinks: sinks are added behind the kernel.
+        widens: values narrower than keys are filled up.
+    """
     if shape.softcap is not None:
         return Message("It does not support a softcap.")
-    if shape.sinks is not None:
+    if shape.sinks is not None and not adds_sinks:
         return Message("It does not support attention sinks.")
     if shape.slopes is not None:
         return Message("It does not support scores that fall with the distance (ALiBi).")
     if shape.chunk is not None:
         return Message("It does not support attention in chunks.")
-    if shape.value_dim != shape.head_dim:
+    if shape.value_dim > shape.head_dim or (shape.value_dim < shape.head_dim and not widens):
         return Message("It needs values of the size of the keys.")
     return None
 

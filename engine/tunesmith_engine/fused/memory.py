@@ -380,6 +380,8 @@ class MemoryPlanner:
             query, key = mixer.numbers_per_token, mixer.num_key_value_heads * mixer.head_dim
             out, value = mixer.output_width, mixer.num_key_value_heads * mixer.value_dim
             beside = 8 * query if self._on_gpu else 0
+            # Flash has narrow values, their gradient, the output and its gradient filled up.
+            beside += 2 * (query + key) * itemsize if out < query else 0
             norms = 2 * capacity * query * itemsize if mixer.norms_apart and not mixer.whole_width_norms else 0
             if mixer.steps_apart:
                 # Gradients, what stands before the last norm, and one norm's rows and output; clipped values.
