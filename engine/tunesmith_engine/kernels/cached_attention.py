@@ -97,17 +97,15 @@ def _attend(
     qkv, keys, values, lengths, parts, slopes, qkv_stride, capacity, scale, softcap, window,
     NUM_HEADS: tl.constexpr, NUM_GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
     VALUE_DIM: tl.constexpr, VALUE_BLOCK: tl.constexpr, NUM_PARTS: tl.constexpr, CAPPED: tl.constexpr,
-    WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, SLOPES: tl.constexpr, TOKENS: tl.constexpr, QUERIES: tl.constexpr,  # noqa: ARG001 - called like the other
+    WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, SLOPES: tl.constexpr, TOKENS: tl.constexpr, _QUERIES: tl.constexpr,
 ):  # fmt: skip
     """Attend with one query to a part of the row's tokens; the first part has the new token, too."""
     row = (tl.program_id(0) // NUM_HEADS).to(tl.int64)
     head = tl.program_id(0) % NUM_HEADS
     group = head // (NUM_HEADS // NUM_GROUPS)
     part = tl.program_id(1)
-    column = tl.arange(0, BLOCK)
-    inside = column < HEAD_DIM
-    value_column = tl.arange(0, VALUE_BLOCK)
-    value_inside = value_column < VALUE_DIM
+    column, value_column = tl.arange(0, BLOCK), tl.arange(0, VALUE_BLOCK)
+    inside, value_inside = column < HEAD_DIM, value_column < VALUE_DIM
     source = qkv + row * qkv_stride
     query = tl.load(source + head * HEAD_DIM + column, mask=inside, other=0.0).to(tl.float32) * scale
     length = tl.load(lengths + row)
@@ -125,8 +123,7 @@ def _attend(
         value_place = (cache + token)[:, None] * VALUE_DIM + value_column[None, :]
         key = tl.load(keys + place, mask=exists[:, None] & inside[None, :], other=0.0).to(tl.float32)
         value = tl.load(values + value_place, mask=exists[:, None] & value_inside[None, :], other=0.0).to(tl.float32)
-        scores = tl.sum(key * query[None, :], axis=1)
-        scores = _capped(scores, softcap, CAPPED)
+        scores = _capped(tl.sum(key * query[None, :], axis=1), softcap, CAPPED)
         if SLOPES:
             scores -= slope * (length - token)
         scores = tl.where(exists, scores, -float("inf"))
@@ -141,8 +138,7 @@ def _attend(
         at_value = (NUM_HEADS + NUM_GROUPS) * HEAD_DIM + group * VALUE_DIM
         new_key = tl.load(source + (NUM_HEADS + group) * HEAD_DIM + column, mask=inside, other=0.0)
         new_value = tl.load(source + at_value + value_column, mask=value_inside, other=0.0)
-        score = tl.sum(new_key.to(tl.float32) * query, axis=0)
-        score = _capped(score, softcap, CAPPED)
+        score = _capped(tl.sum(new_key.to(tl.float32) * query, axis=0), softcap, CAPPED)
         highest = tl.maximum(largest, score)
         faded = tl.exp(largest - highest)
         weight = tl.exp(score - highest)
@@ -168,17 +164,13 @@ def _attend_grouped(
     """Do the same with all queries that share keys and values."""
     SHARING: tl.constexpr = NUM_HEADS // NUM_GROUPS
     row = (tl.program_id(0) // NUM_GROUPS).to(tl.int64)
-    group = tl.program_id(0) % NUM_GROUPS
-    part = tl.program_id(1)
-    column = tl.arange(0, BLOCK)
-    inside = column < HEAD_DIM
-    value_column = tl.arange(0, VALUE_BLOCK)
-    value_inside = value_column < VALUE_DIM
+    group, part = tl.program_id(0) % NUM_GROUPS, tl.program_id(1)
+    column, value_column = tl.arange(0, BLOCK), tl.arange(0, VALUE_BLOCK)
+    inside, value_inside = column < HEAD_DIM, value_column < VALUE_DIM
     head = tl.arange(0, QUERIES)
     source = qkv + row * qkv_stride
-    at_query = source + (group * SHARING + head)[:, None] * HEAD_DIM + column[None, :]
     mine = (head < SHARING)[:, None] & inside[None, :]
-    query = tl.load(at_query, mask=mine, other=0.0)
+    query = tl.load(source + (group * SHARING + head)[:, None] * HEAD_DIM + column[None, :], mask=mine, other=0.0)
     length = tl.load(lengths + row)
     begin, end = _part(length, part, window, NUM_PARTS, WINDOWED, CHUNKED, TOKENS)
     cache = (row * NUM_GROUPS + group) * capacity
@@ -194,8 +186,7 @@ def _attend_grouped(
         value_place = (cache + token)[:, None] * VALUE_DIM + value_column[None, :]
         key = tl.load(keys + place, mask=exists[:, None] & inside[None, :], other=0.0)
         value = tl.load(values + value_place, mask=exists[:, None] & value_inside[None, :], other=0.0)
-        scores = tl.dot(query, tl.trans(key)) * scale
-        scores = _capped(scores, softcap, CAPPED)
+        scores = _capped(tl.dot(query, tl.trans(key)) * scale, softcap, CAPPED)
         if SLOPES:
             scores -= slope[:, None] * (length - token)[None, :]
         scores = tl.where(exists[None, :], scores, -float("inf"))
@@ -209,8 +200,8 @@ def _attend_grouped(
         at_value = (NUM_HEADS + NUM_GROUPS) * HEAD_DIM + group * VALUE_DIM
         new_key = tl.load(source + (NUM_HEADS + group) * HEAD_DIM + column, mask=inside, other=0.0)
         new_value = tl.load(source + at_value + value_column, mask=value_inside, other=0.0)
-        score = tl.sum(query.to(tl.float32) * new_key.to(tl.float32)[None, :], axis=1) * scale
-        score = _capped(score, softcap, CAPPED)
+        score = tl.sum(query.to(tl.float32) * new_key.to(tl.float32)[None, :], axis=1)
+        score = _capped(score * scale, softcap, CAPPED)
         highest = tl.maximum(largest, score)
         faded = tl.exp(largest - highest)
         weight = tl.exp(score - highest)
@@ -220,9 +211,8 @@ def _attend_grouped(
         tl.store(keys + (cache + length) * HEAD_DIM + column, new_key, mask=inside)
         tl.store(values + (cache + length) * VALUE_DIM + value_column, new_value, mask=value_inside)
     target = parts + ((row * NUM_HEADS + group * SHARING + head) * NUM_PARTS + part) * (VALUE_DIM + 2)
-    tl.store(
-        target[:, None] + value_column[None, :], result, mask=(head < SHARING)[:, None] & value_inside[None, :]
-    )
+    mine = (head < SHARING)[:, None] & value_inside[None, :]
+    tl.store(target[:, None] + value_column[None, :], result, mask=mine)
     tl.store(target + VALUE_DIM, largest, mask=head < SHARING)
     tl.store(target + VALUE_DIM + 1, total, mask=head < SHARING)
 

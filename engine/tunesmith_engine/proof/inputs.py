@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -186,8 +187,6 @@ def sizes_of(
         interleaved=attention is not None and attention.interleaved,
         logit_scale=shape.logit_scale,
         softcap=shape.softcap,
-        attention_softcap=attention.softcap if attention else None,
-        window=min((other.window for other in shape.attentions if other.window), default=None),
         embedding_scale=shape.embedding_scale,
         residual_scale=layer.residual_scale,
         four_bit=four_bit,
@@ -201,12 +200,22 @@ def sizes_of(
         biased=norm.bias is not None,
         delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
         convolution=tuple(delta.convolution.shape) if delta else (),
-        output_gate=attention is not None and attention.output_gate,
-        sinks=any(each.sinks is not None for each in shape.attentions),
-        slopes=any(each.slopes is not None for each in shape.attentions),
-        chunk=min((other.chunk for other in shape.attentions if other.chunk), default=None),
-        value_size=attention.value_size if attention else None,
+        **_kinds_of_scores(shape),
     )
+
+
+def _kinds_of_scores(shape: ModelShape) -> dict[str, Any]:
+    """Return what kinds of attention the layers of a model have, as `Sizes` names them."""
+    attentions = shape.attentions
+    return {
+        "window": min((each.window for each in attentions if each.window), default=None),
+        "chunk": min((each.chunk for each in attentions if each.chunk), default=None),
+        "sinks": any(each.sinks is not None for each in attentions),
+        "slopes": any(each.slopes is not None for each in attentions),
+        "value_size": attentions[0].value_size if attentions else None,
+        "attention_softcap": attentions[0].softcap if attentions else None,
+        "output_gate": attentions[0].output_gate if attentions else False,
+    }
 
 
 def _rotary_width(shape: ModelShape) -> int:

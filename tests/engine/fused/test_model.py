@@ -109,7 +109,14 @@ def test_packed_rows_give_the_loss_and_gradients_of_separate_rows(name: str) -> 
 
 @pytest.mark.parametrize("policy", ["mlp", "smart", "full", "offload"])
 @pytest.mark.parametrize(
-    "name", ["llama", *(pytest.param(name, marks=pytest.mark.long) for name in ("cohere", *families.BY_SHAPE))]
+    "name",
+    [
+        "llama",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("cohere", *families.BY_SHAPE, *families.BY_ATTENTION, "llama4", "gpt-oss")
+        ),
+    ],
 )
 def test_no_policy_changes_a_bit(name: str, policy: str) -> None:
     _, kept_loss, kept = fused(adapted(name), rows(), "none")

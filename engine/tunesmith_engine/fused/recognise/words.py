@@ -17,7 +17,7 @@ ATTENTION = frozenset(
     "attn_logit_softcapping attn_mask attn_scale attn_sub_norm attn_temperature_tuning baddbmm batch1 batch2 beta "
     "bfloat16 bmm c_attn c_proj cat chunk clamp clamp_ clip_qkv config contiguous cross_attention_cache dense "
     "device dim dropout dropout_add dropout_p dtype eager eager_attention_forward embed_dim embed_positions expand "
-    "finfo flatten float float16 float32 floor floor_scale functional gate_proj gather get get_interface "
+    "finfo flatten float float16 float32 floor floor_scale force_rope functional gate_proj gather get get_interface "
     "get_llama_4_attn_scale get_seq_length getattr hasattr head_dim head_size hidden_dropout hidden_size "
     "input_dtype int inv_norm_factor is_causal is_cross_attention is_local_attention is_sliding is_updated "
     "isinstance k_layernorm k_norm k_proj key_layernorm keys kv_dim layer_idx layers len linear "
