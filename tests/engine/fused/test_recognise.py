@@ -77,9 +77,15 @@ def test_norm_with_bias_is_read_for_any_weights(kind: type[nn.LayerNorm]) -> Non
     assert torch.equal(normalise(x, norm), module(x))
 
 
-def test_norm_without_a_weight_is_refused() -> None:
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
+def test_norm_without_a_weight_is_read(kind: type[nn.LayerNorm]) -> None:
+    norm = read_norm("norm", kind(8, elementwise_affine=False, eps=1e-3))
+    assert (norm.weight, norm.bias, norm.centred, norm.eps) == (None, None, kind is nn.LayerNorm, 1e-3)
+
+
+def test_what_is_no_norm_is_refused() -> None:
     with pytest.raises(NotFusableError, match=r"layers\.1\.some_norm"):
-        read_norm("layers.1.some_norm", nn.LayerNorm(8, elementwise_affine=False))
+        read_norm("layers.1.some_norm", nn.Linear(8, 8))
 
 
 def test_norm_with_wrong_eps_is_refused() -> None:
@@ -163,10 +169,10 @@ def test_unknown_word_is_named() -> None:
     model = families.make("llama")
     attention = model.model.layers[0].self_attn
     usual = type(attention).forward
-    _with_method(attention, forward=lambda self, **rest: usual(self, **rest) if self.sinks is None else None)
+    _with_method(attention, forward=lambda self, **rest: usual(self, **rest) if self.drains is None else None)
     attention = recognise(model).layers[0].attention
     assert isinstance(attention, Unfused)
-    assert "sinks" in attention.reason
+    assert "drains" in attention.reason
 
 
 @pytest.mark.parametrize(
