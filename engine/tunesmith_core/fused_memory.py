@@ -68,6 +68,10 @@ def _tiling(level: str) -> Tiling:
     return SAVER if level == "saver" else WHOLE
 
 
+_MLP_NORM = ".mlp.ffn_sub_norm.weight"
+"""Of what the MLP's output reads."""
+
+
 @dataclass(slots=True)
 class _Product:
     """Linear layers that are one product: their outputs, inputs and the sum of their ranks, one more for biases."""
@@ -203,6 +207,8 @@ def _block_bytes(
     """Return the memory of one block's intermediate results: gradients of attention's inputs, or a tile of the MLP."""
     tile = min(num_tokens, _tiling(level).mlp_tokens)
     mlp = tile * (card.intermediate_size + extra + (0 if level == "none" else _inner_width(card) + extra))
+    if any(name.endswith(_MLP_NORM) for name in card.shapes):
+        mlp += 2 * tile * card.intermediate_size
     return size * max(mlp, num_tokens * (max(kind.block for kind in kinds) + extra))
 
 

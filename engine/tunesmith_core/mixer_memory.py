@@ -18,7 +18,9 @@ INTERLEAVED = "query_key_value"
 """A merged projection whose heads are put in order behind the product."""
 
 _IN_TURN = (f".{INTERLEAVED}.weight", ".attn.qkv_proj.weight")
-_QUERY_NORMS = (".q_norm.weight", ".q_layernorm.weight")
+_BEHIND_ROTATION = ".query_layernorm.weight"
+_QUERY_NORMS = (".q_norm.weight", ".q_layernorm.weight", _BEHIND_ROTATION)
+_OUTPUT_NORM = ".attn_sub_norm.weight"
 
 CHUNK = 64
 """Tokens between two states of the delta rule that exist at once."""
@@ -77,19 +79,23 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
 
 def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
     q, k = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim
+    v, o = _value_widths(card, q, k)
     in_turn = card.num_kv_heads > 1 and any(name.endswith(_IN_TURN) for name in card.linear_shapes)
     has_norms = any(name.endswith(_QUERY_NORMS) for name in card.shapes)
+    in_steps = any(name.endswith(_BEHIND_ROTATION) for name in card.shapes)
+    apart = any(name.endswith(_OUTPUT_NORM) for name in card.shapes)
+    beside = (q + k + v if in_turn else 0) + (o if apart else 0) + (4 * q + 2 * k + v if in_steps else 0)
     plain = Mixer(
         num_layers=num_layers,
-        kept=2 * q + 2 * k,
-        kept_columns=1,
-        block=2 * q + 2 * k + (q + k if has_raw or has_norms else 0),
-        beside=q + 2 * k if in_turn else 0,
-        beside_columns=int(in_turn),
+        kept=q + k + v + o,
+        kept_columns=0 if apart else 1,
+        block=q + k + v + o + (q + k if has_raw or has_norms else 0),
+        beside=beside,
+        beside_columns=int(in_turn) + int(apart),
         width=q,
         num_groups=card.num_kv_heads,
         num_sums=card.num_heads,
-        numbers_at_once=3 * q + 2 * k,
+        numbers_at_once=q + 2 * o + k + v,
         bytes_at_once=ATTENTION_BYTES_PER_NUMBER * q,
     )
     of_queries = [shape for name, shape in card.linear_shapes.items() if name.endswith(".self_attn.q_proj.weight")]
@@ -99,6 +105,16 @@ def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
     return replace(
         plain, kept=3 * q + 2 * k, kept_columns=0, block=4 * q + 3 * k, beside=3 * q + 2 * k, beside_columns=2
     )
+
+
+def _value_widths(card: ModelCard, q: int, k: int) -> tuple[int, int]:
+    """Return the widths of all values and of all heads' outputs, where those of queries and keys are q and k."""
+    widths = {name.rpartition(".self_attn.")[2]: shape for name, shape in card.linear_shapes.items()}
+    values, output = widths.get("v_proj.weight"), widths.get("o_proj.weight")
+    queries = widths.get("q_proj.weight")
+    if values is None or output is None or queries is None or queries[0] != q:
+        return k, q
+    return values[0], output[1]
 
 
 def _delta(card: ModelCard, num_layers: int, c: int) -> Mixer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -55,6 +55,19 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Temperature:
+    """Queries of position p are multiplied by 1 + factor * log(1 + floor((p + offset) / period)) (Llama 4)."""
+
+    factor: float
+    period: float
+    offset: float
+
+    def at(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return what queries of some positions, [T], are multiplied by, [T] float32."""
+        return 1.0 + self.factor * torch.log1p(torch.floor((positions.float() + self.offset) / self.period))
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionShape:
     """Attention of one layer.
 
@@ -64,9 +77,20 @@ class AttentionShape:
         scale: factor of the scores before the softmax.
         softcap: scores become softcap * tanh(score / softcap); None without.
         window: a token sees itself and window - 1 tokens before it; None for all.
+        chunk: a token sees itself and those before it in its chunk of so many tokens of its document (Llama 4).
+        sinks: [num_heads]: a score of each head's own that stands among a query's and gives nothing (gpt-oss), or None.
+        trained_sinks: the parameter whose values `sinks` has, or None where it is frozen.
+        slopes: [num_heads] float32: what a score loses for each token between query and key (ALiBi), or None.
+        value_size: of a value head where it is not `head_dim`, else None.
+        value_scale: factor of the values (MiMo).
+        norms_last: the norms of queries and keys stand behind the rotation (Hunyuan, Llama 4).
+        clip: queries, keys and values are held within -clip and clip, before the rotation (OLMo), or None.
+        temperature: a factor of the queries by position, or None.
+        output_norm: a norm of all heads' outputs together before the output projection (BitNet), or None.
         query_norm, key_norm: norms of width head_dim (each head alone) or of the whole projection (OLMo 2).
         rotary: rotary embedding is applied (some layers of some models have none).
         interleaved: rotation pairs neighbouring numbers (Cohere) instead of halves.
+        backwards: the layer's own code turns by the opposite angle (NanoChat); the model's table is for that already.
         output_gate: q gives each head's queries and, behind them, its gate; the output is multiplied by sigmoid(gate).
         pieces: where q, k, v and the gates lie in what the inputs give (GPT-NeoX, Falcon, CodeGen, Qwen3-Next); None
             where they lie in this order.
@@ -84,13 +108,47 @@ class AttentionShape:
     key_norm: Norm | None = None
     rotary: bool = True
     interleaved: bool = False
+    backwards: bool = False
     output_gate: bool = False
     pieces: tuple[Piece, ...] | None = None
+    chunk: int | None = None
+    sinks: torch.Tensor | None = None
+    trained_sinks: nn.Parameter | None = None
+    slopes: torch.Tensor | None = None
+    value_size: int | None = None
+    value_scale: float = 1.0
+    norms_last: bool = False
+    clip: float | None = None
+    temperature: Temperature | None = None
+    output_norm: Norm | None = None
+
+    @property
+    def steps_apart(self) -> bool:
+        """Whether queries and keys take other steps than norms and, behind these, the rotation."""
+        apart = self.norms_last or self.clip is not None or self.temperature is not None
+        # Norms that don't run with the rotation work in memory of the size of the heads' outputs.
+        return apart or (self.norms_apart is not None and self.value_dim < self.head_dim)
+
+    @property
+    def value_dim(self) -> int:
+        """Size of a value head."""
+        return self.value_size or self.head_dim
 
     @property
     def numbers_per_token(self) -> int:
-        """Width of all heads together."""
+        """Width of all heads' queries together."""
         return self.num_heads * self.head_dim
+
+    @property
+    def output_width(self) -> int:
+        """Width of all heads' outputs together."""
+        return self.num_heads * self.value_dim
+
+    def part(self, heads: slice, groups: slice) -> AttentionShape:
+        """Return the shape of some of the heads with the key heads that they share."""
+        sinks, slopes = (None if each is None else each[heads] for each in (self.sinks, self.slopes))
+        num_heads, num_groups = heads.stop - heads.start, groups.stop - groups.start
+        return replace(self, num_heads=num_heads, num_key_value_heads=num_groups, sinks=sinks, slopes=slopes)
 
     @property
     def num_groups(self) -> int:
@@ -171,6 +229,7 @@ class MlpShape:
         inputs: the modules gate, up in this order, or one merged module with the gate's rows first, or up alone.
         activation: "silu", "gelu" (exact), "gelu_tanh", "quick_gelu", "relu" or "relu2" (its square).
         function: an activation without a name, which is run as it is written; only where there is no gate.
+        norm: of what the down projection reads (BitNet), or None.
     """
 
     inputs: tuple[nn.Module, ...]
@@ -179,6 +238,7 @@ class MlpShape:
     width: int
     gated: bool = True
     function: nn.Module | None = None
+    norm: Norm | None = None
 
     @property
     def inner_width(self) -> int:
@@ -243,7 +303,9 @@ class LayerShape:
         """Those whose weights can be trained, of attention's heads as well."""
         found = [self.input_norm, self.post_attention_norm, self.mlp_norm, self.post_mlp_norm]
         if isinstance(self.attention, AttentionShape):
-            found += [self.attention.query_norm, self.attention.key_norm]
+            found += [self.attention.query_norm, self.attention.key_norm, self.attention.output_norm]
+        if isinstance(self.mlp, MlpShape):
+            found.append(self.mlp.norm)
         return [norm for norm in found if norm is not None]
 
 
@@ -274,6 +336,7 @@ class ModelShape:
         rotary: (any tensor of the wanted dtype and device, positions [1, T], rotary_kind) -> cos, sin of
             [1, T, rotary_dim]; None for models without.
         positions: what is added to the embedded tokens, after their factor, or None.
+        embedding_norm: a norm of the sum, before the layers (BLOOM), or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
         handing: calls what runs as it was written; None where all is understood.
@@ -290,6 +353,7 @@ class ModelShape:
     rotary: Callable[[torch.Tensor, torch.Tensor, str], tuple[torch.Tensor, torch.Tensor]] | None
     hidden_size: int
     positions: PositionTable | None = None
+    embedding_norm: Norm | None = None
     notes: list[str] = field(default_factory=list)
     handing: Caller | None = None
     begins_as_written: bool = False
@@ -297,7 +361,13 @@ class ModelShape:
     @property
     def norms(self) -> list[Norm]:
         """All norms whose weights can be trained."""
-        return [self.final_norm, *(norm for layer in self.layers for norm in layer.norms)]
+        first = [self.embedding_norm] if self.embedding_norm else []
+        return [*first, self.final_norm, *(norm for layer in self.layers for norm in layer.norms)]
+
+    @property
+    def trained_sinks(self) -> list[nn.Parameter]:
+        """The sinks of all layers' attention that are trained."""
+        return [each.trained_sinks for each in self.attentions if each.trained_sinks is not None]
 
     @property
     def attentions(self) -> list[AttentionShape]:

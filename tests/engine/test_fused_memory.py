@@ -23,7 +23,9 @@ from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter
 from tunesmith_engine.train.fused_path import compute_of_weights, whole_weights
 
-OTHER_SHAPES = ("gpt2", "gpt_neox", "falcon", "opt", "starcoder2", "nemotron", "persimmon", "codegen")
+OTHER_SHAPES = (
+    "gpt2 gpt_neox falcon opt starcoder2 nemotron persimmon codegen bitnet hunyuan_v1_dense mpt bloom olmo".split()
+)
 
 
 @pytest.mark.parametrize("flops_per_s", [1e9, 3e10, 1e12])

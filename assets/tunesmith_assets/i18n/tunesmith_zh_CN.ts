@@ -6193,6 +6193,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name}（{kind}）没有 {names} 中的任何一个。</translation>
     </message>
     <message>
+        <source>{name} ({kind}) is not a norm.</source>
+        <translation>{name}（{kind}）不是归一化层。</translation>
+    </message>
+    <message>
         <source>{num_fused} of {num_layers} layers run on Tunesmith&apos;s own path.</source>
         <translation>{num_layers} 层中有 {num_fused} 层使用 Tunesmith 自己的计算路径。</translation>
     </message>
@@ -8435,6 +8439,22 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>ID</translation>
     </message>
     <message>
+        <source>It does not support attention in chunks.</source>
+        <translation>它不支持分块注意力。</translation>
+    </message>
+    <message>
+        <source>It does not support attention sinks.</source>
+        <translation>它不支持注意力汇（attention sinks）。</translation>
+    </message>
+    <message>
+        <source>It does not support scores that fall with the distance (ALiBi).</source>
+        <translation>它不支持随距离递减的注意力分数（ALiBi）。</translation>
+    </message>
+    <message>
+        <source>It needs values of the size of the keys.</source>
+        <translation>它要求值的维度与键相同。</translation>
+    </message>
+    <message>
         <source>Its products are too coarse for {dtype}.</source>
         <translation>它的乘积精度不足以用于 {dtype}。</translation>
     </message>
@@ -8961,6 +8981,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>They do not support dropout.</source>
         <translation>它们不支持 dropout。</translation>
+    </message>
+    <message>
+        <source>This PyTorch lays the log-sum-exp out in another way.</source>
+        <translation>此版本的 PyTorch 以另一种排列方式保存 log-sum-exp。</translation>
     </message>
     <message>
         <source>This model can&apos;t be fully fine-tuned: {problem}</source>
@@ -11603,10 +11627,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}（{kind}）没有注意力模块。</translation>
     </message>
     <message>
-        <source>{name} ({kind}) is not a norm with a weight.</source>
-        <translation>{name}（{kind}）不是带权重的归一化层。</translation>
-    </message>
-    <message>
         <source>{name} ({kind}) was not tried.</source>
         <translation>{name}（{kind}）未经试算。</translation>
     </message>
@@ -11729,6 +11749,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} sees no GPU: /dev/dxg is missing.</source>
         <translation>{name} 看不到显卡：缺少 /dev/dxg。</translation>
+    </message>
+    <message>
+        <source>{name} uses its last norm several times.</source>
+        <translation>{name} 多次使用了最后的归一化层。</translation>
     </message>
     <message>
         <source>{name} was not downloaded by Tunesmith, so its hashes are not known.</source>

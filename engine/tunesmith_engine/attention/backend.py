@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from tunesmith_core.errors import BugError
+from tunesmith_core.messages import Message
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import Documents
@@ -50,7 +51,7 @@ class Operands:
 
     Attributes:
         q: queries [T, H, hd].
-        k, v: keys and values [T, KV, hd].
+        k, v: keys [T, KV, hd] and values [T, KV, vd].
         documents: the bounds that no token looks past; they cover all T tokens.
     """
 
@@ -59,6 +60,10 @@ class Operands:
     v: torch.Tensor
     documents: Documents
     shape: AttentionShape
+
+    def new_output(self) -> torch.Tensor:
+        """Return room for the output, [T, H, vd]."""
+        return torch.empty((*self.q.shape[:2], self.v.shape[2]), dtype=self.q.dtype, device=self.q.device)
 
 
 class Backend(ABC):
@@ -87,7 +92,7 @@ class Backend(ABC):
         operands: Operands,
         out: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """Return the attention's output [T, H, hd] (`out` where given) and what backward needs beside it.
+        """Return the attention's output [T, H, vd] (`out` where given) and what backward needs beside it.
 
         Raises:
             BugError: The documents don't cover the tokens.
@@ -101,8 +106,12 @@ class Backend(ABC):
         o: torch.Tensor,
         saved: tuple[torch.Tensor, ...],
         outs: Gradients | None = None,
+        to_sinks: torch.Tensor | None = None,
     ) -> Gradients:
-        """Return the gradients of q, k and v, in `outs` where given; `outs` may be q, k and v themselves."""
+        """Return the gradients of q, k and v, in `outs` where given; `outs` may be q, k and v themselves.
+
+        `to_sinks`, [H] float32, has the gradient of the sinks written to it where it is given.
+        """
 
 
 def check(operands: Operands) -> None:
@@ -130,6 +139,26 @@ def check(operands: Operands) -> None:
             num_bounds=documents.bounds.numel(),
             num_tokens=num_tokens,
         )
+
+
+def beyond_vendors(shape: AttentionShape, adds_sinks: bool = False, widens: bool = False) -> str | None:
+    """Return in a sentence what of a shape the vendors' kernels lack, or None.
+
+    Args:
+        adds_sinks: sinks are added behind the kernel.
+        widens: values narrower than keys are filled up.
+    """
+    if shape.softcap is not None:
+        return Message("It does not support a softcap.")
+    if shape.sinks is not None and not adds_sinks:
+        return Message("It does not support attention sinks.")
+    if shape.slopes is not None:
+        return Message("It does not support scores that fall with the distance (ALiBi).")
+    if shape.chunk is not None:
+        return Message("It does not support attention in chunks.")
+    if shape.value_dim > shape.head_dim or (shape.value_dim < shape.head_dim and not widens):
+        return Message("It needs values of the size of the keys.")
+    return None
 
 
 def window_within(shape: AttentionShape, longest: int) -> int | None:

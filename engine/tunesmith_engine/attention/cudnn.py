@@ -17,6 +17,7 @@ from tunesmith_engine.attention.backend import (
     Gradients,
     Operands,
     aligned,
+    beyond_vendors,
     check,
     dense,
     expand_heads,
@@ -49,8 +50,8 @@ class Cudnn(Backend):
             return Message("It needs an NVIDIA GPU of compute capability 8.0.")
         if case.dtype not in (torch.bfloat16, torch.float16):
             return Message("It needs bfloat16 or float16.")
-        if shape.softcap is not None:
-            return Message("It does not support a softcap.")
+        if problem := beyond_vendors(shape):
+            return problem
         if shape.head_dim > LARGEST_HEAD_DIM or shape.head_dim % 8:
             return Message("It needs a head size of at most {size}, divisible by 8.", size=LARGEST_HEAD_DIM)
         if length is None or length % LENGTH_STEP:
@@ -82,6 +83,7 @@ class Cudnn(Backend):
         o: torch.Tensor,
         saved: tuple[torch.Tensor, ...],
         outs: Gradients | None = None,
+        to_sinks: torch.Tensor | None = None,  # noqa: ARG002 - it has none
     ) -> Gradients:
         """Return the gradients; `o` and `do` are copied first where their rows lie apart."""
         statistics, seed, offset = saved

@@ -16,6 +16,7 @@ from tunesmith_engine.attention.backend import (
     Gradients,
     Operands,
     aligned,
+    beyond_vendors,
     check,
     dense,
     expand_heads,
@@ -49,8 +50,8 @@ class Efficient(Backend):
             formats.append(torch.bfloat16)
         if case.dtype not in formats:
             return Message("It does not support {dtype} on this GPU.", dtype=str(case.dtype).removeprefix("torch."))
-        if case.shape.softcap is not None:
-            return Message("It does not support a softcap.")
+        if problem := beyond_vendors(case.shape):
+            return problem
         if case.shape.head_dim % 8:
             return Message("It needs a head size divisible by 8.")
         return None
@@ -86,6 +87,7 @@ class Efficient(Backend):
         o: torch.Tensor,
         saved: tuple[torch.Tensor, ...],
         outs: Gradients | None = None,
+        to_sinks: torch.Tensor | None = None,  # noqa: ARG002 - it has none
     ) -> Gradients:
         """Return the gradients; `o` and `do` are copied first where their rows lie apart."""
         (log_sums,) = saved

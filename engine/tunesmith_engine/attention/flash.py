@@ -7,8 +7,9 @@ on; the public one (`torch.nn.attention.varlen`, from 2.10) calls the same and h
 from __future__ import annotations
 
 import torch
+from torch import nn
 
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import BugError, TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_engine.attention.backend import (
     Backend,
@@ -16,11 +17,13 @@ from tunesmith_engine.attention.backend import (
     Gradients,
     Operands,
     aligned,
+    beyond_vendors,
     check,
     dense,
     placed,
     window_within,
 )
+from tunesmith_engine.attention.sinks import add_sinks, gradient_of_sinks
 from tunesmith_engine.packed.batch import Documents
 from tunesmith_engine.shapes import AttentionShape
 
@@ -46,8 +49,8 @@ class Flash(Backend):
             return Message("It needs an NVIDIA GPU of compute capability 8.0.")
         if case.dtype not in (torch.bfloat16, torch.float16):
             return Message("It needs bfloat16 or float16.")
-        if shape.softcap is not None:
-            return Message("It does not support a softcap.")
+        if problem := beyond_vendors(shape, adds_sinks=True, widens=True):
+            return problem
         if shape.head_dim > LARGEST_HEAD_DIM or shape.head_dim % 8:
             return Message("It needs a head size of at most {size}, divisible by 8.", size=LARGEST_HEAD_DIM)
         if shape.head_dim in NO_BACKWARD_HEAD_DIMS and case.capability not in ((8, 0), (9, 0), (10, 0)):
@@ -72,7 +75,7 @@ class Flash(Backend):
         o, log_sums, state, unused, _ = torch.ops.aten._flash_attention_forward(
             aligned(operands.q),
             aligned(operands.k),
-            aligned(operands.v),
+            _wide(operands.v, shape),
             documents.bounds,
             documents.bounds,
             longest,
@@ -83,6 +86,11 @@ class Flash(Backend):
             scale=shape.scale,
             **_window(shape, longest),
         )
+        o = o[..., : shape.value_dim]
+        if shape.sinks is not None:
+            if log_sums.shape != (o.shape[1], o.shape[0]):
+                raise BugError("bug", "This PyTorch lays the log-sum-exp out in another way.")
+            log_sums = add_sinks(o, log_sums, shape.sinks)
         (result,) = placed((o,), None if out is None else (out,))
         return result, (log_sums, state, unused)
 
@@ -93,17 +101,20 @@ class Flash(Backend):
         o: torch.Tensor,
         saved: tuple[torch.Tensor, ...],
         outs: Gradients | None = None,
+        to_sinks: torch.Tensor | None = None,
     ) -> Gradients:
         """Return the gradients; `o` and `do` are copied first where their rows lie apart."""
         log_sums, state, unused = saved
         shape, documents = operands.shape, operands.documents
         longest = _longest(documents)
-        gradients = torch.ops.aten._flash_attention_backward(
-            dense(do),
+        if to_sinks is not None and shape.sinks is not None:
+            to_sinks.copy_(gradient_of_sinks(do, o, log_sums, shape.sinks))
+        dq, dk, dv = torch.ops.aten._flash_attention_backward(
+            dense(do) if shape.value_size is None else _wide(do, shape),
             aligned(operands.q),
             aligned(operands.k),
-            aligned(operands.v),
-            dense(o),
+            _wide(operands.v, shape),
+            dense(o) if shape.value_size is None else _wide(o, shape),
             log_sums,
             documents.bounds,
             documents.bounds,
@@ -116,7 +127,13 @@ class Flash(Backend):
             scale=shape.scale,
             **_window(shape, longest),
         )
-        return placed(gradients, outs)
+        return placed((dq, dk, dv[..., : shape.value_dim]), outs)
+
+
+def _wide(values: torch.Tensor, shape: AttentionShape) -> torch.Tensor:
+    """Return values, or what is as wide, with zeros up to the width of keys."""
+    missing = shape.head_dim - shape.value_dim
+    return nn.functional.pad(values, (0, missing)) if missing else aligned(values)
 
 
 def _longest(documents: Documents) -> int:

@@ -10,7 +10,7 @@ from tunesmith_engine.kernels import attention, registry
 
 
 class Triton(Backend):
-    """Variable lengths, grouped heads, softcap and sliding window; the same bits in every run."""
+    """All of `AttentionShape` on variable lengths; the same bits in every run."""
 
     name = "triton"
 
@@ -20,7 +20,7 @@ class Triton(Backend):
             return reason
         if case.dtype not in (torch.bfloat16, torch.float16):
             return Message("It needs bfloat16 or float16.")
-        if case.shape.head_dim > attention.LARGEST_HEAD_DIM:
+        if max(case.shape.head_dim, case.shape.value_dim) > attention.LARGEST_HEAD_DIM:
             return Message("It needs a head size of at most {size}.", size=attention.LARGEST_HEAD_DIM)
         return None
 
@@ -31,9 +31,9 @@ class Triton(Backend):
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Return the output and the log-sum-exp [H, T]."""
         check(operands)
-        q = operands.q
-        o = torch.empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out
-        return o, (attention.forward(q, operands.k, operands.v, *_form(operands), o),)
+        o = operands.new_output() if out is None else out
+        form = operands.documents.bounds, operands.shape
+        return o, (attention.forward(operands.q, operands.k, operands.v, *form, o),)
 
     def backward(
         self,
@@ -42,15 +42,14 @@ class Triton(Backend):
         o: torch.Tensor,
         saved: tuple[torch.Tensor, ...],
         outs: Gradients | None = None,
+        to_sinks: torch.Tensor | None = None,
     ) -> Gradients:
         """Return the gradients."""
         (log_sums,) = saved
         q, k, v = operands.q, operands.k, operands.v
         dq, dk, dv = (torch.empty(tensor.shape, dtype=q.dtype, device=q.device) for tensor in (q, k, v))
-        attention.backward(do, q, k, v, o, log_sums, *_form(operands), (dq, dk, dv))
+        form = operands.documents.bounds, operands.shape
+        shares = attention.backward(do, q, k, v, o, log_sums, *form, (dq, dk, dv))
+        if to_sinks is not None and operands.shape.sinks is not None:
+            to_sinks.copy_(attention.sink_gradient(operands.shape.sinks, log_sums, shares))
         return placed((dq, dk, dv), outs)
-
-
-def _form(operands: Operands) -> tuple[torch.Tensor, float, float | None, int | None]:
-    shape = operands.shape
-    return operands.documents.bounds, shape.scale, shape.softcap, shape.window

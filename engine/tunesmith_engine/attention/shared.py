@@ -26,7 +26,12 @@ def forward(
 
 
 def backward(
-    backend: Backend, do: torch.Tensor, operands: Operands, o: torch.Tensor, saved: tuple[torch.Tensor, ...]
+    backend: Backend,
+    do: torch.Tensor,
+    operands: Operands,
+    o: torch.Tensor,
+    saved: tuple[torch.Tensor, ...],
+    to_sinks: torch.Tensor | None = None,
 ) -> Gradients:
     """See `Backend.backward`; all tensors but `saved` have the T computed tokens.
 
@@ -35,9 +40,11 @@ def backward(
     """
     shared = operands.documents.shared
     if shared is None:
-        return backend.backward(do, operands, o, saved)
+        return backend.backward(do, operands, o, saved, to_sinks=to_sinks)
     to_whole = do.index_select(0, shared.rows).index_fill_(0, shared.again, 0)
-    dq, dk, dv = backend.backward(to_whole, _whole(operands), o.index_select(0, shared.rows), saved)
+    dq, dk, dv = backend.backward(
+        to_whole, _whole(operands), o.index_select(0, shared.rows), saved, to_sinks=to_sinks
+    )
     return dq.index_select(0, shared.first), collect(dk, shared), collect(dv, shared)
 
 

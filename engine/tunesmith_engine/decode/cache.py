@@ -12,17 +12,22 @@ class KeyValueCache:
     """The cache of some rows.
 
     Attributes:
-        keys, values: of each layer, [M, K, capacity, head_dim]; what no token has written is zero.
+        keys, values: of each layer, [M, K, capacity, head_dim] and [M, K, capacity, value_dim]; what no token has
+            written is zero.
         lengths: tokens of each row, [M] int32 on the device.
         capacity: most tokens of a row.
     """
 
     def __init__(self, shape: ModelShape, compute: Compute, num_rows: int, capacity: int) -> None:
-        sizes = [
-            (num_rows, attention.num_key_value_heads, capacity, attention.head_dim) for attention in shape.attentions
-        ]
         self.keys, self.values = (
-            [torch.zeros(size, device=compute.device, dtype=compute.dtype) for size in sizes] for _ in range(2)
+            [
+                torch.zeros(num_rows, groups, capacity, width, device=compute.device, dtype=compute.dtype)
+                for groups, width in sizes
+            ]
+            for sizes in (
+                [(attention.num_key_value_heads, attention.head_dim) for attention in shape.attentions],
+                [(attention.num_key_value_heads, attention.value_dim) for attention in shape.attentions],
+            )
         )
         self.lengths = torch.zeros(num_rows, device=compute.device, dtype=torch.int32)
         self.capacity = capacity
@@ -40,7 +45,7 @@ class KeyValueCache:
         Args:
             layer: index.
             rows, positions: of each token, [T] int64.
-            keys, values: [T, K, head_dim].
+            keys, values: [T, K, head_dim] and [T, K, value_dim].
         """
         self.keys[layer][rows, :, positions] = keys
         self.values[layer][rows, :, positions] = values

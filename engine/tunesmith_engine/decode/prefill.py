@@ -63,7 +63,7 @@ class Prefill:
         batch = make_packed_batch([_row(prompt) for prompt in prompts], device)
         lengths = [len(prompt) for prompt in prompts]
         rows = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(lengths)).to(device) + first_row
-        turned = {kind: Rotary(*pair) for kind, pair in tables.at(batch.positions).items()}
+        turned = {kind: Rotary(*pair, batch.positions) for kind, pair in tables.at(batch.positions).items()}
         now = Pass(batch, turned, self._store, self._workspace, with_adapter, False)  # type: ignore[arg-type]
         (embedded,) = self._workspace.carve("output", (batch.num_tokens, self._assembly.gradient_width))
         x: torch.Tensor = embedded[:, : shape.hidden_size]
@@ -72,6 +72,8 @@ class Prefill:
         embed(batch.input_ids, self._assembly.tables.table(with_adapter), shape.embedding_scale, x)
         if shape.positions:
             add_positions(shape.positions, batch.positions, x)
+        if shape.embedding_norm:
+            rms_norm.add_norm(x, None, shape.embedding_norm, x)
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
             qkv = self._store.forward(layer.index, batch.num_tokens)["qkv"]

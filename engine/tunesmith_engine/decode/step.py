@@ -12,6 +12,7 @@ import torch
 from tunesmith_engine.decode.cache import KeyValueCache
 from tunesmith_engine.decode.product import Inputs, Product
 from tunesmith_engine.decode.rotary import RotaryTables
+from tunesmith_engine.fused import queries_keys
 from tunesmith_engine.fused.assembly import Assembly, LayerProjections
 from tunesmith_engine.fused.pieces import gather
 from tunesmith_engine.fused.projection import Projection
@@ -64,7 +65,7 @@ class Step:
                 width + 2,
                 device=compute.device,
             )
-            for heads, width in {(attention.num_heads, attention.head_dim) for attention in shape.attentions}
+            for heads, width in {(attention.num_heads, attention.value_dim) for attention in shape.attentions}
         }
         self._graph: torch.cuda.CUDAGraph | None = None
         self._num_runs = 0
@@ -87,6 +88,8 @@ class Step:
         embed(self.ids, self._assembly.tables.table(self._with_adapter), shape.embedding_scale, self._x)
         if shape.positions:
             add_positions(shape.positions, cache.lengths, self._x)
+        if shape.embedding_norm:
+            rms_norm.add_norm(self._x, None, shape.embedding_norm, self._x)
         turned = self.rotary.at(cache.lengths)
         pending: torch.Tensor | None = None
         scale = 1.0
@@ -110,10 +113,12 @@ class Step:
         layer.attention_inputs.forward(qkv, self._with_adapter)
         if attention.pieces is not None:
             gather(qkv.clone(), attention.pieces, qkv)
-        _rotate(attention, qkv, cos, sin)
-        heads = layer.attention_output.x[:, : attention.num_heads * attention.head_dim]
-        parts = self._parts[attention.num_heads, attention.head_dim]
+        _rotate(attention, qkv, cos, sin, cache.lengths)
+        heads = layer.attention_output.x[:, : attention.output_width]
+        parts = self._parts[attention.num_heads, attention.value_dim]
         cached_attention.attend(qkv, cache.keys[index], cache.values[index], cache.lengths, attention, parts, heads)
+        if attention.output_norm:
+            rms_norm.add_norm(heads, None, attention.output_norm, heads)
         layer.attention_output.forward(self._y, self._with_adapter)
         if layer.shape.post_attention_norm:
             rms_norm.add_norm(self._y, None, layer.shape.post_attention_norm, self._y)
@@ -134,6 +139,8 @@ class Step:
         layer.gate_up.forward(hidden, self._with_adapter)
         if isinstance(shape.mlp, MlpShape) and not shape.mlp.gated:
             glu.gate_and_multiply(hidden, None, shape.mlp.activation, hidden)
+        if isinstance(shape.mlp, MlpShape) and shape.mlp.norm:
+            rms_norm.add_norm(hidden, None, shape.mlp.norm, hidden)
         layer.down.forward(self._y, self._with_adapter)
         if shape.post_mlp_norm:
             rms_norm.add_norm(self._y, None, shape.post_mlp_norm, self._y)
@@ -180,10 +187,24 @@ def _add_norm(
     out.copy_(x)
 
 
-def _rotate(shape: AttentionShape, qkv: torch.Tensor, cos: torch.Tensor | None, sin: torch.Tensor | None) -> None:
-    """Normalise and rotate queries and keys where they are."""
+def _rotate(
+    shape: AttentionShape,
+    qkv: torch.Tensor,
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    positions: torch.Tensor,
+) -> None:
+    """Normalise and rotate queries and keys where they are, and clip the values."""
     num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
     q, k = qkv[:, :num_query], qkv[:, num_query : num_query + num_key]
+    values = qkv[:, num_query + num_key :]
+    if shape.clip is not None:
+        values.clamp_(-shape.clip, shape.clip)
+    if shape.value_scale != 1.0:
+        values.mul_(shape.value_scale)
+    if shape.steps_apart:
+        queries_keys.forward(shape, (q, k), queries_keys.Turn(cos, sin, positions), (q, k))
+        return
     norms: tuple[Norm | None, Norm | None] = (shape.query_norm, shape.key_norm)
     if apart := shape.norms_apart:
         for part, norm in zip((q, k), apart, strict=True):

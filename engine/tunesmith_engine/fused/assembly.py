@@ -40,6 +40,7 @@ from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.other_weights import Weights, asked_with
 from tunesmith_engine.shapes import (
+    AttentionShape,
     DeltaShape,
     LayerShape,
     MlpShape,
@@ -127,13 +128,17 @@ class Assembly:
             bundles = [bundle for part in parts.all() for bundle in _bundles(part)]
             plain = [module for part in parts.all() if isinstance(part, PlainModules) for module in part.modules]
             others = [weight for module in plain for weight in module.parameters() if weight.requires_grad]
-            layers.append(Group([*bundles, *_bundles_of_norms(shape.norms)], others))
+            trained = shape.attention.trained_sinks if isinstance(shape.attention, AttentionShape) else None
+            sinks = [] if trained is None else [(trained,)]
+            layers.append(Group([*bundles, *_bundles_of_norms(shape.norms), *sinks], others))
         group = Group([bundle for bundle in ends if not (tied and bundle[0] is embedding)])
         positions = self.shape.positions.embedding.weight if self.shape.positions else None
         tables = [table if table is not None and table.requires_grad else None for table in (embedding, positions)]
         if not (any(table is not None for table in tables) or any(each.weights for each in (group, *layers))):
             return None
-        found = WeightGradients(group, layers, tables[0], tied, self.compute.dtype, tables[1])
+        norm = self.shape.embedding_norm
+        of_embedded = norm.trained_parameters if norm else []
+        found = WeightGradients(group, layers, tables[0], tied, self.compute.dtype, tables[1], of_embedded)
         for part in [head, *(part for parts in self.projections for part in parts.all())]:
             if isinstance(part, TrainedProjection):
                 part.gradients = found
@@ -149,6 +154,9 @@ class Assembly:
         if self.gradients is None:
             return 0, self.tables.trains_embedding
         positions = self.shape.positions
+        norm = self.shape.embedding_norm
+        if norm and norm.trained_parameters:
+            return 0, True
         if self.shape.embedding.weight.requires_grad or (positions and positions.embedding.weight.requires_grad):
             return 0, True
         index = next((index for index, group in enumerate(self.gradients.layers) if group.weights), 0)
@@ -361,7 +369,8 @@ class Assembly:
             mlp: MlpBlock | PlainMlp
             if isinstance(shape.mlp, MlpShape) and parts.mlp_inputs is not None and parts.mlp_down is not None:
                 keeps = policy.level == "none"
-                mlp = MlpBlock(shape.mlp, parts.mlp_inputs, parts.mlp_down, workspace, tile_tokens, keeps)
+                around_mlp = shape.mlp, parts.mlp_inputs, parts.mlp_down
+                mlp = MlpBlock(*around_mlp, workspace, tile_tokens, keeps, self.gradients)
             elif isinstance(parts.mlp_inputs, PlainModules):
                 mlp = PlainMlp(parts.mlp_inputs)
             else:

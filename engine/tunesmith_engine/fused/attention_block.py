@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from tunesmith_engine.attention import Backend, Operands, choose, shared
+from tunesmith_engine.fused import queries_keys
 from tunesmith_engine.fused.pieces import gather, scatter
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
@@ -67,10 +68,15 @@ def inputs_backward(
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """The rotary table of a batch: cos and sin, [T, rotary_dim] each, or None for layers without rotation."""
+    """The rotary table of a batch: cos and sin, [T, rotary_dim] each, or None for layers without rotation.
+
+    Attributes:
+        positions: of the tokens in their documents, [T]; for queries with a temperature.
+    """
 
     cos: torch.Tensor | None
     sin: torch.Tensor | None
+    positions: torch.Tensor | None = None
 
 
 class AttentionBlock:
@@ -80,7 +86,7 @@ class AttentionBlock:
         inputs, output: the projections around attention.
         qkv_width: columns of the buffer of queries, keys and values, and of gates behind them where there are any.
         heads_width: columns of the buffer of attention's output, with room for the adapters of `output` unless gates
-            stand between.
+            or a norm stand between.
     """
 
     def __init__(
@@ -98,17 +104,20 @@ class AttentionBlock:
         self._workspace, self._numbers_at_once = workspace, numbers_at_once
         self._num_query = shape.num_heads * shape.head_dim
         self._num_key = shape.num_key_value_heads * shape.head_dim
-        num_all = (2 if shape.output_gate else 1) * self._num_query + 2 * self._num_key
+        self._num_value, self._num_out = shape.num_key_value_heads * shape.value_dim, shape.output_width
+        num_all = self._num_query + self._num_key + self._num_value + (self._num_out if shape.output_gate else 0)
         self.qkv_width = num_all
-        self.heads_width = self._num_query + (0 if shape.output_gate else output.num_extra)
-        if shape.output_gate:
-            workspace.reserve("gated", (capacity_tokens, self._num_query + output.num_extra))
+        self._is_direct = not shape.output_gate and shape.output_norm is None
+        self.heads_width = self._num_out + (output.num_extra if self._is_direct else 0)
+        if not self._is_direct:
+            workspace.reserve("gated", (capacity_tokens, self._num_out + output.num_extra))
         if shape.pieces:
             workspace.reserve("product", (capacity_tokens, num_all + inputs.num_extra))
         # With norms, and for DoRA's magnitudes, the raw queries and keys are needed again; else they are rotated where
         # they are.
-        self._in_place = shape.query_norm is None and shape.key_norm is None and not inputs.has_magnitudes
-        shapes = [(capacity_tokens, self._num_query), (capacity_tokens, num_all + inputs.num_extra)]
+        no_norms = shape.query_norm is None and shape.key_norm is None
+        self._in_place = no_norms and not inputs.has_magnitudes and not shape.steps_apart
+        shapes = [(capacity_tokens, self._num_out), (capacity_tokens, num_all + inputs.num_extra)]
         if not self._in_place:
             shapes += [(capacity_tokens, self._num_query), (capacity_tokens, self._num_key)]
         workspace.reserve("block", *shapes)
@@ -131,7 +140,7 @@ class AttentionBlock:
     # Forward
 
     def project(self, x: torch.Tensor, qkv: torch.Tensor, rotary: Rotary, with_adapter: bool) -> None:
-        """Write queries, keys, values and gates, [T, (H + 2K) D] or more, from the normalised input [T, hidden + R]."""
+        """Write queries, keys, values and gates, [T, qkv_width], from the normalised input [T, hidden + R]."""
         if self.shape.pieces is None:
             self.inputs.forward(x, qkv, with_adapter)
         else:
@@ -145,9 +154,9 @@ class AttentionBlock:
     def attend(
         self, qkv: torch.Tensor, heads: torch.Tensor, rotary: Rotary, documents: Documents
     ) -> tuple[tuple[torch.Tensor, ...], ...]:
-        """Write attention's output into the first H D columns of `heads`; return what its backward pass needs."""
+        """Write attention's output into the first columns of `heads`; return what its backward pass needs."""
         q, k = self._queries_keys(qkv, rotary)
-        out, backend, saved = self._split(heads[:, : self._num_query]), self.backend(documents, qkv), []
+        out, backend, saved = self._split_values(heads[:, : self._num_out]), self.backend(documents, qkv), []
         for shape, some, groups in self._parts(qkv.shape[0]):
             operands = self._operands(q, k, qkv, (shape, some, groups), documents)
             result, statistics = shared.forward(backend, operands, out[:, some])
@@ -162,11 +171,11 @@ class AttentionBlock:
 
     def fill_columns(self, heads: torch.Tensor) -> None:
         """Write the columns of `heads` that `put_out` writes, for a backward pass without it."""
-        if isinstance(self.output, Projection) and not self.shape.output_gate:
+        if isinstance(self.output, Projection) and self._is_direct:
             self.output.shrink(heads)
 
     def keys_values(self, qkv: torch.Tensor, rotary: Rotary) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what later tokens attend to, [T, K, D] each, from what `project` wrote."""
+        """Return keys and values that later tokens attend to, [T, K, D] each, from what `project` wrote."""
         return self._split(self._queries_keys(qkv, rotary)[1]), self._values(qkv)
 
     # Backward
@@ -194,22 +203,24 @@ class AttentionBlock:
         """
         num_tokens, num_query, num_key = qkv.shape[0], self._num_query, self._num_key
         to_heads, to_qkv = self._workspace.carve(
-            "block", (num_tokens, num_query), (num_tokens, self.qkv_width + self.inputs.num_extra)
+            "block", (num_tokens, self._num_out), (num_tokens, self.qkv_width + self.inputs.num_extra)
         )
         q, k = self._queries_keys(qkv, rotary)
         self._output_backward(gradient, qkv, heads, to_heads, to_qkv)
         backend, parts = self.backend(documents, qkv), list(self._parts(num_tokens))
-        inside = to_qkv[:, : self.qkv_width]
-        attended = inside[:, : num_query + 2 * num_key]
-        wanted = [self._split(part) for part in attended.split([num_query, num_key, num_key], dim=1)]
+        attended = to_qkv[:, : num_query + num_key + self._num_value]
+        of_q, of_k, of_v = attended.split([num_query, num_key, self._num_value], dim=1)
+        wanted = [self._split(of_q), self._split(of_k), self._split_values(of_v)]
+        to_sinks = self._sinks_gradient()
         for part, statistics in zip(parts, saved, strict=True):
             _, some, groups = part
             dq, dk, dv = shared.backward(
                 backend,
-                self._split(to_heads)[:, some],
+                self._split_values(to_heads)[:, some],
                 self._operands(q, k, qkv, part, documents),
-                self._split(heads[:, :num_query])[:, some],
+                self._split_values(heads[:, : self._num_out])[:, some],
                 statistics,
+                None if to_sinks is None else to_sinks[some],
             )
             copy_rows(dv.flatten(1), wanted[2][:, groups].flatten(1))
             if len(parts) > 1:
@@ -218,6 +229,9 @@ class AttentionBlock:
                 # The next part's gradients need their memory.
                 dq, dk = wanted[0], wanted[1]
             del dv
+        if to_sinks is not None and self._gradients and self.shape.trained_sinks is not None:
+            self._gradients.add(self.shape.trained_sinks, to_sinks)
+        self._values_backward(qkv, of_v)
         self._rotate_backward(dq.flatten(1), dk.flatten(1), qkv, rotary, to_qkv, to_heads)
         inputs_backward(self.inputs, self.shape.pieces, qkv, to_qkv, x, out, self._workspace)
 
@@ -229,11 +243,17 @@ class AttentionBlock:
         to_heads: torch.Tensor,
         to_qkv: torch.Tensor,
     ) -> None:
-        """Go through the output projection and the gates: write the gradients of attention's output and of gates."""
+        """Go through the output projection and what stands before it: write the gradients of the heads and of gates."""
         gated = self._gated(qkv, heads)
-        if self.shape.output_gate and isinstance(self.output, Projection):
+        if not self._is_direct and isinstance(self.output, Projection):
             self.output.shrink(gated)
         self.output.backward(gradient, gated, to_heads)
+        if norm := self.shape.output_norm:
+            # Only the statistics are needed: the output projection has been gone through.
+            statistics = rms_norm.add_norm(heads, None, norm, gated[:, : self._num_out])
+            if self._gradients:
+                self._gradients.add_norm(norm, to_heads, heads, statistics)
+            rms_norm.norm_backward(to_heads, heads, norm, statistics, to_heads)
         if self.shape.output_gate:
             glu.gate_backward(to_heads, self._gates(qkv), heads, GATE, self._gates(to_qkv), to_heads)
 
@@ -241,15 +261,25 @@ class AttentionBlock:
 
     def _gates(self, qkv: torch.Tensor) -> torch.Tensor:
         """Return the columns of gates in a buffer of queries, keys, values and gates."""
-        return qkv[:, self._num_query + 2 * self._num_key : self.qkv_width]
+        return qkv[:, self._num_query + self._num_key + self._num_value : self.qkv_width]
 
     def _gated(self, qkv: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
         """Return the input of the output projection, with room for its adapters."""
-        if not self.shape.output_gate:
+        if self._is_direct:
             return heads
-        (gated,) = self._workspace.carve("gated", (len(qkv), self._num_query + self.output.num_extra))
-        glu.gate_and_multiply(self._gates(qkv), heads, GATE, gated[:, : self._num_query])
+        (gated,) = self._workspace.carve("gated", (len(qkv), self._num_out + self.output.num_extra))
+        if norm := self.shape.output_norm:
+            rms_norm.add_norm(heads, None, norm, gated[:, : self._num_out])
+        else:
+            glu.gate_and_multiply(self._gates(qkv), heads, GATE, gated[:, : self._num_out])
         return gated
+
+    def _sinks_gradient(self) -> torch.Tensor | None:
+        """Return room for the gradient of sinks that are trained, [H] float32."""
+        shape = self.shape
+        if shape.sinks is None or shape.trained_sinks is None or self._gradients is None:
+            return None
+        return torch.empty(shape.num_heads, device=shape.sinks.device)
 
     def _operands(
         self,
@@ -268,27 +298,43 @@ class AttentionBlock:
         """Yield the groups of heads that are computed one after another: their shape, queries, keys and values."""
         count = num_parts(self.shape, num_tokens, self._numbers_at_once)
         heads, groups = self.shape.num_heads // count, self.shape.num_key_value_heads // count
-        shape = self.shape if count == 1 else replace(self.shape, num_heads=heads, num_key_value_heads=groups)
         for part in range(count):
-            yield shape, slice(part * heads, (part + 1) * heads), slice(part * groups, (part + 1) * groups)
+            some, shared_keys = (slice(part * number, (part + 1) * number) for number in (heads, groups))
+            yield (self.shape if count == 1 else self.shape.part(some, shared_keys)), some, shared_keys
 
     def _split(self, flat: torch.Tensor) -> torch.Tensor:
         return flat.unflatten(1, (-1, self.shape.head_dim))
+
+    def _split_values(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat.unflatten(1, (-1, self.shape.value_dim))
 
     def _raw(self, qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return qkv[:, : self._num_query], qkv[:, self._num_query : self._num_query + self._num_key]
 
     def _values(self, qkv: torch.Tensor) -> torch.Tensor:
-        return self._split(qkv[:, self._num_query + self._num_key : self._num_query + 2 * self._num_key])
+        start, clip = self._num_query + self._num_key, self.shape.clip
+        values = self._split_values(qkv[:, start : start + self._num_value])
+        values = values if clip is None else values.clamp(-clip, clip)
+        return values if self.shape.value_scale == 1.0 else values * self.shape.value_scale
+
+    def _values_backward(self, qkv: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Turn the gradient of the values, [T, K D], into that of the raw ones, where it is."""
+        start, clip = self._num_query + self._num_key, self.shape.clip
+        if self.shape.value_scale != 1.0:
+            gradient.mul_(self.shape.value_scale)
+        if clip is not None:
+            gradient.masked_fill_(qkv[:, start : start + self._num_value].abs() > clip, 0)
 
     def _queries_keys(self, qkv: torch.Tensor, rotary: Rotary) -> tuple[torch.Tensor, torch.Tensor]:
         """Return queries and keys as attention takes them, [T, H D] and [T, K D]."""
         q, k = self._raw(qkv)
         if self._in_place:
             return q, k
-        shapes = [(q.shape[0], self._num_query), (q.shape[0], self.qkv_width + self.inputs.num_extra)]
+        shapes = [(q.shape[0], self._num_out), (q.shape[0], self.qkv_width + self.inputs.num_extra)]
         *_, out_q, out_k = self._workspace.carve("block", *shapes, (q.shape[0], q.shape[1]), (k.shape[0], k.shape[1]))
-        if norms := self.shape.norms_apart:
+        if self.shape.steps_apart:
+            queries_keys.forward(self.shape, (q, k), self._turn(rotary), (out_q, out_k))
+        elif norms := self.shape.norms_apart:
             for raw, norm, out in ((q, norms[0], out_q), (k, norms[1], out_k)):
                 if self.shape.whole_width_norms is None:
                     out.copy_(raw)
@@ -298,6 +344,9 @@ class AttentionBlock:
         else:
             self._rotate(q, k, rotary, out_q, out_k, norms=True)
         return out_q, out_k
+
+    def _turn(self, rotary: Rotary) -> queries_keys.Turn:
+        return queries_keys.Turn(rotary.cos, rotary.sin, rotary.positions)
 
     def _norms(self, norms: bool) -> tuple[Norm | None, Norm | None]:
         return (self.shape.query_norm, self.shape.key_norm) if norms else (None, None)
@@ -328,6 +377,10 @@ class AttentionBlock:
         """Write the gradients of raw queries and keys into the first columns of `out`, where dq and dk may be."""
         q, k = self._raw(qkv)
         out_q, out_k = self._raw(out)
+        if self.shape.steps_apart:
+            add_norm = self._gradients.add_norm if self._gradients else None
+            queries_keys.backward(self.shape, (dq, dk), (q, k), self._turn(rotary), (out_q, out_k), add_norm)
+            return
         cos, sin = (rotary.cos, rotary.sin) if self.shape.rotary else (None, None)
         apart = self.shape.norms_apart
         norms = self._norms(apart is None)

@@ -381,9 +381,15 @@ class MemoryPlanner:
                 most = max(most, self._delta_bytes(mixer, at_once, whole))
                 continue
             query, key = mixer.numbers_per_token, mixer.num_key_value_heads * mixer.head_dim
+            out, value = mixer.output_width, mixer.num_key_value_heads * mixer.value_dim
             beside = 8 * query if self._on_gpu else 0
+            # Flash has narrow values, their gradient, the output and its gradient filled up.
+            beside += 2 * (query + key) * itemsize if out < query else 0
             norms = 2 * capacity * query * itemsize if mixer.norms_apart and not mixer.whole_width_norms else 0
-            most = max(most, at_once * (copies * (3 * query + 2 * key) * itemsize + beside) + norms)
+            if mixer.steps_apart:
+                # Gradients, what stands before the last norm, and one norm's rows and output; clipped values.
+                norms = capacity * (2 * (query + key) + 2 * query + value) * itemsize
+            most = max(most, at_once * (copies * (query + 2 * out + key + value) * itemsize + beside) + norms)
         for layer, policy in zip(shape.layers, policies, strict=True):
             if isinstance(layer.attention, AttentionShape):
                 sums = whole * 4 * layer.attention.num_heads

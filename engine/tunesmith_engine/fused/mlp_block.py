@@ -9,11 +9,12 @@ import torch
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.sent_tiles import SentTiles
+from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
-from tunesmith_engine.kernels import glu
+from tunesmith_engine.kernels import glu, rms_norm
 from tunesmith_engine.kernels.column_dots import column_dots, gated_column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
-from tunesmith_engine.shapes import MlpShape
+from tunesmith_engine.shapes import MlpShape, Norm
 
 
 class MlpBlock:
@@ -32,8 +33,9 @@ class MlpBlock:
         workspace: Workspace,
         tile_tokens: int,
         keeps_gate_up: bool,
+        gradients: WeightGradients | None = None,
     ) -> None:
-        self.shape, self.inputs, self.down = shape, inputs, down
+        self.shape, self.inputs, self.down, self._gradients = shape, inputs, down, gradients
         self._workspace, self._tile_tokens = workspace, tile_tokens
         self.gate_up_width = shape.inner_width + inputs.num_extra
         self._hidden_width = shape.width + down.num_extra
@@ -43,6 +45,8 @@ class MlpBlock:
         if not keeps_gate_up:
             shapes.append((tile_tokens, self.gate_up_width))
         workspace.reserve("block", *shapes)
+        if shape.norm is not None:
+            workspace.reserve("mlp_norm", *[(tile_tokens, shape.width)] * 2)
 
     def forward(
         self,
@@ -66,7 +70,10 @@ class MlpBlock:
             self._begin_at(rows.start)
             hidden, tile = self._buffers(rows, gate_up, room)
             self._gate_up(x[rows], tile, with_adapter)
-            self._activate(tile, hidden[:, : self.shape.width])
+            inner = hidden[:, : self.shape.width]
+            self._activate(tile, inner)
+            if self.shape.norm is not None:
+                rms_norm.add_norm(inner, None, self.shape.norm, inner)
             if sent:
                 sent.written(number)
             self.down.forward(hidden, out[rows], with_adapter)
@@ -101,7 +108,9 @@ class MlpBlock:
             elif isinstance(self.inputs, Projection):
                 self.inputs.shrink(x[rows])
             to_hidden, dots = hidden[:, :width], None
-            if isinstance(self.down, Projection):
+            if self.shape.norm is not None:
+                dots = self._down_and_norm_backward(self.shape.norm, gradient[rows], hidden, tile)
+            elif isinstance(self.down, Projection):
                 self.down.input_gradient(gradient[rows], to_hidden)
                 dots = self._dots(to_hidden, tile)
                 self._activate_backward(to_hidden, tile, to_hidden)
@@ -120,6 +129,27 @@ class MlpBlock:
             self.inputs.backward(tile, x[rows], out[rows])
             if sent:
                 sent.used(number)
+
+    def _down_and_norm_backward(
+        self, norm: Norm, gradient: torch.Tensor, hidden: torch.Tensor, tile: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Go through the down projection and the norm before it, to gate and up; return what `_dots` does."""
+        shape = (len(tile), self.shape.width)
+        activated, slope = self._workspace.carve("mlp_norm", shape, shape)
+        self._activate(tile, activated)
+        statistics = rms_norm.add_norm(activated, None, norm, hidden[:, : self.shape.width])
+        if isinstance(self.down, Projection):
+            self.down.input_gradient(gradient, slope)
+            self.down.shrink(hidden)
+            self.down.accumulate(gradient, hidden)
+        else:
+            self.down.backward(gradient, hidden, slope)
+        if self._gradients:
+            self._gradients.add_norm(norm, slope, activated, statistics)
+        rms_norm.norm_backward(slope, activated, norm, statistics, slope)
+        dots = self._dots(slope, tile)
+        self._activate_backward(slope, tile, None)
+        return dots
 
     def _begin_at(self, row: int) -> None:
         """Tell the projections where in the micro-batch the tile begins."""

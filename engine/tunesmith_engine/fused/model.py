@@ -29,10 +29,11 @@ from tunesmith_engine.fused.noise import Noise
 from tunesmith_engine.fused.plain_layer import PlainLayer
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.embedding import add_positions, embed
 from tunesmith_engine.model.other_weights import Weights, reference_of, start_of
 from tunesmith_engine.packed.batch import PackedBatch
-from tunesmith_engine.shapes import NotFusableError, Unfused
+from tunesmith_engine.shapes import Norm, NotFusableError, Unfused
 
 
 class FusedModel:
@@ -398,6 +399,8 @@ class FusedModel:
             layer.backward(gradient, now, first=layer.index == lowest and not needs_input)
             if gradients:
                 gradients.done_with_layer(layer.index)
+        if shape.embedding_norm and needs_input:
+            self._embedding_norm_backward(shape.embedding_norm, stream, now)
         if gradients:
             gradients.add_embedding(shape.embedding, now.batch.input_ids, stream, shape.embedding_scale)
             if shape.positions:
@@ -407,20 +410,38 @@ class FusedModel:
         self._assembly.tables.add_to_embedding(now.batch.input_ids, stream, shape.embedding_scale)
         return losses
 
-    def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _embed(self, x: torch.Tensor, now: Pass) -> None:
+        """Write what the embedding gives, with positions and noise, [T, hidden]."""
         shape = self._assembly.shape
-        num_tokens = now.batch.num_tokens
-        (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
-        x: torch.Tensor = embedded[:, : shape.hidden_size]
         if self._assembly.handing and shape.begins_as_written:
             x.copy_(self._assembly.handing.start(now.batch.documents))
         else:
             embed(now.batch.input_ids, self._assembly.tables.table(now.with_adapter), shape.embedding_scale, x)
         if shape.positions:
-            (added,) = self._parts.workspace.carve("input", (num_tokens, shape.hidden_size))
+            (added,) = self._parts.workspace.carve("input", (len(x), shape.hidden_size))
             add_positions(shape.positions, now.batch.positions, x, added)
         if self._noise and self._assembly.masks.active:
             self._noise.add(now.batch, self._assembly.masks, x)
+
+    def _embedding_norm_backward(self, norm: Norm, stream: torch.Tensor, now: Pass) -> None:
+        """Turn the gradient of what the first layer reads into that of the embedded tokens, where it is."""
+        workspace, width = self._parts.workspace, self._assembly.gradient_width
+        wide = [workspace.carve(name, (len(stream), width))[0] for name in ("output", "input")]
+        x, normed = (part[:, : stream.shape[1]] for part in wide)
+        self._embed(x, now)
+        statistics = rms_norm.add_norm(x, None, norm, normed)
+        if self._assembly.gradients:
+            self._assembly.gradients.add_norm(norm, stream, x, statistics)
+        rms_norm.norm_backward(stream, x, norm, statistics, stream)
+
+    def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor | None]:
+        shape = self._assembly.shape
+        num_tokens = now.batch.num_tokens
+        (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
+        x: torch.Tensor = embedded[:, : shape.hidden_size]
+        self._embed(x, now)
+        if shape.embedding_norm:
+            rms_norm.add_norm(x, None, shape.embedding_norm, x)
         pending: torch.Tensor | None = None
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
@@ -444,12 +465,12 @@ class FusedModel:
         """Return the rotary tables of a batch by kind of layer."""
         shape = self._assembly.shape
         if shape.rotary is None:
-            return {layer.rotary_kind: Rotary(None, None) for layer in shape.layers}
+            return {layer.rotary_kind: Rotary(None, None, batch.positions) for layer in shape.layers}
         like = torch.empty(0, device=batch.input_ids.device, dtype=self._assembly.compute.dtype)
         tables = {layer.rotary_kind: Rotary(None, None) for layer in shape.layers}
         for kind in {layer.rotary_kind for layer in shape.layers if not isinstance(layer.attention, Unfused)}:
             cos, sin = shape.rotary(like, batch.positions[None], kind)
-            tables[kind] = Rotary(cos[0], sin[0])
+            tables[kind] = Rotary(cos[0], sin[0], batch.positions)
         return tables
 
     @property

@@ -85,17 +85,19 @@ class LayerCosts:
         width, inner = (shape.mlp.width, shape.mlp.inner_width) if isinstance(shape.mlp, MlpShape) else (0, 0)
         if isinstance(attention, DeltaShape):
             inputs = attention.num_channels + query + 2 * attention.num_heads
-            scores, backward = float(DELTA_FLOPS * attention.key_dim * query), 2.0
+            heads, scores, backward = query, float(DELTA_FLOPS * attention.key_dim * query), 2.0
         else:
             key = attention.num_key_value_heads * attention.head_dim
-            inputs = (2 if attention.output_gate else 1) * query + 2 * key
-            seen = min(document_length, 2 * attention.window) if attention.window else document_length
-            scores, backward = 2 * query * seen, 2.5
-        products = 2 * hidden_size * (query + inputs + inner + width)
+            heads, value = attention.output_width, attention.num_key_value_heads * attention.value_dim
+            inputs = query + key + value + (heads if attention.output_gate else 0)
+            reach = attention.window or attention.chunk
+            seen = min(document_length, 2 * reach) if reach else document_length
+            scores, backward = (query + heads) * seen, 2.5
+        products = 2 * hidden_size * (heads + inputs + inner + width)
         mlp = 2 * hidden_size * inner
         smart = mlp + 2 * hidden_size * inputs + scores
         seconds = num_tokens / flops_per_s
-        replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": smart + 2 * hidden_size * query}
+        replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": smart + 2 * hidden_size * heads}
         return LayerCosts(
             (products + scores) * seconds,
             (products + backward * scores) * seconds,

@@ -66,6 +66,7 @@ class WeightGradients:
         tied: bool,
         dtype: torch.dtype,
         positions: nn.Parameter | None = None,
+        of_embedded: Sequence[nn.Parameter] = (),
     ) -> None:
         """Plan the memory; none is taken before the first gradient.
 
@@ -76,9 +77,10 @@ class WeightGradients:
             tied: the head adds to the embedding's gradient, too, before the layers.
             dtype: number format of products.
             positions: the weight of learned positions if that is trained, done with as the embedding.
+            of_embedded: trained weights of a norm of the embedded tokens, done with as the embedding.
         """
         self._ends, self.layers, self._dtype = ends, layers, dtype
-        self._last = Group([(table,) for table in (embedding, positions) if table is not None])
+        self._last = Group([(table,) for table in (embedding, positions, *of_embedded) if table is not None])
         groups = [ends, *layers, self._last]
         weights = [weight for group in groups for weight in group.weights]
         self._weight_dtype, self._device = weights[0].dtype, weights[0].device

@@ -43,33 +43,38 @@ def attend(
     """Write the attention's output for one new token of each row, and its key and value into the cache.
 
     Args:
-        qkv: rotated queries and keys, and values, side by side, [M, (H + 2 K) head_dim], with any stride between rows.
-        keys, values: the cache, [M, K, capacity, head_dim], contiguous.
+        qkv: rotated queries and keys, and values, side by side, [M, (H + K) head_dim + K value_dim], with any stride
+            between rows.
+        keys, values: the cache, [M, K, capacity, head_dim] and [M, K, capacity, value_dim], contiguous.
         lengths: tokens of each row that are in the cache, [M] int32, each less than the capacity; on the device.
-        shape: of attention: scale, softcap and window are its own.
-        parts: scratch, [M, H, num_parts, head_dim + 2] float32, contiguous.
-        out: [M, H head_dim], with any stride between rows.
+        shape: of attention: scale, softcap, window, chunk, sinks and slopes are its own.
+        parts: scratch, [M, H, num_parts, value_dim + 2] float32, contiguous.
+        out: [M, H value_dim], with any stride between rows.
     """
     num_rows, num_groups, capacity, head_dim = keys.shape
     if not registry.runs(NAME, qkv.device):
         _twin(qkv, keys, values, lengths, shape, out)
         return
-    num_heads, count = shape.num_heads, parts.shape[2]
-    block = triton.next_power_of_2(head_dim)
+    num_heads, count, value_dim = shape.num_heads, parts.shape[2], values.shape[3]
+    block, value_block = triton.next_power_of_2(head_dim), triton.next_power_of_2(value_dim)
+    wider = max(block, value_block)
     # Matrix products want 16 queries, so a group of heads is filled up; the keys are read once for all of them.
-    grouped = qkv.dtype != torch.float32 and block >= DOT_SIZE and registry.runs(NAME, qkv.device, needs_dot=True)
-    sizes = (num_heads, num_groups, head_dim, block)
+    fits = qkv.dtype != torch.float32 and min(block, value_block) >= DOT_SIZE
+    grouped = fits and registry.runs(NAME, qkv.device, needs_dot=True)
+    sizes = (num_heads, num_groups, head_dim, block, value_dim, value_block)
     launch(
         _attend_grouped if grouped else _attend,
         (num_rows * (num_groups if grouped else num_heads), count, 1),
-        (qkv, keys, values, lengths, parts),
-        (qkv.stride(0), capacity, shape.scale, shape.softcap or 1.0, shape.window or 0),
+        (qkv, keys, values, lengths, parts, parts if shape.slopes is None else shape.slopes),
+        (qkv.stride(0), capacity, shape.scale, shape.softcap or 1.0, shape.window or shape.chunk or 0),
         (
             *sizes,
             count,
             shape.softcap is not None,
             shape.window is not None,
-            max(NUMBERS // block, DOT_SIZE),
+            shape.chunk is not None,
+            shape.slopes is not None,
+            max(NUMBERS // wider, DOT_SIZE),
             max(triton.next_power_of_2(num_heads // num_groups), DOT_SIZE),
         ),
         num_warps=NUM_WARPS,
@@ -77,9 +82,9 @@ def attend(
     launch(
         _merge,
         (num_rows * num_heads, 1, 1),
-        (parts, out),
+        (parts, out, parts if shape.sinks is None else shape.sinks),
         (out.stride(0),),
-        (num_heads, head_dim, block, count, triton.next_power_of_2(count)),
+        (num_heads, value_dim, value_block, count, triton.next_power_of_2(count), shape.sinks is not None),
         num_warps=NUM_WARPS,
     )
 
@@ -89,34 +94,38 @@ def attend(
 
 @jit
 def _attend(
-    qkv, keys, values, lengths, parts, qkv_stride, capacity, scale, softcap, window,
+    qkv, keys, values, lengths, parts, slopes, qkv_stride, capacity, scale, softcap, window,
     NUM_HEADS: tl.constexpr, NUM_GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
-    NUM_PARTS: tl.constexpr, CAPPED: tl.constexpr, WINDOWED: tl.constexpr, TOKENS: tl.constexpr, QUERIES: tl.constexpr,  # noqa: ARG001 - called like the other
+    VALUE_DIM: tl.constexpr, VALUE_BLOCK: tl.constexpr, NUM_PARTS: tl.constexpr, CAPPED: tl.constexpr,
+    WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, SLOPES: tl.constexpr, TOKENS: tl.constexpr, _QUERIES: tl.constexpr,
 ):  # fmt: skip
     """Attend with one query to a part of the row's tokens; the first part has the new token, too."""
     row = (tl.program_id(0) // NUM_HEADS).to(tl.int64)
     head = tl.program_id(0) % NUM_HEADS
     group = head // (NUM_HEADS // NUM_GROUPS)
     part = tl.program_id(1)
-    column = tl.arange(0, BLOCK)
-    inside = column < HEAD_DIM
+    column, value_column = tl.arange(0, BLOCK), tl.arange(0, VALUE_BLOCK)
+    inside, value_inside = column < HEAD_DIM, value_column < VALUE_DIM
     source = qkv + row * qkv_stride
     query = tl.load(source + head * HEAD_DIM + column, mask=inside, other=0.0).to(tl.float32) * scale
     length = tl.load(lengths + row)
-    begin, end = _part(length, part, window, NUM_PARTS, WINDOWED, TOKENS)
-    cache = (row * NUM_GROUPS + group) * capacity * HEAD_DIM
+    begin, end = _part(length, part, window, NUM_PARTS, WINDOWED, CHUNKED, TOKENS)
+    cache = (row * NUM_GROUPS + group) * capacity
+    if SLOPES:
+        slope = tl.load(slopes + head)
     largest = -float("inf")
     total = 0.0
-    sums = tl.zeros([TOKENS, BLOCK], tl.float32)
+    sums = tl.zeros([TOKENS, VALUE_BLOCK], tl.float32)
     for first in range(begin, end, TOKENS):
         token = first + tl.arange(0, TOKENS)
         exists = token < end
-        place = cache + token[:, None] * HEAD_DIM + column[None, :]
-        valid = exists[:, None] & inside[None, :]
-        key = tl.load(keys + place, mask=valid, other=0.0).to(tl.float32)
-        value = tl.load(values + place, mask=valid, other=0.0).to(tl.float32)
-        scores = tl.sum(key * query[None, :], axis=1)
-        scores = _capped(scores, softcap, CAPPED)
+        place = (cache + token)[:, None] * HEAD_DIM + column[None, :]
+        value_place = (cache + token)[:, None] * VALUE_DIM + value_column[None, :]
+        key = tl.load(keys + place, mask=exists[:, None] & inside[None, :], other=0.0).to(tl.float32)
+        value = tl.load(values + value_place, mask=exists[:, None] & value_inside[None, :], other=0.0).to(tl.float32)
+        scores = _capped(tl.sum(key * query[None, :], axis=1), softcap, CAPPED)
+        if SLOPES:
+            scores -= slope * (length - token)
         scores = tl.where(exists, scores, -float("inf"))
         highest = tl.maximum(largest, tl.max(scores, axis=0))
         faded = tl.exp(largest - highest)
@@ -126,11 +135,10 @@ def _attend(
         largest = highest
     result = tl.sum(sums, axis=0)
     if part == 0:
-        at_key = (NUM_HEADS + group) * HEAD_DIM + column
-        new_key = tl.load(source + at_key, mask=inside, other=0.0)
-        new_value = tl.load(source + at_key + NUM_GROUPS * HEAD_DIM, mask=inside, other=0.0)
-        score = tl.sum(new_key.to(tl.float32) * query, axis=0)
-        score = _capped(score, softcap, CAPPED)
+        at_value = (NUM_HEADS + NUM_GROUPS) * HEAD_DIM + group * VALUE_DIM
+        new_key = tl.load(source + (NUM_HEADS + group) * HEAD_DIM + column, mask=inside, other=0.0)
+        new_value = tl.load(source + at_value + value_column, mask=value_inside, other=0.0)
+        score = _capped(tl.sum(new_key.to(tl.float32) * query, axis=0), softcap, CAPPED)
         highest = tl.maximum(largest, score)
         faded = tl.exp(largest - highest)
         weight = tl.exp(score - highest)
@@ -138,48 +146,49 @@ def _attend(
         result = result * faded + weight * new_value.to(tl.float32)
         largest = highest
         if head % (NUM_HEADS // NUM_GROUPS) == 0:
-            place = cache + length * HEAD_DIM + column
-            tl.store(keys + place, new_key, mask=inside)
-            tl.store(values + place, new_value, mask=inside)
-    target = parts + ((row * NUM_HEADS + head) * NUM_PARTS + part) * (HEAD_DIM + 2)
-    tl.store(target + column, result, mask=inside)
-    tl.store(target + HEAD_DIM, largest)
-    tl.store(target + HEAD_DIM + 1, total)
+            tl.store(keys + (cache + length) * HEAD_DIM + column, new_key, mask=inside)
+            tl.store(values + (cache + length) * VALUE_DIM + value_column, new_value, mask=value_inside)
+    target = parts + ((row * NUM_HEADS + head) * NUM_PARTS + part) * (VALUE_DIM + 2)
+    tl.store(target + value_column, result, mask=value_inside)
+    tl.store(target + VALUE_DIM, largest)
+    tl.store(target + VALUE_DIM + 1, total)
 
 
 @jit
 def _attend_grouped(
-    qkv, keys, values, lengths, parts, qkv_stride, capacity, scale, softcap, window,
+    qkv, keys, values, lengths, parts, slopes, qkv_stride, capacity, scale, softcap, window,
     NUM_HEADS: tl.constexpr, NUM_GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
-    NUM_PARTS: tl.constexpr, CAPPED: tl.constexpr, WINDOWED: tl.constexpr, TOKENS: tl.constexpr, QUERIES: tl.constexpr,
+    VALUE_DIM: tl.constexpr, VALUE_BLOCK: tl.constexpr, NUM_PARTS: tl.constexpr, CAPPED: tl.constexpr,
+    WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, SLOPES: tl.constexpr, TOKENS: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
     """Do the same with all queries that share keys and values."""
     SHARING: tl.constexpr = NUM_HEADS // NUM_GROUPS
     row = (tl.program_id(0) // NUM_GROUPS).to(tl.int64)
-    group = tl.program_id(0) % NUM_GROUPS
-    part = tl.program_id(1)
-    column = tl.arange(0, BLOCK)
-    inside = column < HEAD_DIM
+    group, part = tl.program_id(0) % NUM_GROUPS, tl.program_id(1)
+    column, value_column = tl.arange(0, BLOCK), tl.arange(0, VALUE_BLOCK)
+    inside, value_inside = column < HEAD_DIM, value_column < VALUE_DIM
     head = tl.arange(0, QUERIES)
     source = qkv + row * qkv_stride
-    at_query = source + (group * SHARING + head)[:, None] * HEAD_DIM + column[None, :]
     mine = (head < SHARING)[:, None] & inside[None, :]
-    query = tl.load(at_query, mask=mine, other=0.0)
+    query = tl.load(source + (group * SHARING + head)[:, None] * HEAD_DIM + column[None, :], mask=mine, other=0.0)
     length = tl.load(lengths + row)
-    begin, end = _part(length, part, window, NUM_PARTS, WINDOWED, TOKENS)
-    cache = (row * NUM_GROUPS + group) * capacity * HEAD_DIM
+    begin, end = _part(length, part, window, NUM_PARTS, WINDOWED, CHUNKED, TOKENS)
+    cache = (row * NUM_GROUPS + group) * capacity
+    if SLOPES:
+        slope = tl.load(slopes + group * SHARING + head, mask=head < SHARING, other=0.0)
     largest = tl.full([QUERIES], -float("inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
-    result = tl.zeros([QUERIES, BLOCK], tl.float32)
+    result = tl.zeros([QUERIES, VALUE_BLOCK], tl.float32)
     for first in range(begin, end, TOKENS):
         token = first + tl.arange(0, TOKENS)
         exists = token < end
-        place = cache + token[:, None] * HEAD_DIM + column[None, :]
-        valid = exists[:, None] & inside[None, :]
-        key = tl.load(keys + place, mask=valid, other=0.0)
-        value = tl.load(values + place, mask=valid, other=0.0)
-        scores = tl.dot(query, tl.trans(key)) * scale
-        scores = _capped(scores, softcap, CAPPED)
+        place = (cache + token)[:, None] * HEAD_DIM + column[None, :]
+        value_place = (cache + token)[:, None] * VALUE_DIM + value_column[None, :]
+        key = tl.load(keys + place, mask=exists[:, None] & inside[None, :], other=0.0)
+        value = tl.load(values + value_place, mask=exists[:, None] & value_inside[None, :], other=0.0)
+        scores = _capped(tl.dot(query, tl.trans(key)) * scale, softcap, CAPPED)
+        if SLOPES:
+            scores -= slope[:, None] * (length - token)[None, :]
         scores = tl.where(exists[None, :], scores, -float("inf"))
         highest = tl.maximum(largest, tl.max(scores, axis=1))
         faded = tl.exp(largest - highest)
@@ -188,60 +197,79 @@ def _attend_grouped(
         result = result * faded[:, None] + tl.dot(weights.to(value.dtype), value)
         largest = highest
     if part == 0:
-        at_key = (NUM_HEADS + group) * HEAD_DIM + column
-        new_key = tl.load(source + at_key, mask=inside, other=0.0)
-        new_value = tl.load(source + at_key + NUM_GROUPS * HEAD_DIM, mask=inside, other=0.0)
-        score = tl.sum(query.to(tl.float32) * new_key.to(tl.float32)[None, :], axis=1) * scale
-        score = _capped(score, softcap, CAPPED)
+        at_value = (NUM_HEADS + NUM_GROUPS) * HEAD_DIM + group * VALUE_DIM
+        new_key = tl.load(source + (NUM_HEADS + group) * HEAD_DIM + column, mask=inside, other=0.0)
+        new_value = tl.load(source + at_value + value_column, mask=value_inside, other=0.0)
+        score = tl.sum(query.to(tl.float32) * new_key.to(tl.float32)[None, :], axis=1)
+        score = _capped(score * scale, softcap, CAPPED)
         highest = tl.maximum(largest, score)
         faded = tl.exp(largest - highest)
         weight = tl.exp(score - highest)
         total = total * faded + weight
         result = result * faded[:, None] + weight[:, None] * new_value.to(tl.float32)[None, :]
         largest = highest
-        place = cache + length * HEAD_DIM + column
-        tl.store(keys + place, new_key, mask=inside)
-        tl.store(values + place, new_value, mask=inside)
-    target = parts + ((row * NUM_HEADS + group * SHARING + head) * NUM_PARTS + part) * (HEAD_DIM + 2)
-    tl.store(target[:, None] + column[None, :], result, mask=mine)
-    tl.store(target + HEAD_DIM, largest, mask=head < SHARING)
-    tl.store(target + HEAD_DIM + 1, total, mask=head < SHARING)
+        tl.store(keys + (cache + length) * HEAD_DIM + column, new_key, mask=inside)
+        tl.store(values + (cache + length) * VALUE_DIM + value_column, new_value, mask=value_inside)
+    target = parts + ((row * NUM_HEADS + group * SHARING + head) * NUM_PARTS + part) * (VALUE_DIM + 2)
+    mine = (head < SHARING)[:, None] & value_inside[None, :]
+    tl.store(target[:, None] + value_column[None, :], result, mask=mine)
+    tl.store(target + VALUE_DIM, largest, mask=head < SHARING)
+    tl.store(target + VALUE_DIM + 1, total, mask=head < SHARING)
 
 
 @jit
 def _merge(
     parts,
     out,
+    sinks,
     out_stride,
     NUM_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     NUM_PARTS: tl.constexpr,
     PARTS_BLOCK: tl.constexpr,
+    SINKS: tl.constexpr,
 ):
-    """Make one softmax of those of the parts; the first part is never empty."""
+    """Make one softmax of those of the parts, and of a sink; the first part is never empty."""
     row = (tl.program_id(0) // NUM_HEADS).to(tl.int64)
     head = tl.program_id(0) % NUM_HEADS
     part = tl.arange(0, PARTS_BLOCK)
     column = tl.arange(0, BLOCK)
     exists = part < NUM_PARTS
-    source = parts + ((row * NUM_HEADS + head) * NUM_PARTS + part) * (HEAD_DIM + 2)
-    largest = tl.load(source + HEAD_DIM, mask=exists, other=-float("inf"))
-    total = tl.load(source + HEAD_DIM + 1, mask=exists, other=0.0)
-    share = tl.exp(largest - tl.max(largest, axis=0))
-    valid = exists[:, None] & (column < HEAD_DIM)[None, :]
+    source = parts + ((row * NUM_HEADS + head) * NUM_PARTS + part) * (VALUE_DIM + 2)
+    largest = tl.load(source + VALUE_DIM, mask=exists, other=-float("inf"))
+    total = tl.load(source + VALUE_DIM + 1, mask=exists, other=0.0)
+    highest = tl.max(largest, axis=0)
+    if SINKS:
+        sink = tl.load(sinks + head).to(tl.float32)
+        highest = tl.maximum(highest, sink)
+    share = tl.exp(largest - highest)
+    valid = exists[:, None] & (column < VALUE_DIM)[None, :]
     sums = tl.load(source[:, None] + column[None, :], mask=valid, other=0.0)
-    result = tl.sum(sums * share[:, None], axis=0) / tl.sum(total * share, axis=0)
-    place = out + row * out_stride + head * HEAD_DIM + column
-    tl.store(place, result.to(out.dtype.element_ty), mask=column < HEAD_DIM)
+    whole = tl.sum(total * share, axis=0)
+    if SINKS:
+        whole += tl.exp(sink - highest)
+    result = tl.sum(sums * share[:, None], axis=0) / whole
+    place = out + row * out_stride + head * VALUE_DIM + column
+    tl.store(place, result.to(out.dtype.element_ty), mask=column < VALUE_DIM)
 
 
 @jit
-def _part(length, part, window, NUM_PARTS: tl.constexpr, WINDOWED: tl.constexpr, TOKENS: tl.constexpr):
+def _part(
+    length,
+    part,
+    window,
+    NUM_PARTS: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    CHUNKED: tl.constexpr,
+    TOKENS: tl.constexpr,
+):
     """Return the bounds of a part of a row's tokens, in whole turns; an empty one begins at or behind its end."""
     start = 0
     if WINDOWED:
         start = tl.maximum(length - window + 1, 0)
+    if CHUNKED:
+        start = length // window * window
     share = tl.cdiv(tl.cdiv(length - start, NUM_PARTS), TOKENS) * TOKENS
     begin = start + part * share
     return begin, tl.minimum(begin + share, length)
@@ -270,8 +298,10 @@ def _twin(
     out: torch.Tensor,
 ) -> None:
     num_rows, num_groups, capacity, head_dim = keys.shape
-    sizes = [shape.num_heads * head_dim, num_groups * head_dim, num_groups * head_dim]
-    query, new_key, new_value = (part.unflatten(1, (-1, head_dim)) for part in qkv.split(sizes, dim=1))
+    sizes = [shape.num_heads * head_dim, num_groups * head_dim, num_groups * values.shape[3]]
+    query, new_key, new_value = qkv.split(sizes, dim=1)
+    query, new_key = query.unflatten(1, (-1, head_dim)), new_key.unflatten(1, (-1, head_dim))
+    new_value = new_value.unflatten(1, (num_groups, -1))
     rows, places = torch.arange(num_rows, device=qkv.device), lengths.long()
     keys[rows, :, places] = new_key
     values[rows, :, places] = new_value
@@ -285,5 +315,14 @@ def _twin(
     seen = token <= places[:, None]
     if shape.window is not None:
         seen &= token > places[:, None] - shape.window
-    shares = scores.masked_fill(~seen[:, None, None], -torch.inf).softmax(-1)
+    if shape.chunk is not None:
+        seen &= token >= (places // shape.chunk * shape.chunk)[:, None]
+    if shape.slopes is not None:
+        lost = shape.slopes.to(wide).view(num_groups, -1, 1) * (places[:, None] - token)[:, None, None]
+        scores = scores - lost
+    scores = scores.masked_fill(~seen[:, None, None], -torch.inf)
+    if shape.sinks is not None:
+        sinks = shape.sinks.to(wide).view(num_groups, -1, 1).expand(num_rows, -1, -1, -1)
+        scores = torch.cat((scores, sinks), -1)
+    shares = scores.softmax(-1)[..., :capacity]
     out.copy_((shares @ values.to(wide)).flatten(1))

@@ -16,7 +16,7 @@ from tunesmith_engine.proof.inputs import NUM_ROWS, Inputs, Results, Sizes
 from tunesmith_engine.shapes import AttentionShape
 
 SMALL_WINDOW = 8
-"""Tokens that a token sees where the model has a sliding window: fewer than a case has."""
+"""Tokens that a token sees where the model has a sliding window, or of a chunk: fewer than a case has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +42,27 @@ class BackendCase:
 
     def runs(self, sizes: Sizes, device: torch.device) -> bool:
         """Return whether the backend serves any layer of such a model on a device."""
-        return registry.switched_off(self.name) is None and bool(_served(self.backend, sizes, device))
+        inputs = Inputs(sizes, device, getattr(torch, sizes.dtype))
+        return registry.switched_off(self.name) is None and bool(_served(self.backend, inputs))
 
     def compute(self, sizes: Sizes, inputs: Inputs, twin: bool = False) -> Results:
         """Return outputs and gradients of every kind of layer and documents that the backend serves."""
         backend = BACKENDS[-1] if twin else self.backend
-        widths = [sizes.num_heads, sizes.num_key_value_heads, sizes.num_key_value_heads, sizes.num_heads]
+        heads, groups = sizes.num_heads, sizes.num_key_value_heads
+        width, value_width = sizes.head_dim, sizes.value_dim
+        counts = ((heads, width), (groups, width), (groups, value_width), (heads, value_width))
         found: Results = {}
-        for label, (shape, documents) in _served(self.backend, sizes, inputs.device).items():
+        for label, (shape, documents) in _served(self.backend, inputs).items():
             q, k, v, slope = (
-                inputs.rows(num * sizes.head_dim, sum(documents.lengths)).unflatten(1, (num, sizes.head_dim))
-                for num in widths
+                inputs.rows(num * width, sum(documents.lengths)).unflatten(1, (num, width)) for num, width in counts
             )
             placed = replace(documents, bounds=documents.bounds.to(inputs.device))
             operands = Operands(q, k, v, placed, shape)
             out, saved = backend.forward(operands)
-            slopes = backend.backward(slope, operands, out, saved)
+            to_sinks = None if shape.sinks is None else torch.empty_like(shape.sinks)
+            slopes = backend.backward(slope, operands, out, saved, to_sinks=to_sinks)
+            if to_sinks is not None:
+                found[f"gradient of sinks ({label})"] = to_sinks
             parts = ("output", "query gradient", "key gradient", "value gradient")
             found |= {f"{part} ({label})": values for part, values in zip(parts, (out, *slopes), strict=True)}
         return found
@@ -66,20 +71,14 @@ class BackendCase:
 BACKEND_CASES = tuple(BackendCase(backend) for backend in BACKENDS[:-1])
 
 
-def _served(backend: Backend, sizes: Sizes, device: torch.device) -> dict[str, tuple[AttentionShape, Documents]]:
+def _served(backend: Backend, inputs: Inputs) -> dict[str, tuple[AttentionShape, Documents]]:
     """Return the kinds of layers and documents that a backend serves, by a name; the bounds are not on the device."""
-    found = {}
-    for window in (None, SMALL_WINDOW) if sizes.window else (None,):
-        shape = AttentionShape(
-            inputs=(),
-            output=torch.nn.Identity(),
-            num_heads=sizes.num_heads,
-            num_key_value_heads=sizes.num_key_value_heads,
-            head_dim=sizes.head_dim,
-            scale=sizes.head_dim**-0.5,
-            softcap=sizes.attention_softcap,
-            window=window,
-        )
+    found, sizes, device = {}, inputs.sizes, inputs.device
+    kinds: list[tuple[str, int | None, int | None]] = [("window None", None, None)]
+    kinds += [(f"window {SMALL_WINDOW}", SMALL_WINDOW, None)] if sizes.window else []
+    kinds += [(f"chunk {SMALL_WINDOW}", None, SMALL_WINDOW)] if sizes.chunk else []
+    for label, window, chunk in kinds:
+        shape = inputs.attention(window, chunk)
         # cuDNN takes whole blocks only.
         for lengths in ((NUM_ROWS - 6, 1, 5), (NUM_ROWS,), (WHOLE_BLOCK, WHOLE_BLOCK)):
             bounds = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
@@ -87,5 +86,5 @@ def _served(backend: Backend, sizes: Sizes, device: torch.device) -> dict[str, t
             dtype = getattr(torch, sizes.dtype)
             asked = Case(shape, device, dtype, documents.equal_length, sum(lengths), len(lengths))
             if backend.problem(asked) is None:
-                found[f"documents of {lengths}, window {window}"] = (shape, documents)
+                found[f"documents of {lengths}, {label}"] = (shape, documents)
     return found

@@ -246,20 +246,19 @@ def _argmax(sizes: Sizes, inputs: Inputs) -> Results:
 
 def _cached_attention(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.cached_attention import attend
-    from tunesmith_engine.shapes import AttentionShape
 
     num_rows, capacity, count = 3, 128, 2
-    heads, groups, width = sizes.num_heads, sizes.num_key_value_heads, sizes.head_dim
-    keys, values = (inputs.random(num_rows, groups, capacity, width) for _ in range(2))
+    heads, groups, width = sizes.num_heads, sizes.num_key_value_heads, sizes.value_dim
+    keys, values = (inputs.random(num_rows, groups, capacity, size) for size in (sizes.head_dim, width))
     lengths = torch.tensor([0, 70, capacity - 1], dtype=torch.int32, device=inputs.device)
     parts = inputs.empty(num_rows, heads, count, width + 2, dtype=torch.float32)
     found: Results = {}
-    for window in {None, sizes.window and 8}:
-        scale, softcap = width**-0.5, sizes.attention_softcap
-        shape = AttentionShape((), torch.nn.Identity(), heads, groups, width, scale, softcap, window)
-        out = inputs.empty(num_rows, heads * width)
-        attend(inputs.rows((heads + 2 * groups) * width, num_rows), keys, values, lengths, shape, parts, out)
-        found["out" if window is None else "window"] = out
+    num_columns = (heads + groups) * sizes.head_dim + groups * width
+    for label, window, chunk in (("out", None, None), ("window", sizes.window, None), ("chunk", None, sizes.chunk)):
+        if label == "out" or window or chunk:
+            shape = inputs.attention(window and 8, chunk and 8)
+            found[label] = out = inputs.empty(num_rows, heads * width)
+            attend(inputs.rows(num_columns, num_rows), keys, values, lengths, shape, parts, out)
     return found | {"keys": keys, "values": values}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -41,6 +42,7 @@ class Sizes:
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         convolution: channels and width of the short convolution; empty where there is none.
         output_gate: attention's output is multiplied by a gate.
+        sinks, slopes: attention has such scores.
         others: as in `shapes`.
     """
 
@@ -76,6 +78,15 @@ class Sizes:
     delta_heads: tuple[int, ...] = ()
     convolution: tuple[int, ...] = ()
     output_gate: bool = False
+    sinks: bool = False
+    slopes: bool = False
+    chunk: int | None = None
+    value_size: int | None = None
+
+    @property
+    def value_dim(self) -> int:
+        """Size of a value head."""
+        return self.value_size or self.head_dim
 
 
 class Inputs:
@@ -105,6 +116,25 @@ class Inputs:
     def integers(self, low: int, high: int, num: int) -> torch.Tensor:
         """Return random integers below `high`."""
         return torch.randint(low, high, (num,), generator=self._generator).to(self.device)
+
+    def attention(self, window: int | None, chunk: int | None) -> AttentionShape:
+        """Return attention of the model's kind, with scores of its heads' own where it has them."""
+        sizes = self.sizes
+        per_head = [torch.linspace(end, 0.01, sizes.num_heads, device=self.device) for end in (2.0, 0.5)]
+        return AttentionShape(
+            inputs=(),
+            output=torch.nn.Identity(),
+            num_heads=sizes.num_heads,
+            num_key_value_heads=sizes.num_key_value_heads,
+            head_dim=sizes.head_dim,
+            scale=sizes.head_dim**-0.5,
+            softcap=sizes.attention_softcap,
+            window=window,
+            chunk=chunk,
+            sinks=per_head[0] if sizes.sinks else None,
+            slopes=per_head[1] if sizes.slopes else None,
+            value_size=sizes.value_size,
+        )
 
     def norm(self, width: int) -> Norm:
         """Return a norm of the model's kind."""
@@ -160,8 +190,6 @@ def sizes_of(
         interleaved=attention.interleaved,
         logit_scale=shape.logit_scale,
         softcap=shape.softcap,
-        attention_softcap=attention.softcap,
-        window=min((other.window for other in shape.attentions if other.window), default=None),
         embedding_scale=shape.embedding_scale,
         residual_scale=layer.residual_scale,
         four_bit=four_bit,
@@ -175,13 +203,27 @@ def sizes_of(
         biased=norm.bias is not None,
         delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
         convolution=tuple(delta.convolution.shape) if delta else (),
-        output_gate=attention.output_gate,
+        **_kinds_of_scores(shape),
     )
 
 
 def _usual_layer(shape: ModelShape) -> LayerShape | UnfusedLayer:
     """Return the first layer with a fused MLP, if there is one."""
     return next((layer for layer in shape.layers if isinstance(layer.mlp, MlpShape)), shape.layers[0])
+
+
+def _kinds_of_scores(shape: ModelShape) -> dict[str, Any]:
+    """Return what kinds of attention the layers of a model have, as `Sizes` names them."""
+    attentions = shape.attentions
+    return {
+        "window": min((each.window for each in attentions if each.window), default=None),
+        "chunk": min((each.chunk for each in attentions if each.chunk), default=None),
+        "sinks": any(each.sinks is not None for each in attentions),
+        "slopes": any(each.slopes is not None for each in attentions),
+        "value_size": attentions[0].value_size if attentions else None,
+        "attention_softcap": attentions[0].softcap if attentions else None,
+        "output_gate": attentions[0].output_gate if attentions else False,
+    }
 
 
 def _rotary_width(shape: ModelShape) -> int:

@@ -295,7 +295,7 @@ def open_fused(
     checked = check_kernels(shape, compute, spec, lengths.capacity_tokens(micro_batch_size))
     memory_bytes, rows_at_once = timing.memory_bytes if timing else None, MOST_ROWS
     if method.from_rewards and compute.device.type == "cuda":
-        values = sum(2 * each.num_key_value_heads * each.head_dim for each in shape.attentions)
+        values = sum(each.num_key_value_heads * (each.head_dim + each.value_dim) for each in shape.attentions)
         values += 2 * shape.hidden_size * sum(isinstance(each.attention, Unfused) for each in shape.layers)
         # A state has 32 bits and the same size for any length.
         states = sum(each.key_dim * each.numbers_per_token for each in shape.deltas)

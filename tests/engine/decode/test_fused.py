@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.fused.families import BY_SHAPE, FUSED, QUICK, WITH_STATES
+from tests.engine.fused.families import BY_ATTENTION, BY_SHAPE, FUSED, QUICK, WITH_STATES
 from tests.engine.fused.test_model import adapted, compute
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import open_decoder
@@ -12,7 +12,8 @@ from tunesmith_engine.decode.fused import FusedDecoder
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.shapes import NotFusableError
 
-FIRST = {changes["model_type"]: name for name, changes in reversed(FUSED.items()) if name not in BY_SHAPE}.values()
+LATER = {*BY_SHAPE, *BY_ATTENTION}
+FIRST = {changes["model_type"]: name for name, changes in reversed(FUSED.items()) if name not in LATER}.values()
 """One family of each architecture; its variants are for the long run."""
 
 BY_SCALE = "apertus"

@@ -100,8 +100,38 @@ BY_SHAPE: dict[str, dict[str, Any]] = {
     "persimmon-no-norms": {"model_type": "persimmon", "qk_layernorm": False},
 }
 
-QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus")
-"""Of these, what between them has every shape; the others are for the long run."""
+QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus", "mimo", "bloom", "bitnet")
+"""Of these and of the next, what between them has every shape; the others are for the long run."""
+
+WARM_ROPE = {**PLAIN_ROPE, "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
+
+# Sinks, ALiBi, values of another size, clips, a temperature, norms behind the rotation and before outputs.
+BY_ATTENTION: dict[str, dict[str, Any]] = {
+    "flint": {
+        "model_type": "flint",
+        "head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 5,
+        "mlp_only_layers": [0, 1],
+    },
+    "mimo": {
+        "model_type": "mimo_v2_flash",
+        "head_dim": 24,
+        "v_head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "mlp_layer_types": ["dense", "dense"],
+        "sliding_window": 5,
+        "attention_bias": True,
+    },
+    "bloom": {"model_type": "bloom"},
+    "mpt": {"model_type": "mpt", "max_seq_len": 64, "attn_config": {"clip_qkv": 0.7}},
+    "hunyuan": {"model_type": "hunyuan_v1_dense", "head_dim": 16},
+    "nanochat": {"model_type": "nanochat", "final_logit_softcapping": 2.0},
+    "olmo": {"model_type": "olmo"},
+    "olmo-clipped": {"model_type": "olmo", "clip_qkv": 0.5},
+    "bitnet": {"model_type": "bitnet"},
+    "ministral3": {"model_type": "ministral3", "head_dim": 16, "rope_parameters": WARM_ROPE},
+}
 
 STATES = {
     "head_dim": 32,
@@ -194,6 +224,7 @@ FUSED: dict[str, dict[str, Any]] = {
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
     **BY_SHAPE,
+    **BY_ATTENTION,
 }
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
@@ -204,6 +235,21 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "qwen3-moe": ({"model_type": "qwen3_moe", "head_dim": 16, **EXPERTS}, "experts"),
     "mixtral": ({"model_type": "mixtral", "sliding_window": 5, **EXPERTS}, "experts"),
+    "olmoe": ({"model_type": "olmoe", "clip_qkv": 0.5, **EXPERTS}, "experts"),
+    "gpt-oss": ({"model_type": "gpt_oss", "head_dim": 16, "sliding_window": 5, **EXPERTS}, "experts"),
+    "llama4": (
+        {
+            "model_type": "llama4_text",
+            "head_dim": 16,
+            "intermediate_size_mlp": 96,
+            "attention_chunk_size": 4,
+            "no_rope_layers": [1, 0],
+            "floor_scale": 3,
+            "attn_scale": 0.5,
+            **EXPERTS,
+        },
+        "experts",
+    ),
 }
 """Models whose attention runs fused and whose MLPs don't, and a word of the reason."""
 
@@ -250,6 +296,9 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 """Models that the fused path refuses, and what the sentence matches."""
 
 
+TARGETS = {"llama4": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+"""What an adapter is put on where PEFT's "all-linear" takes a router for a linear layer."""
+
 WITH_STATES = frozenset({"qwen3.5", "qwen3-next"})
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
 
@@ -257,7 +306,8 @@ WITH_STATES = frozenset({"qwen3.5", "qwen3-next"})
 def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
     return [
-        pytest.param(name, marks=pytest.mark.long) if name in BY_SHAPE and name not in QUICK else name for name in names
+        pytest.param(name, marks=pytest.mark.long) if name in {*BY_SHAPE, *BY_ATTENTION} - {*QUICK} else name
+        for name in names
     ]
 
 

@@ -24,7 +24,7 @@ def full_model(
 ) -> FullModel:
     """Return a family's model with all weights trained."""
     base = families.make(name, **overrides).to(device, dtype)
-    if dtype != torch.float64 and name not in ("gemma2", "vaultgemma"):
+    if dtype != torch.float64 and base._supports_sdpa and name not in ("gemma2", "vaultgemma"):
         # What a run takes; it has no soft cap, which these have.
         base.set_attn_implementation("sdpa")
     return FullModel(base.requires_grad_(True), dict)

@@ -51,6 +51,7 @@ def hidden_numbers(
     x = functional.embedding(input_ids, shape.embedding.weight) * shape.embedding_scale
     if shape.positions is not None:
         x = x + shape.positions.embedding.weight[positions[0] + shape.positions.offset]
+    x = normalise(x, shape.embedding_norm)
     for layer in shape.layers:
         x = _layer(layer, x, _table(shape, layer, x, positions), lengths)
     return normalise(x, shape.final_norm) if with_final_norm else x
@@ -107,9 +108,14 @@ def _mlp(mlp: MlpShape | Unfused, x: torch.Tensor) -> torch.Tensor:
         output = mlp.module(x[None])
         return (output[0] if isinstance(output, tuple) else output).view_as(x)
     if not mlp.gated:
-        return mlp.down((mlp.function or ACTIVATIONS[mlp.activation])(mlp.inputs[0](x)))
+        return _down(mlp, (mlp.function or ACTIVATIONS[mlp.activation])(mlp.inputs[0](x)))
     gate, up = torch.cat([module(x) for module in mlp.inputs], dim=-1).split(mlp.width, dim=-1)
-    return mlp.down(ACTIVATIONS[mlp.activation](gate) * up)
+    return _down(mlp, ACTIVATIONS[mlp.activation](gate) * up)
+
+
+def _down(mlp: MlpShape, inner: torch.Tensor) -> torch.Tensor:
+    """Apply the last product, behind its norm."""
+    return mlp.down(normalise(inner, mlp.norm))
 
 
 def _attention(
@@ -118,13 +124,19 @@ def _attention(
     """Return the output of the output projection, [T, hidden]."""
     projected = _in_order(torch.cat([module(x) for module in shape.inputs], dim=-1), shape.pieces)
     num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
-    q, k, v, gates = projected.tensor_split([num_query, num_query + num_key, num_query + 2 * num_key], dim=-1)
+    num_value = shape.num_key_value_heads * shape.value_dim
+    ends = [num_query, num_query + num_key, num_query + num_key + num_value]
+    q, k, v, gates = projected.tensor_split(ends, dim=-1)
     q, k = _heads(q, shape, shape.query_norm, table), _heads(k, shape, shape.key_norm, table)
-    v = v.view(len(v), -1, shape.head_dim)
+    if shape.temperature is not None:
+        place = torch.cat([torch.arange(length) for length in lengths]).to(q.dtype)
+        warm = shape.temperature
+        q = q * (1.0 + warm.factor * torch.log(1.0 + ((place + warm.offset) / warm.period).floor()))[:, None, None]
+    v = _clipped(v.view(len(v), -1, shape.value_dim), shape) * shape.value_scale
     outputs = [
         _one_document(shape, *parts) for parts in zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
     ]
-    attended = torch.cat(outputs)
+    attended = normalise(torch.cat(outputs), shape.output_norm)
     return shape.output(attended / (1.0 + torch.exp(-gates)) if shape.output_gate else attended)
 
 
@@ -185,7 +197,7 @@ def _heads(
     over_all = norm is not None and norm.weight is not None and norm.weight.shape[0] == x.shape[-1]
     if over_all and x.shape[-1] != shape.head_dim:
         x, norm = normalise(x, norm), None
-    heads = normalise(x.view(len(x), -1, shape.head_dim), norm)
+    heads = _clipped(normalise(x.view(len(x), -1, shape.head_dim), None if shape.norms_last else norm), shape)
     if table is None:
         return heads
     cos, sin = table[0][:, None], table[1][:, None]
@@ -200,7 +212,12 @@ def _heads(
         first, second = heads[..., :half], heads[..., half:width]
         rotated[..., :half] = first * cos[..., :half] - second * sin[..., :half]
         rotated[..., half:width] = second * cos[..., half:] + first * sin[..., half:]
-    return rotated
+    return normalise(rotated, norm) if shape.norms_last else rotated
+
+
+def _clipped(x: torch.Tensor, shape: AttentionShape) -> torch.Tensor:
+    """Return numbers within the bounds of a shape."""
+    return x if shape.clip is None else x.clamp(-shape.clip, shape.clip)
 
 
 def _one_document(shape: AttentionShape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -210,10 +227,18 @@ def _one_document(shape: AttentionShape, q: torch.Tensor, k: torch.Tensor, v: to
     seen = distance >= 0
     if shape.window is not None:
         seen &= distance < shape.window
+    if shape.chunk is not None:
+        number = torch.arange(length) // shape.chunk
+        seen &= number[:, None] == number
     outputs = []
     for head in range(shape.num_heads):
         scores = q[:, head] @ k[:, head // share].t() * shape.scale
         if shape.softcap is not None:
             scores = shape.softcap * torch.tanh(scores / shape.softcap)
-        outputs.append(scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v[:, head // share])
+        if shape.slopes is not None:
+            scores = scores - shape.slopes[head].to(scores.dtype) * distance
+        scores = scores.masked_fill(~seen, -torch.inf)
+        if shape.sinks is not None:
+            scores = torch.cat((scores, shape.sinks[head].to(scores.dtype).expand(length, 1)), -1)
+        outputs.append(scores.softmax(-1)[:, :length] @ v[:, head // share])
     return torch.cat(outputs, dim=-1)

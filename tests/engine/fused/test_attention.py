@@ -13,6 +13,7 @@ from tunesmith_core.errors import BugError, RunFailure
 from tunesmith_engine import attention
 from tunesmith_engine.attention import BACKENDS, Backend, Operands, backends_report, choose
 from tunesmith_engine.attention.efficient import packed, padded
+from tunesmith_engine.attention.sinks import add_sinks, gradient_of_sinks
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import triton_problem
 from tunesmith_engine.packed.batch import Documents
@@ -76,6 +77,35 @@ def test_unsound_documents_reach_no_kernel(
         backend.forward(Operands(q, k, v, documents, Attention((10,)).shape()))
 
 
+def test_sinks_behind_a_kernel_are_sinks_inside() -> None:
+    case = SMALL["sinks and window"]
+    q, k, v, do = case.inputs(CPU, torch.float64)
+    operands = Operands(q, k, v, case.documents(CPU), case.shape())
+    expected, _ = PLAIN.forward(operands)
+    to_sinks = torch.empty(case.num_heads, dtype=torch.float64)
+    PLAIN.backward(do, operands, expected, (), to_sinks=to_sinks)
+    without = replace(operands, shape=replace(operands.shape, sinks=None))
+    o, _ = PLAIN.forward(without)
+    log_sums = _log_sums(case, q, k)
+    sinks = case.sink_values(CPU).double()
+    whole = add_sinks(o, log_sums, sinks)
+    torch.testing.assert_close(o, expected)
+    torch.testing.assert_close(whole, torch.logaddexp(log_sums, sinks[:, None]))
+    torch.testing.assert_close(gradient_of_sinks(do, o, whole, sinks), to_sinks, rtol=1e-5, atol=1e-5)
+
+
+def _log_sums(case: Attention, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """Return the log-sum-exp of each query's scores, [H, T]."""
+    found = []
+    for queries, keys in zip(q.split(case.lengths), k.split(case.lengths), strict=True):
+        shared = keys.repeat_interleave(case.num_heads // case.num_key_value_heads, 1)
+        scores = torch.einsum("qhd,khd->hqk", queries, shared) * case.scale
+        age = torch.arange(len(queries))[:, None] - torch.arange(len(queries))
+        seen = (age >= 0) & (age < (case.window or len(queries)))
+        found.append(scores.masked_fill(~seen, -torch.inf).logsumexp(-1))
+    return torch.cat(found, 1)
+
+
 @pytest.mark.parametrize("name", ["many documents", "empty at the end", "one document"])
 def test_statistics_are_kept_without_padding(name: str) -> None:
     case = SMALL[name]
@@ -119,6 +149,11 @@ OWN = "plain" if triton_problem else "triton"
         (replace(LLAMA, head_dim=200), (8, 9), BF16, 2048, "efficient"),
         (replace(LLAMA, head_dim=100), (9, 0), BF16, 2048, OWN),
         (GEMMA, (9, 0), BF16, 2048, OWN),
+        (replace(LLAMA, sinks=True), (9, 0), BF16, 2048, "flash"),
+        (replace(LLAMA, slopes=True), (9, 0), BF16, 2048, OWN),
+        (replace(LLAMA, chunk=512), (9, 0), BF16, 2048, OWN),
+        (replace(LLAMA, head_dim=192, value_size=128), (9, 0), BF16, 2048, "flash"),
+        (replace(LLAMA, value_size=160), (9, 0), BF16, 2048, OWN),
         (GEMMA, (7, 5), FP16, 2048, "plain"),
     ],
 )

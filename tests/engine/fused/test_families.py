@@ -30,9 +30,10 @@ def _no_gradients() -> Iterator[None]:
         yield
 
 
-def _with_adapter(model: Any) -> Any:  # Any: transformers' and PEFT's models
+def _with_adapter(model: Any, name: str) -> Any:  # Any: transformers' and PEFT's models
     """Put random LoRA on every linear layer of the decoder that is one, the head left out."""
-    config = LoraConfig(r=4, lora_alpha=6, target_modules="all-linear", lora_dropout=0.0)
+    targets = families.TARGETS.get(name, "all-linear")
+    config = LoraConfig(r=4, lora_alpha=6, target_modules=targets, lora_dropout=0.0)
     adapted = get_peft_model(model, config)
     generator = torch.Generator().manual_seed(2)
     for name, parameter in adapted.named_parameters():
@@ -60,7 +61,7 @@ def _packed(shape: ModelShape, input_ids: torch.Tensor) -> torch.Tensor:
 def test_shape_computes_what_transformers_computes(name: str, adapted: bool) -> None:
     model = families.make(name).eval()
     if adapted:
-        model = _with_adapter(model)
+        model = _with_adapter(model, name)
     input_ids = _input_ids()
     ours, usual = _packed(recognise(model), input_ids), _rows(model, input_ids)
     exact = _packed(recognise(copy.deepcopy(model).double()), input_ids)

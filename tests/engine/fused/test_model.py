@@ -30,7 +30,8 @@ def compute(dtype: torch.dtype = torch.float32) -> Compute:
 def adapted(name: str, **lora: Any) -> PeftModel:
     """Return a family's model with a random adapter, both of its matrices unlike zero."""
     model = families.make(name)
-    settings = {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **lora}
+    targets = families.TARGETS.get(name, "all-linear")
+    settings = {"r": 4, "lora_alpha": 6, "target_modules": targets, "task_type": "CAUSAL_LM", **lora}
     torch.manual_seed(1)
     with_adapter = get_peft_model(model, LoraConfig(**settings))
     for parameter_name, parameter in with_adapter.named_parameters():
@@ -108,7 +109,14 @@ def test_packed_rows_give_the_loss_and_gradients_of_separate_rows(name: str) -> 
 
 @pytest.mark.parametrize("policy", ["mlp", "smart", "full", "offload"])
 @pytest.mark.parametrize(
-    "name", ["llama", *(pytest.param(name, marks=pytest.mark.long) for name in ("cohere", *families.BY_SHAPE))]
+    "name",
+    [
+        "llama",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("cohere", *families.BY_SHAPE, *families.BY_ATTENTION, "llama4", "gpt-oss")
+        ),
+    ],
 )
 def test_no_policy_changes_a_bit(name: str, policy: str) -> None:
     _, kept_loss, kept = fused(adapted(name), rows(), "none")

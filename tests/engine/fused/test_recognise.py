@@ -79,14 +79,20 @@ def test_norm_with_bias_is_read_for_any_weights(kind: type[nn.LayerNorm]) -> Non
     assert torch.equal(normalise(x, norm), module(x))
 
 
-@pytest.mark.parametrize("kind", [OlmoLayerNorm, NanoChatRMSNorm])
-def test_norm_without_a_weight_is_read(kind: type[nn.Module]) -> None:
-    module = OlmoLayerNorm(48) if kind is OlmoLayerNorm else NanoChatRMSNorm(1e-6)
+NORMS_WITHOUT_WEIGHT = (
+    (OlmoLayerNorm(48), 1e-5),
+    (NanoChatRMSNorm(1e-6), 1e-6),
+    (nn.LayerNorm(48, elementwise_affine=False, eps=1e-3), 1e-3),
+    (nn.RMSNorm(48, elementwise_affine=False, eps=1e-3), 1e-3),
+)
+
+
+@pytest.mark.parametrize(("module", "eps"), NORMS_WITHOUT_WEIGHT)
+def test_norm_without_a_weight_is_read(module: nn.Module, eps: float) -> None:
     norm = read_norm("norm", module)
-    assert norm.weight is None
-    assert norm.centred == (kind is OlmoLayerNorm)
-    assert norm.eps == (1e-5 if kind is OlmoLayerNorm else 1e-6)
-    x = torch.randn(3, 48, generator=torch.Generator().manual_seed(0)) * 1e-3
+    assert (norm.weight, norm.bias, norm.eps) == (None, None, eps)
+    assert norm.centred == isinstance(module, OlmoLayerNorm | nn.LayerNorm)
+    x = torch.randn(3, 48, generator=torch.Generator().manual_seed(0)) * eps
     assert torch.allclose(normalise(x, norm), module(x), rtol=1e-5, atol=1e-7)
 
 
@@ -138,7 +144,7 @@ def test_unknown_activation_leaves_the_mlp_unfused() -> None:
 def test_attention_that_computes_something_else_runs_as_written(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = getattr(modeling_llama, changed)
     changes = {
-        "apply_rotary_pos_emb": lambda q, k, cos, sin: usual(q, k, cos, -sin),
+        "apply_rotary_pos_emb": lambda q, k, cos, sin: usual(q, k, sin, cos),
         # Heads share keys in turns instead of in groups.
         "repeat_kv": lambda heads, groups: heads.repeat(1, groups, 1, 1),
     }
@@ -176,10 +182,10 @@ def test_unknown_word_is_named() -> None:
     model = families.make("llama")
     attention = model.model.layers[0].self_attn
     usual = type(attention).forward
-    _with_method(attention, forward=lambda self, **rest: usual(self, **rest) if self.sinks is None else None)
+    _with_method(attention, forward=lambda self, **rest: usual(self, **rest) if self.drains is None else None)
     attention = recognise(model).layers[0].attention
     assert isinstance(attention, Unfused)
-    assert "sinks" in attention.reason
+    assert "drains" in attention.reason
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,23 @@ MODELS: dict[str, dict[str, Any]] = {
         "vocabulary": 248320, "head_norms": True, "plus_one": True, "cast_last": True, "four_bit": True,
         "delta_heads": (16, 32, 128, 128), "convolution": (8192, 4), "output_gate": True,
     },
+    "gpt-oss-20b": {
+        "hidden": 2880, "mlp": 0, "num_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
+        "vocabulary": 201088, "window": 128, "sinks": True, "whole": True,
+    },
+    "bloom-7b": {
+        "hidden": 4096, "mlp": 16384, "num_heads": 32, "num_key_value_heads": 32, "head_dim": 128, "rotary": 0,
+        "vocabulary": 250880, "activation": "gelu_tanh", "mlp_gated": False, "centred": True, "cast_last": True,
+        "biased": True, "slopes": True,
+    },
+    "deepseek-v2-lite": {
+        "hidden": 2048, "mlp": 10944, "num_heads": 16, "num_key_value_heads": 16, "head_dim": 192, "rotary": 64,
+        "vocabulary": 102400, "value_size": 128,
+    },
+    "llama-4-scout": {
+        "hidden": 5120, "mlp": 16384, "num_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
+        "vocabulary": 202048, "chunk": 8192, "interleaved": True,
+    },
     "smollm2-135m": {
         "hidden": 576, "mlp": 1536, "num_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rotary": 64,
         "vocabulary": 49152, "activation": "gelu",

@@ -21,9 +21,22 @@ CASES = {
     "short window": replace(SHAPE, window=1),
     "cap": replace(SHAPE, softcap=1.5),
     "wide head": replace(SHAPE, head_dim=256, num_heads=2, num_key_value_heads=1),
+    "sinks": replace(SHAPE, sinks=torch.linspace(-1.0, 2.5, 4)),
+    "slopes": replace(SHAPE, slopes=torch.linspace(0.5, 0.01, 4)),
+    "chunk": replace(SHAPE, chunk=70),
+    "narrow values": replace(SHAPE, head_dim=24, num_heads=6, value_size=16),
+    "wide values": replace(SHAPE, value_size=40, sinks=torch.linspace(-1.0, 2.5, 4), window=70),
 }
 LENGTHS = (0, 5, 64, 199)
 CAPACITY = 200
+
+
+def _parts(shape: AttentionShape, qkv: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return queries, keys and values, [rows, heads, size] each."""
+    counts = shape.num_heads, shape.num_key_value_heads, shape.num_key_value_heads
+    widths = shape.head_dim, shape.head_dim, shape.value_dim
+    parts = qkv.split([count * width for count, width in zip(counts, widths, strict=True)], dim=1)
+    return tuple(part.unflatten(1, (count, -1)) for part, count in zip(parts, counts, strict=True))
 
 
 def exact(
@@ -31,10 +44,10 @@ def exact(
 ) -> torch.Tensor:
     """Return attention row by row, in a number format, from the tokens that there are."""
     outs = []
-    sizes = [shape.num_heads * shape.head_dim, *[shape.num_key_value_heads * shape.head_dim] * 2]
     for row, length in enumerate(LENGTHS):
-        query, new_key, new_value = (p.to(dtype).view(-1, shape.head_dim) for p in qkv[row].split(sizes))
+        query, new_key, new_value = (part[0].to(dtype) for part in _parts(shape, qkv[row][None]))
         start = max(0, length + 1 - shape.window) if shape.window else 0
+        start = length // shape.chunk * shape.chunk if shape.chunk else start
         heads = []
         for head in range(shape.num_heads):
             group = head // (shape.num_heads // shape.num_key_value_heads)
@@ -43,15 +56,19 @@ def exact(
             scores = key @ query[head] * shape.scale
             if shape.softcap:
                 scores = shape.softcap * torch.tanh(scores / shape.softcap)
-            heads.append(scores.softmax(0) @ value)
+            if shape.slopes is not None:
+                distance = torch.arange(len(scores) - 1, -1, -1, device=qkv.device)
+                scores = (scores - shape.slopes[head].to(qkv.device) * distance).to(dtype)
+            if shape.sinks is not None:
+                scores = torch.cat((scores, shape.sinks[head, None].to(scores)))
+            heads.append(scores.softmax(0)[: len(value)] @ value)
         outs.append(torch.cat(heads))
     return torch.stack(outs)
 
 
 def all_at_once(shape: AttentionShape, qkv: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Return attention of all rows by PyTorch's own function, as transformers calls it for shapes without a cap."""
-    sizes = [shape.num_heads * shape.head_dim, *[shape.num_key_value_heads * shape.head_dim] * 2]
-    query, new_key, new_value = (part.unflatten(1, (-1, shape.head_dim)) for part in qkv.split(sizes, dim=1))
+    query, new_key, new_value = _parts(shape, qkv)
     keys, values = keys.clone(), values.clone()
     for row, length in enumerate(LENGTHS):
         keys[row, :, length], values[row, :, length] = new_key[row], new_value[row]
@@ -71,13 +88,18 @@ def all_at_once(shape: AttentionShape, qkv: torch.Tensor, keys: torch.Tensor, va
 @pytest.mark.parametrize("count", [1, 3])
 def test_each_row_sees_its_own_tokens(name: str, dtype: torch.dtype, count: int, device: torch.device) -> None:
     shape = CASES[name]
-    groups, width = shape.num_key_value_heads, shape.head_dim
-    qkv = rows(len(LENGTHS), (shape.num_heads + 2 * groups) * width, dtype, device, 1)
+    groups, width = shape.num_key_value_heads, shape.value_dim
+    shape = replace(
+        shape,
+        sinks=None if shape.sinks is None else shape.sinks.to(device),
+        slopes=None if shape.slopes is None else shape.slopes.to(device),
+    )
+    qkv = rows(len(LENGTHS), (shape.num_heads + groups) * shape.head_dim + groups * width, dtype, device, 1)
     keys, values = (
-        rows(len(LENGTHS) * groups * CAPACITY, width, dtype, device, seed)
+        rows(len(LENGTHS) * groups * CAPACITY, size, dtype, device, seed)
         .contiguous()
-        .view(len(LENGTHS), groups, CAPACITY, width)
-        for seed in (2, 3)
+        .view(len(LENGTHS), groups, CAPACITY, size)
+        for seed, size in ((2, shape.head_dim), (3, width))
     )
     before = keys.clone(), values.clone()
     parts = torch.full((len(LENGTHS), shape.num_heads, count, width + 2), float("nan"), device=device)
@@ -86,14 +108,14 @@ def test_each_row_sees_its_own_tokens(name: str, dtype: torch.dtype, count: int,
     attend(qkv, keys, values, lengths, shape, parts, room[:, :-8])
     assert bool((room[:, -8:] == 7.0).all())
     row_by_row, oracle = (exact(shape, qkv, *before, kind) for kind in (dtype, torch.float64))
-    usual = (row_by_row,) if shape.softcap else (row_by_row, all_at_once(shape, qkv, *before))
+    is_special = any((shape.softcap, shape.chunk, shape.sinks is not None, shape.slopes is not None))
+    usual = (row_by_row,) if is_special else (row_by_row, all_at_once(shape, qkv, *before))
     judge(name, room[:, :-8], usual, oracle.cpu(), dtype, REDUCTION)
     if name != "short window":
         mutants_fail(lambda wrong: judge(name, wrong, usual, oracle.cpu(), dtype, REDUCTION), room[:, :-8])
-    for index, (cache, old) in enumerate(zip((keys, values), before, strict=True)):
-        start = (shape.num_heads + index * groups) * width
+    for cache, old, new in zip((keys, values), before, _parts(shape, qkv)[1:], strict=True):
         for row, length in enumerate(LENGTHS):
-            old[row, :, length] = qkv[row, start : start + groups * width].view(groups, width)
+            old[row, :, length] = new[row]
         assert torch.equal(cache, old)
 
 

@@ -14,10 +14,11 @@ from torch import nn
 
 from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise.attention import Sight
 from tunesmith_engine.fused.recognise.body import Body, head_of
 from tunesmith_engine.fused.recognise.handed import Handing
 from tunesmith_engine.fused.recognise.layer import mixer_of, read_as_written, read_layer
-from tunesmith_engine.fused.recognise.model import check_layer_inputs, find_decoder, read_embedding, read_logits
+from tunesmith_engine.fused.recognise.model import find_decoder, read_embedding, read_layer_inputs, read_logits
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.model.full import FullModel
@@ -28,11 +29,16 @@ from tunesmith_engine.shapes import (
     DeltaShape,
     LayerShape,
     ModelShape,
+    Norm,
     NotFusableError,
     PositionTable,
     Unfused,
     UnfusedLayer,
 )
+
+CHUNKED = "chunked_attention"
+KINDS = ("", "full_attention", "sliding_attention", "linear_attention", CHUNKED)
+"""Of layers, as configs name them."""
 
 
 def recognise(model: AnyModel) -> ModelShape:
@@ -59,7 +65,7 @@ def _read(model: AnyModel) -> ModelShape:
     body = find_decoder(whole)
     reader = _Layers(body, isinstance(model, FullModel))
     layers = reader.read()
-    embedding, scale, positions, begins_as_written = reader.begins()
+    embedding, scale, positions, embedding_norm, begins_as_written = reader.begins()
     logit_scale, softcap = read_logits(whole)
     shape = ModelShape(
         embedding=embedding,
@@ -72,6 +78,7 @@ def _read(model: AnyModel) -> ModelShape:
         rotary=_rotary(body, layers),
         hidden_size=embedding.embedding_dim,
         positions=positions,
+        embedding_norm=embedding_norm,
         handing=reader.handing,
         begins_as_written=begins_as_written,
     )
@@ -90,6 +97,7 @@ class _Layers:
     def __init__(self, body: Body, is_full: bool) -> None:
         self._body, self._is_full = body, is_full
         self.handing: Handing | None = None
+        self._slopes: torch.Tensor | None = None
         self.notes: list[str] = []
 
     def read(self) -> tuple[LayerShape | UnfusedLayer, ...]:
@@ -100,7 +108,7 @@ class _Layers:
         modules = list(body.part(body.layers)[: config.num_hidden_layers])
         try:
             words.check_words(body.name, body.module, words.MODEL)
-            check_layer_inputs(body)
+            self._slopes = read_layer_inputs(body)
             mixers = [mixer_of(f"{body.name}.{body.layers}", module)[1] for module in modules]
             read = partial(self._read_whole, rotary_tables(body.module, mixers))
         except NotFusableError as error:
@@ -113,7 +121,7 @@ class _Layers:
                 shapes.append(self._read_less(index, module, error.message, shapes))
         return tuple(shapes)
 
-    def begins(self) -> tuple[nn.Embedding, float, PositionTable | None, bool]:
+    def begins(self) -> tuple[nn.Embedding, float, PositionTable | None, Norm | None, bool]:
         """Return what `read_embedding` does, and whether the decoder's own code computes the first layer's input.
 
         Raises:
@@ -132,7 +140,7 @@ class _Layers:
             self.notes.append(
                 Message("What the first layer reads is computed in plain PyTorch. {reason}", reason=error.message)
             )
-            return embedding, 1.0, None, True
+            return embedding, 1.0, None, None, True
 
     def _handing(self) -> Handing:
         if self.handing is None:
@@ -168,13 +176,14 @@ class _Layers:
         body, config, used = self._body, self._body.module.config, words.words(self._body.module)
         label = f"{body.name}.{body.layers}"
         kind = config.layer_types[index] if "layer_types" in used else ""
-        if kind not in ("", "full_attention", "sliding_attention", "linear_attention"):
+        if kind not in KINDS:
             raise NotFusableError("{name} has an unsupported kind of layer, {kind}.", name=label, kind=kind)
         slides = kind == "sliding_attention" or (not kind and "create_sliding_window_causal_mask" in used)
         window = getattr(config, "sliding_window", None) if slides else None
         rotary_kind = kind if tables and tables.has_kinds else ""
         layout = tables.layout(rotary_kind, _device(body)) if tables else None
-        shape = read_layer(f"{label}.{index}", module, window, rotary_kind, layout)
+        sight = Sight(int(config.attention_chunk_size) if kind == CHUNKED else None, self._slopes)
+        shape = read_layer(f"{label}.{index}", module, window, rotary_kind, layout, sight)
         if self._is_full and isinstance(shape.attention, DeltaShape):
             raise NotFusableError("The delta rule's own weights are trained in plain PyTorch.")
         return shape
@@ -192,7 +201,7 @@ def _rotary(body: Body, layers: tuple[LayerShape | UnfusedLayer, ...]) -> Rotary
         NotFusableError: the layers want them in different places.
     """
     rotating = [
-        (layer.rotary_kind, layer.attention.interleaved)
+        (layer.rotary_kind, layer.attention.interleaved, layer.attention.backwards)
         for layer in layers
         if isinstance(layer.attention, AttentionShape) and layer.attention.rotary
     ]
@@ -202,10 +211,14 @@ def _rotary(body: Body, layers: tuple[LayerShape | UnfusedLayer, ...]) -> Rotary
     tables, device = rotary_tables(body.module, mixers), _device(body)
     if tables is None:
         raise NotFusableError("{name} has no rotary table.", name=body.name)
-    to_pairs = {interleaved and tables.layout(kind, device).halves for kind, interleaved in rotating}
-    if len(to_pairs) > 1:
+    layouts = {kind: tables.layout(kind, device) for kind, _, _ in rotating}
+    ways = {
+        (interleaved and layouts[kind].halves, layouts[kind].is_once, backwards)
+        for kind, interleaved, backwards in rotating
+    }
+    if len(ways) > 1:
         raise NotFusableError("The decoder's layers use different rotary embeddings.")
-    return RotaryTables(tables.module, to_pairs.pop())
+    return RotaryTables(tables.module, *ways.pop())
 
 
 def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
@@ -228,6 +241,7 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     reached = {id(parameter) for part in parts for parameter in part.parameters()}
     if isinstance(model, FullModel):
         reached |= {id(parameter) for norm in shape.norms for parameter in norm.trained_parameters}
+        reached |= {id(sinks) for sinks in shape.trained_sinks}
         reached |= {id(shape.embedding.weight)}
         if shape.positions:
             reached.add(id(shape.positions.embedding.weight))

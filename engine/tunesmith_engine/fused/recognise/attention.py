@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import product
 
 import torch
 from torch import nn
 
 from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise.biases import BIASES, alibi_of, takes_truth
 from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import TABLE, Layout, in_pairs
@@ -23,17 +24,43 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
+from tunesmith_engine.fused.recognise.steps import shown, with_steps
 from tunesmith_engine.shapes import AttentionShape, Norm, NotFusableError, Piece
 
 SPREAD = 5.0
 """Standard deviation of the trial's scores: so large that a soft cap of 50 shows."""
 
-MERGED = ("qkv_proj", "query_key_value", "c_attn")
+MERGED = ("qkv_proj", "query_key_value", "c_attn", "Wqkv")
 OUTPUT = ("o_proj", "out_proj", "dense", "c_proj")
-NORMS = (("q_norm", "k_norm"), ("q_layernorm", "k_layernorm"))
+NORMS = (
+    ("q_norm", "k_norm"),
+    ("q_layernorm", "k_layernorm"),
+    ("query_layernorm", "key_layernorm"),
+    ("qk_norm", "qk_norm"),
+)
+GATE = "gate_proj"
+"""A gate for each number of the output, with a projection of its own (AFMoE)."""
 
 
-def read_attention(name: str, module: nn.Module, window: int | None, layout: Layout | None) -> AttentionShape:
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a layer's tokens see of their document, beside a window.
+
+    Attributes:
+        chunk: of the layer's mask.
+        slopes: what the decoder hands its layers of ALiBi, as in `AttentionShape`, before any factor.
+    """
+
+    chunk: int | None = None
+    slopes: torch.Tensor | None = None
+
+
+NOTHING_ELSE = Sight()
+
+
+def read_attention(
+    name: str, module: nn.Module, window: int | None, layout: Layout | None, sight: Sight = NOTHING_ELSE
+) -> AttentionShape:
     """Return the shape of an attention module.
 
     Args:
@@ -41,6 +68,7 @@ def read_attention(name: str, module: nn.Module, window: int | None, layout: Lay
         module: attention whose forward pass has only words that we know.
         window: of this layer's mask.
         layout: of the model's rotary table, if it has one.
+        sight: what else the layer sees.
 
     Raises:
         NotFusableError: it is computed in a way that we don't know.
@@ -48,7 +76,8 @@ def read_attention(name: str, module: nn.Module, window: int | None, layout: Lay
     check_no_dropout(name, module)
     roles, output = _projections(name, module)
     head_dim, output_gate = getattr(module, "head_dim", None) or module.head_size, "sigmoid" in words.words(module)
-    num_heads, num_key_value_heads = _num_heads(name, module, roles, output, head_dim, output_gate)
+    value_dim = module.v_head_dim if "v_head_dim" in words.words(module) else head_dim
+    num_heads, num_key_value_heads = _num_heads(name, module, roles, output, (head_dim, value_dim), output_gate)
     norms = next((pair for pair in NORMS if pair[0] in words.words(module)), NORMS[0])
     shape = AttentionShape(
         inputs=tuple(getattr(module, role) for role in roles),
@@ -56,13 +85,17 @@ def read_attention(name: str, module: nn.Module, window: int | None, layout: Lay
         num_heads=num_heads,
         num_key_value_heads=num_key_value_heads,
         head_dim=head_dim,
-        scale=float(getattr(module, "scaling", head_dim**-0.5)),
+        scale=float(getattr(module, "scaling", getattr(module, "softmax_scale", head_dim**-0.5))),
         softcap=module.attn_logit_softcapping if "softcap" in words.words(module) else None,
         window=window,
         query_norm=_head_norm(name, module, norms[0], num_heads, head_dim),
         key_norm=_head_norm(name, module, norms[1], num_key_value_heads, head_dim),
         output_gate=output_gate,
+        value_size=None if value_dim == head_dim else value_dim,
+        chunk=sight.chunk,
+        slopes=sight.slopes,
     )
+    shape = with_steps(name, module, shape)
     return _with_rotation(name, module, (*roles, output), norms, shape, layout)
 
 
@@ -70,6 +103,8 @@ def _projections(name: str, module: nn.Module) -> tuple[tuple[str, ...], str]:
     """Return the names of the input projections and of the output projection."""
     merged, output = first_of(module, MERGED), first_of(module, OUTPUT)
     roles = ("q_proj", "k_proj", "v_proj") if merged is None else (merged,)
+    if {GATE, "sigmoid"} <= words.words(module) and merged is None:
+        roles = (*roles, GATE)
     if output is None or not all(hasattr(module, role) for role in roles):
         raise NotFusableError(
             "{name} ({kind}) is missing a projection or a size that is needed.", name=name, kind=type(module).__name__
@@ -78,16 +113,18 @@ def _projections(name: str, module: nn.Module) -> tuple[tuple[str, ...], str]:
 
 
 def _num_heads(
-    name: str, module: nn.Module, roles: tuple[str, ...], output: str, head_dim: int, output_gate: bool
+    name: str, module: nn.Module, roles: tuple[str, ...], output: str, sizes: tuple[int, int], output_gate: bool
 ) -> tuple[int, int]:
     """Return the number of heads, and that of key and value heads."""
     widths = [linear_sizes(f"{name}.{role}", getattr(module, role))[1] for role in roles]
-    num_query = linear_sizes(f"{name}.{output}", getattr(module, output))[0]
-    # Queries have their gates behind them.
-    num_first = 2 * num_query if output_gate else num_query
-    num_heads, num_key_value_heads = num_query // head_dim, (sum(widths) - num_first) // (2 * head_dim)
+    num_out = linear_sizes(f"{name}.{output}", getattr(module, output))[0]
+    head_dim, value_dim = sizes
+    num_heads = num_out // value_dim
+    # Queries may have their gates behind them.
+    num_first = num_heads * head_dim + (num_out if output_gate else 0)
+    num_key_value_heads = (sum(widths) - num_first) // (head_dim + value_dim)
     divides = num_key_value_heads > 0 and num_heads % num_key_value_heads == 0
-    if not divides or num_query % head_dim or sum(widths) != num_first + 2 * num_key_value_heads * head_dim:
+    if not divides or num_out % value_dim or sum(widths) != num_first + num_key_value_heads * (head_dim + value_dim):
         raise NotFusableError(
             "{name}: {width} outputs don't divide into heads of {head_dim}.",
             name=name,
@@ -102,7 +139,7 @@ def _head_norm(name: str, module: nn.Module, role: str, num_heads: int, head_dim
     if role not in words.words(module) or not hasattr(module, role):
         return None
     norm = read_norm(f"{name}.{role}", getattr(module, role))
-    if norm.weight is None or norm.weight.shape not in ((head_dim,), (num_heads * head_dim,)):
+    if norm.weight is not None and norm.weight.shape not in ((head_dim,), (num_heads * head_dim,)):
         raise NotFusableError("{name} fits neither one head nor all heads together.", name=f"{name}.{role}")
     return norm
 
@@ -132,33 +169,64 @@ def _with_rotation(
             parts[role] = make.norm(getattr(module, role), norm.weight.shape[0])
             norms[role] = replace(norm, weight=parts[role].weight, bias=getattr(parts[role], "bias", None))
     tried = replace(shape, query_norm=norms[norm_roles[0]], key_norm=norms[norm_roles[1]])
-    twin = replaced(module, parts, {})
-    if hasattr(module, "config"):
-        twin.config = copy.copy(module.config)
-        twin.config._attn_implementation = "eager"
+    steps, tried = shown(module, tried, make)
+    twin = replaced(module, parts | steps.parts, steps.parameters)
+    steps.put_into(twin)
     x = make.numbers(1, NUM_TOKENS, WIDTH) * (SPREAD / (shape.scale * shape.head_dim**0.5)) ** 0.5
     layout = layout or Layout(2, True)
     angles = make.numbers(2, 1, NUM_TOKENS, layout.width // 2)
     cos, sin = layout.spread(angles)
+    residual = make.numbers(1, NUM_TOKENS, linear_sizes(output, getattr(module, output))[0])
     if TABLE in module._buffers:
         twin._buffers[TABLE] = torch.cat((angles[1, 0], angles[0, 0]), dim=-1)
     mask = torch.full((1, 1, NUM_TOKENS, NUM_TOKENS), torch.finfo(torch.float32).min).triu(1)
+    if takes_truth(module):
+        mask = mask < 0
     given = accepted(
         module,
-        {"hidden_states": x, "position_embeddings": (cos, sin), "attention_mask": mask},
-        {"alibi": None, "position_ids": torch.arange(NUM_TOKENS)[None]},
+        {"hidden_states": x, "position_embeddings": layout.handed(angles), "attention_mask": mask},
+        {
+            "position_ids": torch.arange(NUM_TOKENS)[None],
+            "residual": residual,
+            **dict.fromkeys(BIASES, alibi_of(shape.slopes)),
+        },
     )
-    result = result_of(name, lambda: twin(**given))
+    result = result_of(name, lambda: twin(**given))[0]
+    if "residual" in given:
+        # It adds what its layer hands it (BLOOM).
+        result = result - residual[0]
     projected = torch.cat([parts[role](x) for role in inputs], dim=-1)[0]
-    for pieces in _pieces(shape, len(inputs)):
-        for rotary, interleaved in ((True, False), (True, True), (False, False)):
-            guess = replace(tried, rotary=rotary, interleaved=interleaved, pieces=pieces)
-            table = [in_pairs(part[0]) if interleaved and layout.halves else part[0] for part in (cos, sin)]
-            if agrees(result[0], _plain_attention(guess, projected, *table)):
-                return replace(shape, rotary=rotary, interleaved=interleaved, pieces=pieces)
+    for guess in _guesses(tried, len(inputs)):
+        table = [in_pairs(part[0]) if guess.interleaved and layout.halves else part[0] for part in (cos, sin)]
+        if agrees(result, _plain_attention(guess, projected, *table)):
+            read = ("rotary", "interleaved", "backwards", "pieces", "norms_last", "slopes")
+            return replace(shape, **{name: getattr(guess, name) for name in read})
     raise NotFusableError(
         "{name} ({kind}) doesn't compute what its attributes say.", name=name, kind=type(module).__name__
     )
+
+
+ROTATIONS = ((True, False, False), (True, True, False), (False, False, False), (True, False, True))
+"""Whether there is one, whether it turns neighbours, and whether it turns backwards."""
+
+
+def _guesses(shape: AttentionShape, num_inputs: int) -> Iterator[AttentionShape]:
+    """Yield how a module may take its steps, where its attributes don't say."""
+    has_norms = shape.query_norm is not None and shape.whole_width_norms is None
+    factors = (None,) if shape.slopes is None else (1.0, shape.scale)
+    for pieces, factor in product(_pieces(shape, num_inputs), factors):
+        slopes = None if shape.slopes is None or factor is None else shape.slopes * factor
+        for rotary, interleaved, backwards in ROTATIONS:
+            for last in (False, True) if has_norms and rotary else (False,):
+                yield replace(
+                    shape,
+                    pieces=pieces,
+                    slopes=slopes,
+                    rotary=rotary,
+                    interleaved=interleaved,
+                    backwards=backwards,
+                    norms_last=last,
+                )
 
 
 CODEGEN_PARTS = 4
@@ -168,6 +236,9 @@ CODEGEN_PARTS = 4
 def _pieces(shape: AttentionShape, num_inputs: int) -> Iterator[tuple[Piece, ...] | None]:
     """Yield where q, k, v and gates may lie in the output of the input projections; see `AttentionShape`."""
     heads, groups, width = shape.num_heads, shape.num_key_value_heads, shape.head_dim
+    if shape.output_gate and num_inputs == 1 + len(("q", "k", "v")):
+        yield None
+        return
     if shape.output_gate:
         num_query, num_rest = heads * width, 2 * groups * width
         queries, gates = (Piece(start, heads, 2 * width, width) for start in (0, width))
@@ -199,28 +270,50 @@ def _plain_attention(
         cos, sin: [T, rotary width].
     """
     num_query, num_key = shape.numbers_per_token, shape.num_key_value_heads * shape.head_dim
+    num_value = shape.num_key_value_heads * shape.value_dim
     q, k, v, gate = in_order(projected, shape.pieces).tensor_split(
-        [num_query, num_query + num_key, num_query + 2 * num_key], dim=-1
+        [num_query, num_query + num_key, num_query + num_key + num_value], dim=-1
     )
-    turned = []
-    for numbers, norm in ((q, shape.query_norm), (k, shape.key_norm)):
-        heads = numbers
-        if norm is not None and norm.weight is not None and norm.weight.shape[0] == numbers.shape[-1]:
-            heads, norm = normalise(numbers, norm), None
-        heads = heads.unflatten(-1, (-1, shape.head_dim)).transpose(0, 1)
-        heads = heads if norm is None else normalise(heads, norm)
-        turned.append(_rotate(heads, cos, sin, shape.interleaved) if shape.rotary else heads)
+    q, k = (turned_heads(shape, x, norm, cos, sin) for x, norm in ((q, shape.query_norm), (k, shape.key_norm)))
+    if shape.temperature is not None:
+        q = q * shape.temperature.at(torch.arange(q.shape[1]))[:, None]
+    v = (v if shape.clip is None else v.clamp(-shape.clip, shape.clip)) * shape.value_scale
+    result = attended(shape, q, k, v.unflatten(-1, (-1, shape.value_dim)).transpose(0, 1))
+    if shape.output_norm is not None:
+        result = normalise(result, shape.output_norm)
+    return result * gate.sigmoid() if shape.output_gate else result
+
+
+def turned_heads(
+    shape: AttentionShape, numbers: torch.Tensor, norm: Norm | None, cos: torch.Tensor, sin: torch.Tensor
+) -> torch.Tensor:
+    """Return queries or keys, [T, heads * head_dim], normalised and rotated, [heads, T, head_dim]."""
+    if norm is not None and norm.weight is not None and norm.weight.shape[0] == numbers.shape[-1]:
+        numbers, norm = normalise(numbers, norm), None
+    heads = numbers.unflatten(-1, (-1, shape.head_dim)).transpose(0, 1)
+    if norm is not None and not shape.norms_last:
+        heads = normalise(heads, norm)
+    heads = heads if shape.clip is None else heads.clamp(-shape.clip, shape.clip)
+    sin = -sin if shape.backwards else sin
+    heads = _rotate(heads, cos, sin, shape.interleaved) if shape.rotary else heads
+    return normalise(heads, norm) if norm is not None and shape.norms_last else heads
+
+
+def attended(shape: AttentionShape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Return attention of one document, [T, heads * value width], from its [heads, T, width]."""
     repeat = shape.num_heads // shape.num_key_value_heads
-    keys, values = (
-        h.repeat_interleave(repeat, 0) for h in (turned[1], v.unflatten(-1, (-1, shape.head_dim)).transpose(0, 1))
-    )
-    scores = turned[0] @ keys.transpose(1, 2) * shape.scale
+    keys, values = (part.repeat_interleave(repeat, 0) for part in (k, v))
+    scores = q @ keys.transpose(1, 2) * shape.scale
     if shape.softcap is not None:
         scores = shape.softcap * torch.tanh(scores / shape.softcap)
-    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    shares = scores.masked_fill(hidden, -torch.inf).softmax(-1)
-    result = (shares @ values).transpose(0, 1).flatten(1)
-    return result * gate.sigmoid() if shape.output_gate else result
+    age = torch.arange(scores.shape[-1])[:, None] - torch.arange(scores.shape[-1])
+    if shape.slopes is not None:
+        scores = scores - shape.slopes.cpu()[:, None, None] * age
+    scores = scores.masked_fill(age < 0, -torch.inf)
+    if shape.sinks is not None:
+        scores = torch.cat((scores, shape.sinks[:, None, None].expand(-1, len(age), 1)), -1)
+    shares = scores.softmax(-1)[..., : len(age)]
+    return (shares @ values).transpose(0, 1).flatten(1)
 
 
 def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:

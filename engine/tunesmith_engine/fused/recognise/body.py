@@ -15,6 +15,7 @@ NORM = (
     *("norm", "final_layer_norm", "final_layernorm", "ln_f", "layer_norm", "norm_f", "embedding_norm", "layernorm"),
     "final_norm",
 )
+EMBEDDING_NORM = ("word_embeddings_layernorm",)
 HEAD = ("lm_head", "embed_out", "output_projection")
 POSITIONS = ("wpe", "embed_positions")
 
@@ -51,6 +52,7 @@ class Body:
         module: whose code runs the layers.
         embedding, layers, norm: names of these parts in the module.
         positions: name of the table of learned positions, or None.
+        embedding_norm: name of a norm of the embedded tokens alone, or None.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Body:
     layers: str
     norm: str
     positions: str | None
+    embedding_norm: str | None = None
 
     @classmethod
     def of(cls, name: str, module: AnyModel) -> Body:
@@ -79,7 +82,14 @@ class Body:
                 )
             found[role] = part
         positions = first_of(module, POSITIONS)
-        return cls(name, module, **found, positions=positions if positions in words.words(module) else None)
+        used = words.words(module)
+        return cls(
+            name,
+            module,
+            **found,
+            positions=positions if positions in used else None,
+            embedding_norm=first_of(module, tuple(each for each in EMBEDDING_NORM if each in used)),
+        )
 
     def part(self, name: str) -> AnyModel:
         """Return a part of the decoder."""

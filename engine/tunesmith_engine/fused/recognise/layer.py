@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from tunesmith_engine.fused.recognise import words
-from tunesmith_engine.fused.recognise.attention import read_attention
+from tunesmith_engine.fused.recognise.attention import NOTHING_ELSE, Sight, read_attention
+from tunesmith_engine.fused.recognise.biases import BIASES
 from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.handed import FORMS, Call, Handing, Recorder, hollowed
@@ -23,6 +24,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     Mixer,
     StandIns,
     accepted,
+    adds_residual,
     agrees,
     replaced,
     result_of,
@@ -46,6 +48,8 @@ PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 SCALES = ("residual_multiplier", "residual_scale")
 """What transformers calls the factor of what a block adds."""
 
+MLPS = ("mlp", "feed_forward", "ffn")
+
 DELTA = "linear_attn"
 MIXERS = ("self_attn", "attention", "attn", "self_attention", DELTA)
 """What transformers calls attention, or what is in its place."""
@@ -66,6 +70,7 @@ NAMES = (
     ("ln_1", "", "ln_2", ""),
     ("ln_1", "", "", ""),
     ("ln_attn", "", "ln_mlp", ""),
+    ("norm_1", "", "norm_2", ""),
 )
 
 
@@ -81,7 +86,14 @@ def mixer_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
     return role, getattr(layer, role)
 
 
-def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: str, layout: Layout | None) -> LayerShape:
+def read_layer(
+    name: str,
+    module: nn.Module,
+    window: int | None,
+    rotary_kind: str,
+    layout: Layout | None,
+    sight: Sight = NOTHING_ELSE,
+) -> LayerShape:
     """Return the shape of a decoder layer whose attention, or what is in its place, is understood.
 
     Args:
@@ -89,14 +101,14 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
         module: the layer.
         window: of this layer's mask.
         rotary_kind: see `LayerShape`.
-        layout: see `read_attention`.
+        layout, sight: see `read_attention`.
 
     Raises:
         NotFusableError: its attention or its order of parts isn't understood.
     """
     role, mixer = mixer_of(name, module)
     words.check_words(role, mixer, words.DELTA if role == DELTA else words.ATTENTION)
-    attention = read_delta(role, mixer) if role == DELTA else read_attention(role, mixer, window, layout)
+    attention = read_delta(role, mixer) if role == DELTA else read_attention(role, mixer, window, layout, sight)
     shape, _ = _around(name, module, attention, None)
     return replace(shape, rotary_kind=rotary_kind)
 
@@ -129,7 +141,8 @@ def read_as_written(
 def _passing(module: nn.Module, num_results: int) -> dict[str, nn.Module]:
     """Return stand-ins that hand on what they are given, for the norms and the MLP of a hollow layer."""
     found: dict[str, nn.Module] = {role: nn.Identity() for role in (*_norms_of(module), *(plain_roles(module) or ()))}
-    return found | ({"mlp": Recorder(module.mlp, num_results)} if hasattr(module, "mlp") else {})
+    role = first_of(module, MLPS)
+    return found | ({role: Recorder(getattr(module, role), num_results)} if role else {})
 
 
 def _norms_of(module: nn.Module) -> frozenset[str]:
@@ -151,7 +164,7 @@ def _around(
     Raises:
         NotFusableError: its order of parts isn't understood.
     """
-    has_mlp = hasattr(module, "mlp")
+    has_mlp = first_of(module, MLPS) is not None
     words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
     check_no_dropout(name, module)
     used, found = words.words(module), _norms_of(module)
@@ -172,7 +185,7 @@ def _around(
         residual_scale=next((float(getattr(module, word)) for word in SCALES if word in used), 1.0),
     )
     of_mixer = {AttentionShape: (2,), DeltaShape: (0,)}.get(type(attention), FORMS)
-    of_mlp = FORMS if isinstance(shape.mlp, Unfused) and hasattr(module, "mlp") else (0,)
+    of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else (0,)
     problem: NotFusableError | None = None
     runs = False
     # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
@@ -206,9 +219,9 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
     Raises:
         NotFusableError: there is none.
     """
-    mlp = getattr(module, "mlp", None)
-    if mlp is not None:
-        return read_mlp(mlp)
+    role = first_of(module, MLPS)
+    if role is not None:
+        return read_mlp(getattr(module, role))
     roles = plain_roles(module)
     if roles is None:
         raise NotFusableError("{name} ({kind}) has no MLP.", name=name, kind=type(module).__name__)
@@ -222,7 +235,9 @@ def _agrees(
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
     other = None if call is None else make.numbers(1)
-    parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: Mixer(attention.weight, forms[0], other)}
+    role, mixer = mixer_of(name, module)
+    adds = isinstance(shape.attention, AttentionShape) and adds_residual(mixer)
+    parts: dict[str, nn.Module] = {role: Mixer(attention.weight, forms[0], other, adds)}
     mlp = _mlp_stand_in(module, shape, make, parts, forms[1])
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in zip(PLACES, names, strict=True):
@@ -235,7 +250,7 @@ def _agrees(
     x = make.numbers(*(call.hidden.shape[:2] if call else (1, NUM_TOKENS)), WIDTH)
     if call is None:
         usual = dict.fromkeys(("attention_mask", "position_embeddings", "position_ids"))
-        nothing = accepted(module, usual, {"alibi": None})
+        nothing = accepted(module, usual, dict.fromkeys(BIASES))
         result = result_of(name, lambda: twin(x, **nothing))
     else:
         result = result_of(name, lambda: call.run(twin, x))
@@ -257,9 +272,9 @@ def _mlp_stand_in(
     module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module], num_results: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Put a stand-in for the MLP, or for its linear layers, among the parts of a layer; return what it computes."""
-    if hasattr(module, "mlp"):
+    if role := first_of(module, MLPS):
         matrix = make.matrix(WIDTH, WIDTH)
-        parts["mlp"] = Mixer(matrix.weight, num_results)
+        parts[role] = Mixer(matrix.weight, num_results, adds=adds_residual(getattr(module, role)))
         return matrix
     roles, own = plain_roles(module), shape.mlp
     if roles is None or not isinstance(own, MlpShape):

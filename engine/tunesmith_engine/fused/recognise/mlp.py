@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from tunesmith_engine.fused.recognise import words
-from tunesmith_engine.fused.recognise.parts import ACTIVATIONS, activation_name, check_no_dropout, linear_sizes
-from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
-from tunesmith_engine.shapes import MlpShape, NotFusableError, Unfused
+from tunesmith_engine.fused.recognise.parts import (
+    ACTIVATIONS,
+    activation_name,
+    check_no_dropout,
+    linear_sizes,
+    normalise,
+    read_norm,
+)
+from tunesmith_engine.fused.recognise.stand_ins import (
+    NUM_TOKENS,
+    WIDTH,
+    StandIns,
+    adds_residual,
+    agrees,
+    replaced,
+    result_of,
+)
+from tunesmith_engine.shapes import MlpShape, Norm, NotFusableError, Unfused
 
 GATED = (("gate_up_proj",), ("gate_proj", "up_proj"))
 """Names of the inputs of a gated MLP; the output is the down_proj."""
@@ -25,7 +41,10 @@ PLAIN = (
 )
 """Names of input and output of an MLP without a gate."""
 
-FUNCTIONS = ("act_fn", "activation_fn", "act", "activation")
+FUNCTIONS = ("act_fn", "activation_fn", "act", "activation", "gelu_impl")
+
+SUB_NORM = "ffn_sub_norm"
+"""A norm of what the output reads (BitNet)."""
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -41,6 +60,8 @@ def read_mlp(module: nn.Module) -> MlpShape | Unfused:
                 return _read_gated(name, module, roles)
         return _read_plain(name, module)
     except NotFusableError as error:
+        if adds_residual(module):
+            raise
         # The sentence names no layer: it is the same for all, and counted.
         return Unfused(module, error.message)
 
@@ -110,12 +131,15 @@ def _read_gated(name: str, module: nn.Module, roles: tuple[str, ...]) -> MlpShap
             num_outputs=num_outputs,
             num_inputs=width,
         )
-    shape = MlpShape(inputs, down, activation_name(getattr(module, _function(module))), width)
-    _try_gated(name, module, roles, shape.activation)
-    return shape
+    norm = read_norm(f"{name}.{SUB_NORM}", getattr(module, SUB_NORM)) if SUB_NORM in words.words(module) else None
+    activation = activation_name(getattr(module, _function(module)))
+    _try_gated(name, module, roles, activation, norm)
+    return MlpShape(inputs, down, activation, width, norm=norm)
 
 
-def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], activation: str) -> None:
+def _try_gated(
+    name: str, module: nn.Module, roles: tuple[str, ...], activation: str, norm: Norm | None
+) -> None:
     """Hold the formula of a gated MLP against the module's own code.
 
     Raises:
@@ -125,10 +149,14 @@ def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], activation:
     half = WIDTH + 2
     parts = {role: make.matrix(WIDTH, 2 * half // len(roles)) for role in roles}
     down = make.matrix(half, WIDTH)
-    twin = replaced(module, {**parts, "down_proj": down}, {})
+    beside = {} if norm is None else {SUB_NORM: make.norm(getattr(module, SUB_NORM), half)}
+    twin = replaced(module, {**parts, "down_proj": down, **beside}, {})
     x = make.numbers(1, NUM_TOKENS, WIDTH)
     gate, up = torch.cat([parts[role](x) for role in roles], dim=-1).chunk(2, dim=-1)
-    if not agrees(result_of(name, lambda: twin(x)), down(ACTIVATIONS[activation](gate) * up)):
+    inner = ACTIVATIONS[activation](gate) * up
+    if norm is not None:
+        inner = normalise(inner, replace(norm, weight=beside[SUB_NORM].weight))
+    if not agrees(result_of(name, lambda: twin(x)), down(inner)):
         raise NotFusableError("{name} ({kind}) is not a gated MLP.", name=name, kind=type(module).__name__)
 
 
@@ -147,8 +175,9 @@ def _read_plain(name: str, module: nn.Module) -> MlpShape:
     parts: dict[str, nn.Module] = {roles[0]: up, roles[1]: down}
     activation = activation_stand_in(module, shape, parts)
     twin = replaced(module, parts, {})
-    x = make.numbers(1, NUM_TOKENS, WIDTH)
+    x, residual = (make.numbers(1, NUM_TOKENS, WIDTH) for _ in range(2))
     expected = result_of(name, lambda: down(activation(up(x))))
-    if not agrees(result_of(name, lambda: twin(x)), expected):
+    result = result_of(name, lambda: twin(x, residual) - residual if adds_residual(module) else twin(x))
+    if not agrees(result, expected):
         raise NotFusableError("{name} ({kind}) has an unsupported form.", name=name, kind=type(module).__name__)
     return shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,8 +11,9 @@ from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise.biases import BIASES, slopes_of
 from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
-from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes
+from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -23,7 +24,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     result_of,
 )
 from tunesmith_engine.model.saved_modules import plain
-from tunesmith_engine.shapes import AnyModel, NotFusableError, PositionTable
+from tunesmith_engine.shapes import AnyModel, Norm, NotFusableError, PositionTable
 
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""
@@ -95,8 +96,8 @@ def find_decoder(whole: AnyModel) -> Body:
     return body
 
 
-def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | None]:
-    """Return the embedding, its factor, as rounded to the embedding's number format by the model itself, and positions.
+def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | None, Norm | None]:
+    """Return the embedding, its factor, as rounded to its number format by the model itself, positions, and a norm.
 
     Raises:
         NotFusableError: the decoder does something else with the embedded tokens.
@@ -155,23 +156,34 @@ def _small_embedding(embedding: nn.Module, make: StandIns, num_rows: int = NUM_T
 
 
 class _Taken(nn.Module):
-    """Stands for a layer: hands on what it is given, and keeps the names of the tensors that came with it."""
+    """Stands for a layer: hands on what it is given, and keeps the tensors that came with it, by name."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.others: set[str] = set()
+        self.others: dict[str, torch.Tensor] = {}
 
     def forward(self, hidden_states: torch.Tensor, *_: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
         """Return the numbers in the wrapping of a layer."""
-        self.others = {name for name, value in named.items() if isinstance(value, torch.Tensor)}
+        self.others = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
         return hidden_states
 
 
-def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | None]:
+class _Counted(nn.Identity):
+    """Stands for a norm, and counts how often it is called."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Hand on."""
+        self.calls += 1
+        return x
+
+
+def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | None, Norm | None]:
     """Hold what reaches the first layer against the decoder's own code, without layers and norm.
 
     Returns:
-        The embedding's factor, the one that was read or the root of the width, and the positions.
+        The embedding's factor, the one that was read or the root of the width, the positions, and a norm.
 
     Raises:
         NotFusableError: it is something else.
@@ -181,9 +193,11 @@ def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | Non
     parts = {
         body.embedding: embedding,
         body.layers: nn.ModuleList(),
-        body.norm: nn.Identity(),
+        body.norm: (norm := _Counted()),
         "rotary_emb": Constant((None, None)),
     }
+    if body.embedding_norm:
+        parts[body.embedding_norm] = make.norm(body.part(body.embedding_norm), WIDTH).to(embedding.weight.dtype)
     own = None if body.positions is None else plain(body.part(body.positions))
     if body.positions is not None:
         if not isinstance(own, nn.Embedding):
@@ -193,44 +207,75 @@ def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | Non
     result = result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
     rows = functional.embedding(ids, embedding.weight).double()
     expected = (rows * scale).to(result.dtype)
+    if body.embedding_norm and body.positions is None:
+        return scale, None, _try_embedding_norm(body, parts[body.embedding_norm], expected, result)
+    again = None
+    if norm.calls > 1:
+        # The last norm comes before the layers as well (NanoChat).
+        again = read_norm(f"{body.name}.{body.norm}", body.part(body.norm))
+        if norm.calls > 1 + 1 or again.weight is not None:
+            raise NotFusableError("{name} uses its last norm several times.", name=body.name)
     if body.positions is None:
         for factor in (scale, float(decoder.config.hidden_size**0.5)):
             if torch.equal(result, (rows * factor).to(result.dtype)):
-                return factor, None
+                return factor, None, again
     if body.positions is not None and own is not None:
         table = parts[body.positions].weight
         for offset in range(MOST_OFFSET + 1):
             if torch.equal(result, expected + functional.embedding(ids + offset, table)):
-                return scale, PositionTable(own, offset)
+                return scale, PositionTable(own, offset), again
     raise NotFusableError(
         "{name} ({kind}) changes its embedding in an unsupported way.", name=body.name, kind=type(decoder).__name__
     )
 
 
-def check_layer_inputs(body: Body) -> None:
-    """Refuse a decoder that hands its layers a tensor that we don't know, such as a bias of the scores (ALiBi).
+def _try_embedding_norm(body: Body, stand_in: nn.Module, before: torch.Tensor, result: torch.Tensor) -> Norm:
+    """Return the norm of the embedded tokens, held against what reaches the first layer.
 
     Raises:
-        NotFusableError: it does.
+        NotFusableError: that is something else.
+    """
+    norm = read_norm(f"{body.name}.{body.embedding_norm}", body.part(str(body.embedding_norm)))
+    tried = replace(norm, weight=getattr(stand_in, "weight", None), bias=getattr(stand_in, "bias", None))
+    if not agrees(result.float(), normalise(before, tried).float()):
+        raise NotFusableError(
+            "{name} ({kind}) changes its embedding in an unsupported way.",
+            name=body.name,
+            kind=type(body.module).__name__,
+        )
+    return norm
+
+
+def read_layer_inputs(body: Body) -> torch.Tensor | None:
+    """Return the slopes of ALiBi that a decoder hands its layers, [heads], or None.
+
+    Raises:
+        NotFusableError: it hands them a tensor that we don't know.
     """
     make, taken = StandIns(), _Taken()
     parts: dict[str, nn.Module] = {
-        body.embedding: _small_embedding(plain(body.part(body.embedding)), make),
+        # Slopes that are rounded to 16 bits would be others.
+        body.embedding: _small_embedding(plain(body.part(body.embedding)), make).float(),
         body.layers: nn.ModuleList([taken]),
         body.norm: nn.Identity(),
         "rotary_emb": Constant((None, None)),
     }
     if body.positions is not None:
         parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)
+    if body.embedding_norm:
+        parts[body.embedding_norm] = nn.Identity()
     twin = replaced(body.module, parts, {})
     result_of(body.name, lambda: twin(input_ids=torch.arange(NUM_TOKENS)[None], use_cache=False).last_hidden_state)
-    if others := taken.others - LAYER_INPUTS:
+    biases = [name for name in taken.others if name in BIASES]
+    slopes = slopes_of(taken.others[biases[0]]) if len(biases) == 1 else None
+    if others := taken.others.keys() - LAYER_INPUTS - set([] if slopes is None else biases):
         raise NotFusableError(
             "{name} ({kind}) hands its layers {names}.",
             name=body.name,
             kind=type(body.module).__name__,
             names=", ".join(sorted(others)),
         )
+    return slopes if slopes is None else slopes.to(plain(body.part(body.embedding)).weight.device)
 
 
 def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:

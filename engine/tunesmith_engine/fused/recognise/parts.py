@@ -117,7 +117,7 @@ def read_norm(name: str, module: nn.Module) -> Norm:
     parameters = dict(module.named_parameters())
     has_eps = isinstance(eps, float) or (eps is None and not parameters)
     if list(parameters) not in ([], ["weight"], ["weight", "bias"]) or not has_eps:
-        raise NotFusableError("{name} ({kind}) is not a norm with a weight.", name=name, kind=type(module).__name__)
+        raise NotFusableError("{name} ({kind}) is not a norm.", name=name, kind=type(module).__name__)
     for known in (eps,) if isinstance(eps, float) else USUAL_EPS:
         found = _formula(name, module, parameters, known)
         if found is not None:

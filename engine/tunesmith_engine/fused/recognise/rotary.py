@@ -21,14 +21,25 @@ class Layout:
     Attributes:
         width: numbers of a position, as many as are turned in each head.
         halves: each angle stands once in the first half and once in the second; else it stands twice in a row.
+        is_complex: layers are handed complex numbers, one for each pair of neighbours.
+        is_once: layers are handed each angle once.
     """
 
     width: int
     halves: bool
+    is_complex: bool = False
+    is_once: bool = False
 
     def spread(self, angles: torch.Tensor) -> torch.Tensor:
         """Lay out one number an angle, [..., width / 2], as this table does."""
         return torch.cat((angles, angles), dim=-1) if self.halves else angles.repeat_interleave(2, dim=-1)
+
+    def handed(self, angles: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Return what layers are handed for cosines and sines, [2, ..., width / 2]."""
+        if self.is_complex:
+            return torch.complex(angles[0], angles[1])
+        cos, sin = angles if self.is_once else self.spread(angles)
+        return cos, sin
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +49,26 @@ class RotaryTables:
     Attributes:
         module: gives cos and sin for numbers of a dtype and device, positions and, where it has several, a kind.
         to_pairs: a table in halves is handed on with each angle twice in a row, for layers that turn neighbours.
+        is_once: the module gives each angle once (gpt-oss); it is handed on in both halves.
+        backwards: layers turn by the opposite angle (NanoChat).
     """
 
     module: nn.Module
     to_pairs: bool = False
+    is_once: bool = False
+    backwards: bool = False
 
     def __call__(self, x: torch.Tensor, positions: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cos and sin, [1, T, width]."""
         table = self.module(x, positions, kind) if kind else self.module(x, positions)
+        if isinstance(table, torch.Tensor) and table.is_complex():
+            # One number for each pair of neighbours (Llama 4).
+            table = tuple(part.repeat_interleave(2, dim=-1) for part in (table.real, table.imag))
         if not isinstance(table, tuple) or len(table) != len(("cos", "sin")):
             name = type(self.module).__name__
             raise NotFusableError("model.rotary_emb ({kind}) has an unsupported table.", kind=name)
-        cos, sin = table
+        cos, sin = (torch.cat((part, part), dim=-1) for part in table) if self.is_once else table
+        sin = -sin if self.backwards else sin
         return (in_pairs(cos), in_pairs(sin)) if self.to_pairs else (cos, sin)
 
     @property
@@ -66,12 +85,15 @@ class RotaryTables:
         rope_type = self.module.rope_type[kind] if kind else getattr(self.module, "rope_type", "")
         if "dynamic" in rope_type:
             raise NotFusableError("model.rotary_emb changes its table with the length of the text (dynamic).")
-        cos, _ = self(torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None], kind)
+        x, positions = torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None]
+        is_complex = isinstance(self.module(x, positions, *([kind] if kind else [])), torch.Tensor)
+        cos, _ = self(x, positions, kind)
         first, second = cos.chunk(2, dim=-1)
         for halves, same in ((True, torch.equal(first, second)), (False, torch.equal(cos[..., ::2], cos[..., 1::2]))):
             if same:
-                return Layout(cos.shape[-1], halves)
-        raise NotFusableError("model.rotary_emb ({kind}) has an unsupported table.", kind=type(self.module).__name__)
+                return Layout(cos.shape[-1], halves, is_complex)
+        # Attention's own code must take it for one: a trial tells.
+        return Layout(2 * cos.shape[-1], True, is_once=True)
 
 
 class _HeldTable(nn.Module):

@@ -66,15 +66,20 @@ class Mixer(Matrix):
         weight: of a linear layer.
         num_results: as of a tuple; 0 for one alone.
         other: all but the first; a layer that does anything with them shows by one that is not None.
+        adds: it adds what its layer hands it (BLOOM, MPT).
     """
 
-    def __init__(self, weight: torch.Tensor, num_results: int, other: torch.Tensor | None = None) -> None:
+    def __init__(
+        self, weight: torch.Tensor, num_results: int, other: torch.Tensor | None = None, adds: bool = False
+    ) -> None:
         super().__init__(weight)
-        self._num_results, self._other = num_results, other
+        self._num_results, self._other, self._adds = num_results, other, adds
 
-    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+    def forward(self, hidden_states: torch.Tensor, *args: Any, **named: Any) -> Any:
         """Multiply."""
         result = super().forward(hidden_states)
+        if self._adds:
+            result = result + (named["residual"] if "residual" in named else args[0])
         return (result, *[self._other] * (self._num_results - 1)) if self._num_results else result
 
 
@@ -88,6 +93,11 @@ class Constant(nn.Module):
     def forward(self, *_: Any, **__: Any) -> Any:
         """Return the value."""
         return self.value
+
+
+def adds_residual(module: nn.Module) -> bool:
+    """Whether a part is handed what its layer would add behind it."""
+    return "residual" in inspect.signature(inspect.unwrap(module.forward)).parameters
 
 
 def accepted(module: nn.Module, usual: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:

@@ -11,18 +11,23 @@ from torch import nn
 from tunesmith_engine.shapes import NotFusableError
 
 ATTENTION = frozenset(
-    "ALL_ATTENTION_FUNCTIONS EncoderDecoderCache F ValueError _attn _attn_implementation _get_embed_positions "
-    "_merge_heads _split_heads _upcast_and_reordered_attn apply_rotary_pos_emb attention_dropout attn_dropout "
-    "attn_logit_softcapping attn_mask bfloat16 c_attn c_proj cat chunk config contiguous cross_attention_cache dense "
-    "device dim dropout dropout_p dtype eager eager_attention_forward embed_dim embed_positions flatten float16 "
-    "float32 force_rope functional gather get get_interface getattr hasattr head_dim head_size inv_norm_factor "
-    "is_causal is_cross_attention is_sliding is_updated isinstance k_layernorm k_norm k_proj keys kv_dim layer_idx "
-    "layers math "
-    "mp_num multi_query new_decoder_architecture nn num_attention_heads num_heads num_key_value_heads num_kv_heads "
-    "o_proj out_proj p permute position_ids q_attn q_layernorm q_norm q_proj qk_layernorm qkv_proj query_key_value "
-    "reorder_and_upcast_attn repeat reshape resid_dropout residual_dropout rotary_dim rotary_ndims "
-    "scaled_dot_product_attention scaling sdpa self_attention_cache shape sigmoid size sliding_window softcap softmax "
-    "split split_size sqrt to torch training transpose unsqueeze update use_qk_norm use_rope v_proj values view".split()
+    "ALL_ATTENTION_FUNCTIONS EncoderDecoderCache F ValueError Wqkv _attn _attn_implementation _get_embed_positions "
+    "_merge_heads _reshape _split_heads _upcast_and_reordered_attn alibi alpha apply_rotary_emb apply_rotary_pos_emb "
+    "arange attention_dropout attention_mask attn_dropout attn_dropout_p attn_logit_softcapping attn_mask attn_scale "
+    "attn_sub_norm attn_temperature_tuning baddbmm batch1 batch2 beta bfloat16 bmm c_attn c_proj cat chunk clamp "
+    "clamp_ clip_qkv config contiguous cross_attention_cache dense device dim dropout dropout_add dropout_p dtype "
+    "eager eager_attention_forward embed_dim embed_positions expand finfo flatten float float16 float32 floor "
+    "floor_scale force_rope functional gate_proj gather get get_interface get_llama_4_attn_scale get_seq_length "
+    "getattr hasattr head_dim head_size hidden_dropout hidden_size input_dtype int inv_norm_factor is_causal "
+    "is_cross_attention is_local_attention is_sliding is_updated isinstance k_layernorm k_norm k_proj key_layernorm "
+    "keys kv_dim layer_idx layers len linear llama_4_scaling_beta log1p masked_fill math matmul max min mp_num "
+    "multi_query n_heads new_decoder_architecture nn num_attention_heads num_heads num_key_value_heads num_kv_heads "
+    "o_proj original_max_position_embeddings out_proj output_attentions p permute position_ids pretraining_tp q_attn "
+    "q_layernorm q_norm q_proj qk_layernorm qk_norm qkv_proj query_key_value query_layer query_layernorm range "
+    "reorder_and_upcast_attn repeat reshape resid_dropout residual_dropout rope_parameters rotary_dim rotary_ndims "
+    "s_aux scaled_dot_product_attention scaling sdpa self_attention_cache shape sigmoid sinks size sliding_window "
+    "slow_but_exact softcap softmax softmax_scale split split_size sqrt to torch training transpose type_as unsqueeze "
+    "update use_cache use_qk_norm use_rope v_head_dim v_proj v_scale values view weight zeros_like".split()
 )
 
 DELTA = frozenset(
@@ -36,44 +41,49 @@ DELTA = frozenset(
 """Of what has the gated delta rule in attention's place."""
 
 MLP = frozenset(
-    "act act_fn activation_dropout activation_fn c_fc c_proj chunk dense_4h_to_h dense_h_to_4h dim down_proj "
-    "dropout fc1 fc2 fc_in fc_out functional gate_proj gate_up_proj nn p residual_dropout training up_proj".split()
+    "F act act_fn activation_dropout activation_fn c_fc c_proj chunk dense_4h_to_h dense_h_to_4h dim down_proj "
+    "dropout dropout_add fc1 fc2 fc_in fc_out ffn_sub_norm functional gate_proj gate_up_proj gelu_impl hidden_dropout "
+    "hidden_size int linear nn p pretraining_tp range residual_dropout shape slow_but_exact torch training up_proj "
+    "weight zeros_like".split()
 )
 
 LAYER = frozenset(
-    "ValueError alibi attention attention_dropout encoder_attn encoder_attn_layer_norm key_value_states post_norm1 "
-    "post_norm2 pre_mlp_layernorm residual_scale attention_layernorm attention_mask attn block_type cache_params "
-    "config crossattention do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_hidden_states "
-    "feedforward_layernorm final_layer_norm full_attention functional hasattr hidden_dropout hidden_states "
-    "input_layernorm isinstance layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mlp "
-    "new_decoder_architecture nn num_ln_in_parallel_attn output_attentions p parallel_attn past_key_values "
-    "position_embeddings position_ids post_attention_dropout post_attention_layernorm post_feedforward_layernorm "
-    "post_mlp_dropout post_mlp_layernorm post_self_attn_layernorm pre_feedforward_layernorm reshape "
-    "resid_attn_dropout resid_dropout resid_mlp_dropout residual_multiplier self_attention self_attn "
-    "self_attn_layer_norm shape size training tuple use_cache use_parallel_residual view".split()
+    "ValueError alibi apply_residual_connection_post_layernorm attention attention_dropout attention_layernorm "
+    "attention_mask attn block_type cache_params config crossattention do_layer_norm_before dropout dropout_add "
+    "encoder_attention_mask encoder_attn encoder_attn_layer_norm encoder_hidden_states feed_forward "
+    "feedforward_layernorm ffn final_layer_norm full_attention functional hasattr hidden_dropout hidden_states "
+    "input_layernorm is_moe_layer isinstance key_value_states layer_past linear_attention linear_attn ln_1 ln_2 "
+    "ln_attn ln_cross_attn ln_mlp mlp new_decoder_architecture nn norm_1 norm_2 num_ln_in_parallel_attn "
+    "output_attentions p parallel_attn past_key_values position_bias position_embeddings position_ids "
+    "post_attention_dropout post_attention_layernorm post_feedforward_layernorm post_mlp_dropout post_mlp_layernorm "
+    "post_norm1 post_norm2 post_self_attn_layernorm pre_feedforward_layernorm pre_mlp_layernorm reshape "
+    "resid_attn_dropout resid_dropout resid_mlp_dropout residual residual_multiplier residual_scale self_attention "
+    "self_attn self_attn_layer_norm shape size training tuple use_cache use_parallel_residual view".split()
 )
 
 MODEL = frozenset(
     "BaseModelOutputWithPastAndCrossAttentions DynamicCache EncoderDecoderCache ValueError "
-    "_bidirectional_window_overlay add_cross_attention alibi allow_is_causal_skip arange attention_mask attentions "
-    "bool build_alibi_tensor config copy create_bidirectional_mask create_causal_mask create_recurrent_attention_mask "
+    "_bidirectional_window_overlay _get_alibi_slopes add_cross_attention alibi allow_is_causal_skip arange "
+    "attention_mask attentions blocks bool build_alibi_tensor build_mpt_alibi_tensor chunked_attention config copy "
+    "create_bidirectional_mask create_causal_mask create_chunked_causal_mask create_recurrent_attention_mask "
     "create_sliding_window_causal_mask cumsum device dict dim drop dropout dtype emb_dropout embed_dropout embed_in "
     "embed_positions embed_tokens embedding_dropout embedding_multiplier encoder_attention_mask encoder_hidden_states "
-    "enumerate expand final_layer_norm final_layernorm finfo full full_attention functional get_seq_length "
-    "gradient_checkpointing h has_sliding_layers hidden_size hidden_states inputs_embeds is_flash_attention_requested "
-    "isinstance last_hidden_state layer_norm layer_past layer_types layerdrop layers linear_attention ln_f logger "
-    "long masked_fill math min multi_query mup_enabled ndim nn norm num_heads num_hidden_layers ones or_mask_function "
-    "output_attentions output_hidden_states p past_key_values pop position_embeddings position_ids project_in "
-    "project_out rand reshape return_dict rotary_emb set shape size sliding_attention sliding_window sqrt tensor to "
-    "torch training tuple unsqueeze use_alibi use_bidirectional_attention use_cache view "
-    "warn_if_padding_and_no_attention_mask warning_once where word_embeddings wpe wte".split()
+    "enumerate expand final_layer_norm final_layernorm finfo full full_attention functional get_mask_sizes "
+    "get_seq_length gradient_checkpointing h has_sliding_layers hidden_size hidden_states inputs_embeds "
+    "is_flash_attention_requested isinstance last_hidden_state layer_norm layer_past layer_types layerdrop layers "
+    "linear_attention ln_f logger long masked_fill math max_seq_len min multi_query mup_enabled ndim nn norm norm_f "
+    "num_heads num_hidden_layers ones or_mask_function output_attentions output_hidden_states p past_key_values pop "
+    "position_bias position_embeddings position_ids project_in project_out rand repeat reshape return_dict rotary_emb "
+    "set shape size sliding_attention sliding_window sqrt tensor to torch training tuple unsqueeze use_alibi "
+    "use_bidirectional_attention use_cache view warn_if_padding_and_no_attention_mask warning_once weight where "
+    "word_embeddings word_embeddings_layernorm wpe wte".split()
 )
 
 WRAPPER = MODEL | frozenset(
     "attentions block_sequence_ids clone create_masks_for_generate create_masks_for_vision_model get "
     "get_block_sequence_ids_for_mask get_image_features get_input_embeddings get_placeholder_mask get_text_config "
-    "hidden_states image image_features image_hidden_states image_token_id language_model masked_scatter "
-    "pixel_values pooler_output return_dict to vocab_size".split()
+    "hidden_states image image_features image_hidden_states image_token_id language_model masked_scatter pixel_values "
+    "pooler_output return_dict to vocab_size".split()
 )
 """Of a model that puts images among the texts of its decoder."""
 
