@@ -1,4 +1,4 @@
-"""What a layer's attention, or the gated delta rule in its place, takes of memory: counted from the shapes of weights.
+"""What a layer's attention, or what is in its place, takes of memory: counted from the shapes of weights.
 
 Symbols: q and k are the widths of queries and of keys, c, v and h of the delta rule are the channels of its short
 convolution, the width of all its value heads and their number; see `tunesmith_engine.shapes.DeltaShape`.
@@ -19,6 +19,13 @@ INTERLEAVED = "query_key_value"
 
 _IN_TURN = (f".{INTERLEAVED}.weight", ".attn.qkv_proj.weight")
 _QUERY_NORMS = (".q_norm.weight", ".q_layernorm.weight")
+
+OF_RULE = ".linear_attn.conv1d.weight"
+GATED = ".conv.conv.weight"
+"""Convolutions of the delta rule, and those between gates."""
+
+FIRST_TOKEN_BYTES = 24
+"""As in `tunesmith_engine.fused`: of a token, while it is found where its document begins."""
 
 CHUNK = 64
 """Tokens between two states of the delta rule that exist at once."""
@@ -68,11 +75,15 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
         card: of the model.
         has_raw: DoRA's magnitudes need queries and keys as they were before they were rotated.
     """
-    convolutions = [shape for name, shape in card.shapes.items() if name.endswith(".linear_attn.conv1d.weight")]
-    attention = _attention(card, card.num_layers - len(convolutions), has_raw)
-    if not convolutions:
-        return [attention]
-    return [attention, _delta(card, len(convolutions), convolutions[0][0])]
+    of_rules, gated = (
+        [shape[0] for name, shape in card.shapes.items() if name.endswith(ending)] for ending in (OF_RULE, GATED)
+    )
+    found = [_attention(card, card.num_layers - len(of_rules) - len(gated), has_raw)]
+    if of_rules:
+        found.append(_delta(card, len(of_rules), of_rules[0]))
+    if gated:
+        found.append(_convolution(len(gated), gated[0]))
+    return found
 
 
 def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
@@ -121,4 +132,20 @@ def _delta(card: ModelCard, num_layers: int, c: int) -> Mixer:
         num_sums=0,
         numbers_at_once=0,
         bytes_at_once=h * (16 * padded + 8 * padded**2 // CHUNK + 52),
+    )
+
+
+def _convolution(num_layers: int, channels: int) -> Mixer:
+    return Mixer(
+        num_layers=num_layers,
+        kept=4 * channels,
+        kept_columns=1,
+        block=4 * channels,
+        beside=0,
+        beside_columns=0,
+        width=channels,
+        num_groups=1,
+        num_sums=0,
+        numbers_at_once=0,
+        bytes_at_once=FIRST_TOKEN_BYTES,
     )

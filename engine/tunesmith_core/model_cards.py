@@ -101,7 +101,7 @@ def read_model_card(folder: Path) -> ModelCard:
         num_heads=heads,
         num_kv_heads=_num_kv_heads(text, heads),
         head_dim=_number(text, "head_dim", default=max(1, hidden // heads)),
-        intermediate_size=_number(text, *WIDE, default=4 * hidden),
+        intermediate_size=_inner_width(shapes) or _number(text, *WIDE, default=4 * hidden),
         vocab_size=_number(text, "vocab_size", default=vocabulary),
         tied=not any("lm_head" in name for name in shapes),
         dtype=str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or "float32"),
@@ -112,6 +112,11 @@ def read_model_card(folder: Path) -> ModelCard:
         expert_shapes={name: shape for name, shape in shapes.items() if is_expert(name, shape)},
         shapes=dict(shapes),
     )
+
+
+def _inner_width(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Return the width inside the MLPs whose config says another (LFM2), or 0."""
+    return next((shape[0] for name, shape in shapes.items() if name.endswith(".feed_forward.w1.weight")), 0)
 
 
 def _num_kv_heads(text: Mapping[str, Any], heads: int) -> int:  # Any: JSON values

@@ -164,6 +164,40 @@ class DeltaShape:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvolutionShape:
+    """What LFM2 has in most layers in attention's place: a short convolution between two gates.
+
+    The input gives b, c and x, as wide as each other; the block's output is output(c * convolution(b * x)), see
+    kernels/gated_convolution.py.
+
+    Attributes:
+        inputs: the one module that gives them, in this order.
+        output: the output projection.
+        convolution: [channels, width], the token itself last.
+        bias: [channels] or None.
+    """
+
+    inputs: tuple[nn.Module, ...]
+    output: nn.Module
+    convolution: torch.Tensor
+    bias: torch.Tensor | None
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Channels."""
+        return len(self.convolution)
+
+    @property
+    def num_groups(self) -> int:
+        """One: nothing is worth computing apart."""
+        return 1
+
+
+MixerShape = AttentionShape | DeltaShape | ConvolutionShape
+"""What lets the tokens of a document see each other."""
+
+
+@dataclass(frozen=True, slots=True)
 class MlpShape:
     """An MLP: down(activation(gate(x)) * up(x)), or down(activation(up(x))) without a gate.
 
@@ -208,7 +242,7 @@ class LayerShape:
     """
 
     name: str
-    attention: AttentionShape | DeltaShape
+    attention: MixerShape
     mlp: MlpShape | Unfused
     input_norm: Norm | None
     post_attention_norm: Norm | None
@@ -272,8 +306,18 @@ class ModelShape:
 
     @property
     def deltas(self) -> list[DeltaShape]:
-        """What the other layers have in its place."""
+        """The delta rule of all layers that have it."""
         return [layer.attention for layer in self.layers if isinstance(layer.attention, DeltaShape)]
+
+    @property
+    def convolutions(self) -> list[ConvolutionShape]:
+        """The gated convolution of all layers that have it."""
+        return [layer.attention for layer in self.layers if isinstance(layer.attention, ConvolutionShape)]
+
+    @property
+    def kinds(self) -> list[LayerShape]:
+        """The first layer of each kind of mixer."""
+        return list({type(layer.attention): layer for layer in reversed(self.layers)}.values())
 
 
 class NotFusableError(MessageError):

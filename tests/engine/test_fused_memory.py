@@ -61,7 +61,7 @@ def test_planner_and_engine_count_alike(
 
 
 @pytest.mark.parametrize("level", ["none", "smart", "full"])
-@pytest.mark.parametrize("kind", ["phi", *(pytest.param(kind, marks=pytest.mark.long) for kind in OTHER_SHAPES)])
+@pytest.mark.parametrize("kind", ["phi", "lfm2", *(pytest.param(kind, marks=pytest.mark.long) for kind in OTHER_SHAPES)])
 def test_they_count_other_shapes_alike(
     tiny_spec: Callable[..., RunSpec],
     tiny_model: Path,

@@ -18,10 +18,11 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import ActivationStore
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
+from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.host_memory import HostTable
-from tunesmith_engine.fused.layer import FusedLayer
+from tunesmith_engine.fused.layer import FusedLayer, MixerBlock
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_modules import PlainModules
@@ -36,7 +37,15 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.other_weights import Weights, asked_with
-from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape, ModelShape, Norm, NotFusableError
+from tunesmith_engine.shapes import (
+    ConvolutionShape,
+    DeltaShape,
+    LayerShape,
+    MlpShape,
+    ModelShape,
+    Norm,
+    NotFusableError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +328,11 @@ class Assembly:
         for index, (shape, parts, policy) in enumerate(zip(self.shape.layers, self.projections, policies, strict=True)):
             around = parts.attention_inputs, parts.attention_output, workspace
             sizes = capacity_tokens, tiling.attention_numbers
-            attention: AttentionBlock | DeltaBlock
+            attention: MixerBlock
             if isinstance(shape.attention, DeltaShape):
                 attention = DeltaBlock(shape.attention, *around, *sizes)
+            elif isinstance(shape.attention, ConvolutionShape):
+                attention = ConvolutionBlock(shape.attention, *around, capacity_tokens)
             else:
                 attention = AttentionBlock(shape.attention, *around, *sizes, self.gradients)
             mlp: MlpBlock | PlainMlp

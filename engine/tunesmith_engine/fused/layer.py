@@ -9,6 +9,7 @@ import torch
 
 from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
+from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_modules import PlainModules
@@ -20,6 +21,8 @@ from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape, Norm
+
+MixerBlock = AttentionBlock | DeltaBlock | ConvolutionBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class FusedLayer:
         self,
         index: int,
         shape: LayerShape,
-        attention: AttentionBlock | DeltaBlock,
+        attention: MixerBlock,
         mlp: MlpBlock | PlainMlp,
         hidden_size: int,
         gradient_width: int,

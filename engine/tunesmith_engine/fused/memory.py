@@ -32,7 +32,7 @@ from tunesmith_engine.fused.rates import (
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
 from tunesmith_engine.kernels import delta_rule
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, MlpShape
+from tunesmith_engine.shapes import AttentionShape, ConvolutionShape, DeltaShape, MlpShape
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.
@@ -49,6 +49,9 @@ PORTIONS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 GAPS_S = 1e-4
 """What a layer costs a micro-batch whatever its size: the beginnings and ends of some fifty kernels, 2 µs each."""
+
+FIRST_TOKEN_BYTES = 24
+"""Of a token, while it is found where its document begins."""
 
 WORTHWHILE = 0.97
 """Smaller micro-batches must promise at most so much of the time: what is measured varies by less."""
@@ -276,7 +279,7 @@ class MemoryPlanner:
     def _costs_of(self, capacity: int, document_tokens: int) -> LayerCosts:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
-        layers = shape.layers if shape.deltas else shape.layers[:1]
+        layers = shape.layers if len(shape.kinds) > 1 else shape.layers[:1]
         return LayerCosts.mean(
             [LayerCosts.of(layer, shape.hidden_size, capacity, document_tokens, flops) for layer in layers]
         )
@@ -374,6 +377,9 @@ class MemoryPlanner:
             if isinstance(mixer, DeltaShape):
                 most = max(most, self._delta_bytes(mixer, at_once, whole))
                 continue
+            if isinstance(mixer, ConvolutionShape):
+                most = max(most, self._convolution_bytes(mixer, whole))
+                continue
             query, key = mixer.numbers_per_token, mixer.num_key_value_heads * mixer.head_dim
             beside = 8 * query if self._on_gpu else 0
             norms = 2 * capacity * query * itemsize if mixer.norms_apart and not mixer.whole_width_norms else 0
@@ -393,3 +399,8 @@ class MemoryPlanner:
             numbers = 4 * shape.num_channels + 2 * shape.numbers_per_token
             num_bytes += whole * numbers * self._assembly.compute.dtype.itemsize
         return num_bytes
+
+    def _convolution_bytes(self, shape: ConvolutionShape, whole: int) -> int:
+        """Return what a gated convolution allocates: where documents begin, and whole documents of its inputs."""
+        copies = 10 * shape.numbers_per_token * self._assembly.compute.dtype.itemsize if self._spread > 1 else 0
+        return whole * (FIRST_TOKEN_BYTES + copies)

@@ -14,7 +14,8 @@ from tunesmith_core.fused_memory import NUM_SLOTS
 from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
-from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape
+from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
+from tunesmith_engine.shapes import ConvolutionShape, DeltaShape, LayerShape, MlpShape
 
 COPY_DRAG = 0.02
 """Share of a hidden copy's time by which it slows the computation down: they use the same memory. A guess on the safe
@@ -76,7 +77,8 @@ class LayerCosts:
         document has: forward 2(d(2q + 2k) + 3df) + 2qS, backward the same but 5qS: causal attention has two products
         forward and five backward, each half empty. Replaying gate and up costs 4df, attention and its input
         projections 2d(q + 2k) + 2qS, its output projection 2dq; the MLP's last product is never needed again. The
-        delta rule takes `DELTA_FLOPS` in place of 2qS, twice as many backward.
+        delta rule takes `DELTA_FLOPS` in place of 2qS, twice as many backward. A gated convolution is left out as norms
+        are.
         """
         attention = shape.attention
         query = attention.numbers_per_token
@@ -84,6 +86,8 @@ class LayerCosts:
         if isinstance(attention, DeltaShape):
             inputs = attention.num_channels + query + 2 * attention.num_heads
             scores, backward = float(DELTA_FLOPS * attention.key_dim * query), 2.0
+        elif isinstance(attention, ConvolutionShape):
+            inputs, scores, backward = NUM_PARTS * query, 0.0, 1.0
         else:
             key = attention.num_key_value_heads * attention.head_dim
             inputs = (2 if attention.output_gate else 1) * query + 2 * key

@@ -404,6 +404,11 @@ KERNEL_CASES = (
         exact_dtype=torch.float32,
     ),
     KernelCase("short_convolution", mixer_cases.short_convolution, wanted=lambda sizes: bool(sizes.convolution)),
+    KernelCase(
+        "gated_convolution",
+        mixer_cases.gated_convolution,
+        wanted=lambda sizes: bool(sizes.gated_convolution),
+    ),
     KernelCase("gated_norm", mixer_cases.gated_norms, wanted=lambda sizes: bool(sizes.delta_heads)),
     KernelCase(
         "delta_rule",

@@ -38,6 +38,7 @@ class Sizes:
         embeds: the embedding is trained, whole or in part.
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         convolution: channels and width of the short convolution; empty where there is none.
+        gated_convolution: the same of the convolution between gates.
         output_gate: attention's output is multiplied by a gate.
         others: as in `shapes`.
     """
@@ -74,6 +75,7 @@ class Sizes:
     delta_heads: tuple[int, ...] = ()
     convolution: tuple[int, ...] = ()
     output_gate: bool = False
+    gated_convolution: tuple[int, ...] = ()
 
 
 class Inputs:
@@ -170,6 +172,7 @@ def sizes_of(
         delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
         convolution=tuple(delta.convolution.shape) if delta else (),
         output_gate=attention.output_gate,
+        gated_convolution=tuple(shape.convolutions[0].convolution.shape) if shape.convolutions else (),
     )
 
 

@@ -60,6 +60,25 @@ def short_convolution(sizes: Sizes, inputs: Inputs) -> Results:
     return found
 
 
+def gated_convolution(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the outputs and gradients of a convolution between gates."""
+    from tunesmith_engine.kernels.gated_convolution import NUM_PARTS, gated_convolve, gated_convolve_backward
+    from tunesmith_engine.kernels.short_convolution import first_tokens
+
+    channels, width = sizes.gated_convolution
+    num_rows = sum(LENGTHS)
+    rows, slope = inputs.rows(NUM_PARTS * channels, num_rows), inputs.rows(channels, num_rows)
+    weight, bias = inputs.random(channels, width), inputs.random(channels)
+    begins = first_tokens(_bounds(inputs), num_rows)
+    found: Results = {}
+    for label, there in {"bias": bias, "no bias": None}.items():
+        out, out_slope = inputs.empty(num_rows, channels), inputs.empty(num_rows, NUM_PARTS * channels)
+        gated_convolve(rows, weight, there, begins, out)
+        gated_convolve_backward(slope, rows, weight, there, begins, out_slope)
+        found |= {f"out ({label})": out, f"gradient ({label})": out_slope}
+    return found
+
+
 def gated_norms(sizes: Sizes, inputs: Inputs) -> Results:
     """Return the gated norm of the delta rule's heads and its gradients."""
     from tunesmith_engine.kernels.gated_norm import gated_norm, gated_norm_backward

@@ -111,6 +111,8 @@ STATES = {
     "linear_value_head_dim": 24,
 }
 
+GATED_CONVOLUTION = {"num_hidden_layers": 3, "block_multiple_of": 32, "conv_L_cache": 3}
+
 # Numbers are far from their usual values where the usual ones would not show: caps are low, scales are odd, and the
 # square root of Gemma's width is not a whole number.
 FUSED: dict[str, dict[str, Any]] = {
@@ -191,6 +193,13 @@ FUSED: dict[str, dict[str, Any]] = {
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
         **STATES,
     },
+    "lfm2": {"model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv"], **GATED_CONVOLUTION},
+    "lfm2-biases": {
+        "model_type": "lfm2",
+        "layer_types": ["full_attention", "conv", "conv"],
+        "conv_bias": True,
+        **GATED_CONVOLUTION,
+    },
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
     **BY_SHAPE,
@@ -222,7 +231,6 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"model_type": "deepseek_v3", "n_routed_experts": 4, "n_group": 1, "topk_group": 1},
         r"layers\.0\.self_attn .*kv_a_layernorm",
     ),
-    "lfm2": ({"model_type": "lfm2"}, r"model \(.*conv"),
     "hunyuan": ({"model_type": "hunyuan_v1_dense", "head_dim": 16}, r"layers\.0\.self_attn .*query_layernorm"),
     "stablelm-head-norms": ({"model_type": "stablelm", "qk_layernorm": True}, r"self_attn .*ModuleList|self_attn"),
     "falcon-alibi": ({"model_type": "falcon", "alibi": True}, r"alibi"),
@@ -233,14 +241,20 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 """Models that the fused path refuses, and what the sentence matches."""
 
 
-WITH_STATES = frozenset({"qwen3.5", "qwen3-next"})
+WITH_STATES = frozenset({"qwen3.5", "qwen3-next", "lfm2", "lfm2-biases"})
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
+
+VARIANTS = frozenset({"lfm2-biases"})
+"""Models that repeat shapes of others."""
 
 
 def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
     return [
-        pytest.param(name, marks=pytest.mark.long) if name in BY_SHAPE and name not in QUICK else name for name in names
+        pytest.param(name, marks=pytest.mark.long)
+        if name in VARIANTS or (name in BY_SHAPE and name not in QUICK)
+        else name
+        for name in names
     ]
 
 

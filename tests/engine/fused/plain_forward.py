@@ -11,7 +11,17 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, LayerShape, MlpShape, ModelShape, Norm, Piece, Unfused
+from tunesmith_engine.shapes import (
+    AttentionShape,
+    ConvolutionShape,
+    DeltaShape,
+    LayerShape,
+    MlpShape,
+    ModelShape,
+    Norm,
+    Piece,
+    Unfused,
+)
 
 ACTIVATIONS = {
     "silu": lambda x: x / (1.0 + torch.exp(-x)),
@@ -91,6 +101,8 @@ def _layer(
     read = normalise(x, layer.input_norm)
     if isinstance(layer.attention, DeltaShape):
         mixed = _delta(layer.attention, read, lengths)
+    elif isinstance(layer.attention, ConvolutionShape):
+        mixed = _convolution(layer.attention, read, lengths)
     else:
         mixed = _attention(layer.attention, read, table, lengths)
     attended = layer.residual_scale * normalise(mixed, layer.post_attention_norm)
@@ -141,6 +153,25 @@ def _in_order(projected: torch.Tensor, pieces: Sequence[Piece] | None) -> torch.
     return projected[:, columns]
 
 
+def _convolution(shape: ConvolutionShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the output of a gated convolution's block, [T, hidden]: token by token."""
+    rows = []
+    for projected in shape.inputs[0](x).split(list(lengths)):
+        b, c, numbers = projected.chunk(3, dim=-1)
+        rows.append(c * _convolved(b * numbers, shape.convolution, shape.bias))
+    return shape.output(torch.cat(rows))
+
+
+def _convolved(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return each channel's sum over a token and the ones before it, [L, channels]."""
+    mixed = torch.zeros_like(x) if bias is None else bias.to(x.dtype).repeat(len(x), 1)
+    width = weight.shape[1]
+    for token in range(len(x)):
+        for age in range(min(width, token + 1)):
+            mixed[token] += weight[:, width - 1 - age] * x[token - age]
+    return mixed
+
+
 def _delta(shape: DeltaShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
     """Return the output of the gated delta rule's block, [T, hidden]: token by token."""
     projected = _in_order(torch.cat([module(x) for module in shape.inputs], dim=-1), shape.pieces)
@@ -153,11 +184,7 @@ def _delta_of_document(shape: DeltaShape, projected: torch.Tensor) -> torch.Tens
     num_keys, num_values = shape.num_key_heads * shape.key_dim, shape.num_heads * shape.value_dim
     sizes = [2 * num_keys + num_values, num_values, shape.num_heads, shape.num_heads]
     channels, z, b, a = projected.split(sizes, dim=-1)
-    mixed = torch.zeros_like(channels)
-    width = shape.convolution.shape[1]
-    for token in range(len(channels)):
-        for age in range(min(width, token + 1)):
-            mixed[token] += shape.convolution[:, width - 1 - age] * channels[token - age]
+    mixed = _convolved(channels, shape.convolution, None)
     mixed = mixed / (1.0 + torch.exp(-mixed))
     decays = torch.exp(-shape.decay_log.exp() * torch.log1p(torch.exp(a + shape.decay_bias)))
     strengths = 1.0 / (1.0 + torch.exp(-b))

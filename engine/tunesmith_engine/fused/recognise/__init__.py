@@ -79,7 +79,7 @@ def _layers(body: Body) -> list[LayerShape]:
     shapes = []
     for index, (name, layer) in enumerate(layers.items()):
         kind = types[index] if types else ""
-        if kind not in ("", "full_attention", "sliding_attention", "linear_attention"):
+        if kind not in ("", "full_attention", "sliding_attention", "linear_attention", "conv"):
             raise NotFusableError("{name} is an unsupported kind of layer, {kind}.", name=name, kind=kind)
         slides = kind == "sliding_attention" or (not types and "create_sliding_window_causal_mask" in used)
         window = getattr(config, "sliding_window", None) if slides else None

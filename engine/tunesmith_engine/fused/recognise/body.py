@@ -11,7 +11,7 @@ from tunesmith_engine.shapes import AnyModel, NotFusableError
 
 EMBEDDING = ("embed_tokens", "embed_in", "wte", "word_embeddings")
 LAYERS = ("layers", "h")
-NORM = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "layer_norm")
+NORM = ("norm", "final_layer_norm", "final_layernorm", "ln_f", "layer_norm", "embedding_norm")
 HEAD = ("lm_head", "embed_out", "output_projection")
 POSITIONS = ("wpe", "embed_positions")
 

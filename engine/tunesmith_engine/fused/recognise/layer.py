@@ -11,6 +11,7 @@ from torch import nn
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import read_attention
 from tunesmith_engine.fused.recognise.body import first_of
+from tunesmith_engine.fused.recognise.convolution import read_convolution
 from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
@@ -28,8 +29,8 @@ from tunesmith_engine.fused.recognise.stand_ins import (
 )
 from tunesmith_engine.shapes import (
     AttentionShape,
-    DeltaShape,
     LayerShape,
+    MixerShape,
     MlpShape,
     Norm,
     NotFusableError,
@@ -38,9 +39,16 @@ from tunesmith_engine.shapes import (
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 
-DELTA = "linear_attn"
-MIXERS = ("self_attn", "attention", "attn", "self_attention", DELTA)
+OTHERS: dict[str, tuple[frozenset[str], Callable[[str, nn.Module], MixerShape]]] = {
+    "linear_attn": (words.DELTA, read_delta),
+    "conv": (words.CONVOLUTION, read_convolution),
+}
+"""What transformers calls what is in attention's place: the words of its code, and what reads it."""
+
+MIXERS = ("self_attn", "attention", "attn", "self_attention", *OTHERS)
 """What transformers calls attention, or what is in its place."""
+
+MLPS = ("mlp", "feed_forward")
 
 # What transformers calls the norms at these places. `post_attention_layernorm` means several things; the other norms
 # and the layer's own code tell which.
@@ -52,6 +60,7 @@ NAMES = (
     ("", "post_attention_layernorm", "", "post_feedforward_layernorm"),
     ("input_layernorm", "", "", ""),
     ("attention_layernorm", "", "feedforward_layernorm", ""),
+    ("operator_norm", "", "ffn_norm", ""),
     ("self_attn_layer_norm", "", "final_layer_norm", ""),
     ("ln_1", "", "ln_2", ""),
     ("ln_1", "", "", ""),
@@ -78,9 +87,9 @@ def check_layer_words(name: str, module: nn.Module) -> None:
         NotFusableError: it does.
     """
     role, mixer = mixer_of(name, module)
-    has_mlp = hasattr(module, "mlp")
+    has_mlp = first_of(module, MLPS) is not None
     words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
-    words.check_words(f"{name}.{role}", mixer, words.DELTA if role == DELTA else words.ATTENTION)
+    words.check_words(f"{name}.{role}", mixer, OTHERS[role][0] if role in OTHERS else words.ATTENTION)
 
 
 def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: str, layout: Layout | None) -> LayerShape:
@@ -106,9 +115,9 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
         )
     norms = {role: read_norm(f"{name}.{role}", getattr(module, role)) for role in found}
     role, mixer = mixer_of(name, module)
-    attention: AttentionShape | DeltaShape
-    if role == DELTA:
-        attention = read_delta(f"{name}.{role}", mixer)
+    attention: MixerShape
+    if role in OTHERS:
+        attention = OTHERS[role][1](f"{name}.{role}", mixer)
     else:
         attention = read_attention(f"{name}.{role}", mixer, window, layout)
     shape = LayerShape(
@@ -151,9 +160,9 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
     Raises:
         NotFusableError: there is none.
     """
-    mlp = getattr(module, "mlp", None)
-    if mlp is not None:
-        return read_mlp(mlp)
+    own = first_of(module, MLPS)
+    if own is not None:
+        return read_mlp(getattr(module, own))
     roles = plain_roles(module)
     if roles is None:
         raise NotFusableError("{name} ({kind}) has no MLP.", name=name, kind=type(module).__name__)
@@ -164,7 +173,7 @@ def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerSh
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
     attention = make.matrix(WIDTH, WIDTH)
-    stand_in = StateMixer if isinstance(shape.attention, DeltaShape) else Mixer
+    stand_in = Mixer if isinstance(shape.attention, AttentionShape) else StateMixer
     parts: dict[str, nn.Module] = {mixer_of(name, module)[0]: stand_in(attention.weight)}
     mlp = _mlp_stand_in(module, shape, make, parts)
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
@@ -197,9 +206,9 @@ def _mlp_stand_in(
     module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module]
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Put a stand-in for the MLP, or for its linear layers, among the parts of a layer; return what it computes."""
-    if hasattr(module, "mlp"):
-        parts["mlp"] = make.matrix(WIDTH, WIDTH)
-        return parts["mlp"]
+    if (role := first_of(module, MLPS)) is not None:
+        parts[role] = make.matrix(WIDTH, WIDTH)
+        return parts[role]
     roles, own = plain_roles(module), shape.mlp
     if roles is None or not isinstance(own, MlpShape):
         raise NotFusableError("{name} ({kind}) has no MLP.", name=shape.name, kind=type(module).__name__)

@@ -13,8 +13,8 @@ from tunesmith_engine.fused.recognise.parts import ACTIVATIONS, activation_name,
 from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
 from tunesmith_engine.shapes import MlpShape, NotFusableError, Unfused
 
-GATED = (("gate_up_proj",), ("gate_proj", "up_proj"))
-"""Names of the inputs of a gated MLP; the output is the down_proj."""
+GATED = ((("gate_up_proj",), "down_proj"), (("gate_proj", "up_proj"), "down_proj"), (("w1", "w3"), "w2"))
+"""Names of the inputs of a gated MLP and of its output."""
 
 PLAIN = (
     ("up_proj", "down_proj"),
@@ -27,6 +27,8 @@ PLAIN = (
 
 FUNCTIONS = ("act_fn", "activation_fn", "act", "activation")
 
+SILU = "silu"
+
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -36,9 +38,9 @@ def read_mlp(module: nn.Module) -> MlpShape | Unfused:
     try:
         words.check_words(name, module, words.MLP)
         check_no_dropout(name, module)
-        for roles in GATED:
-            if all(hasattr(module, role) for role in (*roles, "down_proj")):
-                return _read_gated(name, module, roles)
+        for roles, output in GATED:
+            if all(hasattr(module, role) for role in (*roles, output)):
+                return _read_gated(name, module, roles, output)
         return _read_plain(name, module)
     except NotFusableError as error:
         # The sentence names no layer: it is the same for all, and counted.
@@ -98,10 +100,10 @@ def _function(module: nn.Module) -> str:
     raise NotFusableError("{name} ({kind}) has no activation.", name="mlp", kind=type(module).__name__)
 
 
-def _read_gated(name: str, module: nn.Module, roles: tuple[str, ...]) -> MlpShape:
+def _read_gated(name: str, module: nn.Module, roles: tuple[str, ...], output: str) -> MlpShape:
     inputs = tuple(getattr(module, role) for role in roles)
-    down: nn.Module = getattr(module, "down_proj")  # noqa: B009 - a module's part has no type of its own
-    width, _ = linear_sizes("down_proj", down)
+    down: nn.Module = getattr(module, output)
+    width, _ = linear_sizes(output, down)
     num_outputs = sum(linear_sizes(role, part)[1] for role, part in zip(roles, inputs, strict=True))
     if num_outputs != 2 * width:
         raise NotFusableError(
@@ -110,12 +112,14 @@ def _read_gated(name: str, module: nn.Module, roles: tuple[str, ...]) -> MlpShap
             num_outputs=num_outputs,
             num_inputs=width,
         )
-    shape = MlpShape(inputs, down, activation_name(getattr(module, _function(module))), width)
-    _try_gated(name, module, roles, shape.activation)
-    return shape
+    # Some have it in their code alone (LFM2).
+    written = SILU in words.words(module)
+    activation = SILU if written else activation_name(getattr(module, _function(module)))
+    _try_gated(name, module, roles, output, activation)
+    return MlpShape(inputs, down, activation, width)
 
 
-def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], activation: str) -> None:
+def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], output: str, activation: str) -> None:
     """Hold the formula of a gated MLP against the module's own code.
 
     Raises:
@@ -125,7 +129,7 @@ def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], activation:
     half = WIDTH + 2
     parts = {role: make.matrix(WIDTH, 2 * half // len(roles)) for role in roles}
     down = make.matrix(half, WIDTH)
-    twin = replaced(module, {**parts, "down_proj": down}, {})
+    twin = replaced(module, {**parts, output: down}, {})
     x = make.numbers(1, NUM_TOKENS, WIDTH)
     gate, up = torch.cat([parts[role](x) for role in roles], dim=-1).chunk(2, dim=-1)
     if not agrees(result_of(name, lambda: twin(x)), down(ACTIVATIONS[activation](gate) * up)):

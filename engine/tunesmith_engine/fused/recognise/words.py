@@ -34,17 +34,28 @@ DELTA = frozenset(
 )
 """Of what has the gated delta rule in attention's place."""
 
+CONVOLUTION = frozenset(
+    "apply_mask_to_padding_states bias causal_conv1d_fn causal_conv1d_update chunk contiguous conv "
+    "conv_kernel_size dim "
+    "get_conv_state in_proj is_recording_past layer_idx out_proj shape squeeze state_idx transpose update_conv_state "
+    "weight".split()
+)
+"""Of what has a gated convolution in attention's place."""
+
 MLP = frozenset(
-    "act act_fn activation_dropout activation_fn c_fc c_proj chunk dense_4h_to_h dense_h_to_4h dim down_proj "
-    "dropout fc1 fc2 fc_in fc_out functional gate_proj gate_up_proj nn p residual_dropout training up_proj".split()
+    "F act act_fn activation_dropout activation_fn c_fc c_proj chunk dense_4h_to_h dense_h_to_4h dim down_proj "
+    "dropout fc1 fc2 fc_in fc_out functional gate_proj gate_up_proj nn p residual_dropout silu training up_proj "
+    "w1 w2 w3".split()
 )
 
 LAYER = frozenset(
     "ValueError alibi attention attention_dropout attention_layernorm attention_mask attn block_type cache_params "
-    "config crossattention do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_hidden_states "
-    "feedforward_layernorm final_layer_norm full_attention functional hasattr hidden_dropout hidden_states "
-    "input_layernorm isinstance layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mlp "
-    "new_decoder_architecture nn num_ln_in_parallel_attn output_attentions p parallel_attn past_key_values "
+    "config conv crossattention do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_hidden_states "
+    "feed_forward feedforward_layernorm ffn_norm final_layer_norm full_attention functional hasattr hidden_dropout "
+    "hidden_states input_layernorm is_attention_layer isinstance layer_past linear_attention linear_attn ln_1 "
+    "ln_2 ln_attn ln_cross_attn ln_mlp mlp "
+    "new_decoder_architecture nn num_ln_in_parallel_attn operator_norm output_attentions p parallel_attn "
+    "past_key_values "
     "position_embeddings position_ids post_attention_dropout post_attention_layernorm post_feedforward_layernorm "
     "post_mlp_dropout post_mlp_layernorm post_self_attn_layernorm pre_feedforward_layernorm reshape "
     "resid_attn_dropout resid_dropout resid_mlp_dropout residual_multiplier self_attention self_attn "
@@ -54,9 +65,11 @@ LAYER = frozenset(
 MODEL = frozenset(
     "BaseModelOutputWithPastAndCrossAttentions DynamicCache EncoderDecoderCache ValueError "
     "_bidirectional_window_overlay add_cross_attention alibi allow_is_causal_skip arange attention_mask attentions "
-    "bool build_alibi_tensor config copy create_bidirectional_mask create_causal_mask create_recurrent_attention_mask "
+    "bool build_alibi_tensor config conv copy create_bidirectional_mask create_causal_mask "
+    "create_recurrent_attention_mask "
     "create_sliding_window_causal_mask cumsum device dict dim drop dropout dtype emb_dropout embed_dropout embed_in "
-    "embed_positions embed_tokens embedding_dropout embedding_multiplier encoder_attention_mask encoder_hidden_states "
+    "embed_positions embed_tokens embedding_dropout embedding_multiplier embedding_norm encoder_attention_mask "
+    "encoder_hidden_states "
     "enumerate expand final_layer_norm final_layernorm finfo full full_attention functional get_seq_length "
     "gradient_checkpointing h has_sliding_layers hidden_size hidden_states inputs_embeds is_flash_attention_requested "
     "isinstance last_hidden_state layer_norm layer_past layer_types layerdrop layers linear_attention ln_f logger "
