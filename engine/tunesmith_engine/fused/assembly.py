@@ -29,6 +29,7 @@ from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
+from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.trained_projection import TrainedProjection
@@ -45,6 +46,7 @@ from tunesmith_engine.shapes import (
     ModelShape,
     Norm,
     NotFusableError,
+    StateSpaceShape,
 )
 
 
@@ -331,6 +333,8 @@ class Assembly:
             attention: MixerBlock
             if isinstance(shape.attention, DeltaShape):
                 attention = DeltaBlock(shape.attention, *around, *sizes)
+            elif isinstance(shape.attention, StateSpaceShape):
+                attention = StateSpaceBlock(shape.attention, *around, *sizes)
             elif isinstance(shape.attention, ConvolutionShape):
                 attention = ConvolutionBlock(shape.attention, *around, capacity_tokens)
             else:

@@ -14,6 +14,7 @@ from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
@@ -22,7 +23,7 @@ from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape, Norm
 
-MixerBlock = AttentionBlock | DeltaBlock | ConvolutionBlock
+MixerBlock = AttentionBlock | DeltaBlock | ConvolutionBlock | StateSpaceBlock
 
 
 @dataclass(frozen=True, slots=True)

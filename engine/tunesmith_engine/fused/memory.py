@@ -31,8 +31,8 @@ from tunesmith_engine.fused.rates import (
     measure_memory_rate,
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
-from tunesmith_engine.kernels import delta_rule
-from tunesmith_engine.shapes import AttentionShape, ConvolutionShape, DeltaShape, MlpShape
+from tunesmith_engine.kernels import delta_rule, state_space
+from tunesmith_engine.shapes import AttentionShape, ConvolutionShape, DeltaShape, MlpShape, StateSpaceShape
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.
@@ -377,6 +377,9 @@ class MemoryPlanner:
             if isinstance(mixer, DeltaShape):
                 most = max(most, self._delta_bytes(mixer, at_once, whole))
                 continue
+            if isinstance(mixer, StateSpaceShape):
+                most = max(most, self._scan_bytes(mixer, at_once, whole))
+                continue
             if isinstance(mixer, ConvolutionShape):
                 most = max(most, self._convolution_bytes(mixer, whole))
                 continue
@@ -404,3 +407,12 @@ class MemoryPlanner:
         """Return what a gated convolution allocates: where documents begin, and whole documents of its inputs."""
         copies = 10 * shape.numbers_per_token * self._assembly.compute.dtype.itemsize if self._spread > 1 else 0
         return whole * (FIRST_TOKEN_BYTES + copies)
+
+    def _scan_bytes(self, shape: StateSpaceShape, at_once: int, whole: int) -> int:
+        """Return what a state-space scan's backward pass allocates: what is computed at once, and whole documents."""
+        sizes = shape.num_heads, shape.num_groups, shape.state_dim, shape.head_dim
+        num_bytes = at_once * state_space.workspace_bytes(*sizes) + whole * FIRST_TOKEN_BYTES
+        if self._spread > 1:
+            numbers = 4 * shape.num_channels + 2 * shape.numbers_per_token + 2 * shape.num_heads
+            num_bytes += whole * numbers * self._assembly.compute.dtype.itemsize
+        return num_bytes

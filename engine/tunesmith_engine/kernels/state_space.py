@@ -32,12 +32,12 @@ from tunesmith_engine.kernels import state_space_twin as twin
 from tunesmith_engine.kernels.delta_rule_parts import NOBODY
 from tunesmith_engine.kernels.delta_rule_twin import CHUNK, cut, joined
 from tunesmith_engine.kernels.state_space_programs import (
+    head_gradients_kernel,
+    key_gradients_kernel,
     outputs_kernel,
-    read_gradients_kernel,
     scales_kernel,
     state_gradients_kernel,
     states_kernel,
-    write_gradients_kernel,
 )
 from tunesmith_engine.kernels.triton_import import triton
 
@@ -49,17 +49,18 @@ MOST_IN_PART = 16
 
 
 class Launch(NamedTuple):
-    """Columns of values that a program has at a time, and its warps."""
+    """Dimensions of states and columns of values that a program has at a time, and its warps."""
 
+    keys: int
     values: int
     num_warps: int
 
 
-STATES = Launch(32, 4)
-OUTPUTS = Launch(64, 8)
-STATE_GRADIENTS = Launch(32, 4)
-READ_GRADIENTS = Launch(32, 8)
-WRITE_GRADIENTS = Launch(32, 8)
+STATES = Launch(64, 64, 4)
+OUTPUTS = Launch(64, 64, 8)
+STATE_GRADIENTS = Launch(64, 64, 4)
+HEAD_GRADIENTS = Launch(32, 64, 8)
+KEY_GRADIENTS = Launch(64, 32, 8)
 
 
 class Steps(NamedTuple):
@@ -101,7 +102,7 @@ def forward(
         return
     work = _Work(x, b, c, steps, bounds)
     work.update_states()
-    grid = (work.num_chunks, work.value_width // work.values(OUTPUTS), work.num_heads)
+    grid = (work.num_chunks, work.value_width // work.block(OUTPUTS)[1], work.num_heads)
     outputs_kernel[grid](
         *(x, b, c, skip, work.states, out, work.begins, work.scales),
         *_strides(x, b, c, out),
@@ -137,24 +138,22 @@ def backward(
     work.update_states()
     slopes = torch.empty_like(work.states)
     work.update_slopes(do, slopes)
-    read = torch.empty_like(work.scales[0])
-    in_part = heads_in_part(work.group)
-    num_parts = work.num_heads // in_part
-    dc, db = x.new_empty(2, num_parts, work.num_tokens, work.key_width, dtype=torch.float32)
-    numbers = (work.num_tokens, work.num_chunks, work.num_heads, work.group, in_part)
-    read_gradients_kernel[work.num_chunks, num_parts](
-        *(do, x, b, c, work.states, dc, read, work.begins, work.scales),
-        *_strides(do, x, b, c),
-        *numbers,
-        **work.form(READ_GRADIENTS),
+    head_gradients_kernel[work.num_chunks, work.num_heads](
+        *(do, x, b, c, steps.raw, steps.bias, steps.log_rate, skip, work.states, slopes),
+        *(outs[0], outs[3], work.begins, work.scales),
+        *(*_strides(do, x, b, c), steps.raw.stride(0), *_strides(outs[0]), outs[3].stride(0)),
+        *(work.num_tokens, work.num_chunks, work.group, *steps.limits),
+        **work.form(HEAD_GRADIENTS),
         LATE=NOBODY,
     )
-    write_gradients_kernel[work.num_chunks, num_parts](
-        *(do, x, b, c, steps.raw, steps.bias, steps.log_rate, skip, work.states, slopes),
-        *(outs[0], db, outs[3], read, work.begins, work.scales),
-        *(*_strides(do, x, b, c), steps.raw.stride(0), *_strides(outs[0]), outs[3].stride(0)),
-        *(*numbers, *steps.limits),
-        **work.form(WRITE_GRADIENTS),
+    in_part = heads_in_part(work.group)
+    num_parts = work.num_heads // in_part
+    db, dc = x.new_empty(2, num_parts, work.num_tokens, work.key_width, dtype=torch.float32)
+    key_gradients_kernel[work.num_chunks, num_parts, work.key_width // work.block(KEY_GRADIENTS)[0]](
+        *(do, x, b, c, work.states, slopes, db, dc, work.begins, work.scales),
+        *_strides(do, x, b, c),
+        *(work.num_tokens, work.num_chunks, work.num_heads, work.group, in_part),
+        **work.form(KEY_GRADIENTS),
         LATE=NOBODY,
     )
     for parts, out in ((db, outs[1]), (dc, outs[2])):
@@ -189,14 +188,15 @@ class _Work:
             "VALUE_DIM": self.x.shape[2],
             "VALUE_WIDTH": self.value_width,
             "CHUNK": CHUNK,
-            "VALUES": self.values(launch),
+            "KEYS": self.block(launch)[0],
+            "VALUES": self.block(launch)[1],
             "num_warps": launch.num_warps,
             "num_stages": 1,
         }
 
-    def values(self, launch: Launch) -> int:
-        """Return how many columns a program has at a time."""
-        return min(launch.values, self.value_width)
+    def block(self, launch: Launch) -> tuple[int, int]:
+        """Return how many dimensions and columns a program has at a time."""
+        return min(launch.keys, self.key_width), min(launch.values, self.value_width)
 
     def update_states(self) -> None:
         """Go from chunk to chunk in each document."""
@@ -215,7 +215,9 @@ class _Work:
         )
 
     def _grid(self, launch: Launch) -> tuple[int, int, int]:
-        return self.bounds.numel() - 1, self.value_width // self.values(launch), self.num_heads
+        keys, values = self.block(launch)
+        num_blocks = self.key_width // keys * (self.value_width // values)
+        return self.bounds.numel() - 1, num_blocks, self.num_heads
 
 
 def runs(dtype: torch.dtype, device: torch.device) -> bool:

@@ -39,6 +39,8 @@ class Sizes:
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         convolution: channels and width of the short convolution; empty where there is none.
         gated_convolution: the same of the convolution between gates.
+        scan: groups and heads of the state-space scan, numbers of a state and of a head, the width of the gated norm's
+            groups or 0, and 1 where the gate comes first; empty where there is none.
         output_gate: attention's output is multiplied by a gate.
         others: as in `shapes`.
     """
@@ -76,6 +78,7 @@ class Sizes:
     convolution: tuple[int, ...] = ()
     output_gate: bool = False
     gated_convolution: tuple[int, ...] = ()
+    scan: tuple[int, ...] = ()
 
 
 class Inputs:
@@ -170,10 +173,23 @@ def sizes_of(
         mlp_gated=not isinstance(layer.mlp, MlpShape) or layer.mlp.gated,
         biased=norm.bias is not None,
         delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
-        convolution=tuple(delta.convolution.shape) if delta else (),
+        convolution=_convolution(shape),
         output_gate=attention.output_gate,
         gated_convolution=tuple(shape.convolutions[0].convolution.shape) if shape.convolutions else (),
+        scan=_scan(shape),
     )
+
+
+def _convolution(shape: ModelShape) -> tuple[int, ...]:
+    """Return the sizes of the short convolution before a rule or a scan."""
+    return next((tuple(each.convolution.shape) for each in (*shape.deltas, *shape.scans)), ())
+
+
+def _scan(shape: ModelShape) -> tuple[int, ...]:
+    for scan in shape.scans:
+        sizes = scan.num_groups, scan.num_heads, scan.state_dim, scan.head_dim
+        return *sizes, scan.norm_width, int(scan.gate_first)
+    return ()
 
 
 def _rotary_width(shape: ModelShape) -> int:

@@ -20,6 +20,7 @@ from tunesmith_engine.shapes import (
     ModelShape,
     Norm,
     Piece,
+    StateSpaceShape,
     Unfused,
 )
 
@@ -101,6 +102,8 @@ def _layer(
     read = normalise(x, layer.input_norm)
     if isinstance(layer.attention, DeltaShape):
         mixed = _delta(layer.attention, read, lengths)
+    elif isinstance(layer.attention, StateSpaceShape):
+        mixed = _scan(layer.attention, read, lengths)
     elif isinstance(layer.attention, ConvolutionShape):
         mixed = _convolution(layer.attention, read, lengths)
     else:
@@ -170,6 +173,41 @@ def _convolved(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None)
         for age in range(min(width, token + 1)):
             mixed[token] += weight[:, width - 1 - age] * x[token - age]
     return mixed
+
+
+def _scan(shape: StateSpaceShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the output of a state-space scan's block, [T, hidden]: token by token."""
+    projected = shape.inputs[0](x)
+    if shape.scales is not None:
+        projected = projected * shape.scales
+    return shape.output(torch.cat([_scan_of_document(shape, part) for part in projected.split(list(lengths))]))
+
+
+def _scan_of_document(shape: StateSpaceShape, projected: torch.Tensor) -> torch.Tensor:
+    """Return what the output projection reads, [L, heads * head_dim], from the input projection's output."""
+    num_values, num_states = shape.num_heads * shape.head_dim, shape.num_groups * shape.state_dim
+    z, channels, raw = projected.split([num_values, num_values + 2 * num_states, shape.num_heads], dim=-1)
+    mixed = _convolved(channels, shape.convolution, shape.convolution_bias)
+    mixed = mixed / (1.0 + torch.exp(-mixed))
+    outputs = []
+    for head in range(shape.num_heads):
+        x = mixed[:, head * shape.head_dim :][:, : shape.head_dim]
+        first = num_values + head * shape.num_groups // shape.num_heads * shape.state_dim
+        b, c = (mixed[:, start:][:, : shape.state_dim] for start in (first, first + num_states))
+        steps = torch.log1p(torch.exp(raw[:, head] + shape.step_bias[head])).clamp(*shape.limits)
+        state, read = mixed.new_zeros(shape.state_dim, shape.head_dim), []
+        for token in range(len(mixed)):
+            state = torch.exp(-shape.decay_log[head].exp() * steps[token]) * state
+            state = state + steps[token] * torch.outer(b[token], x[token])
+            read.append(state.t() @ c[token] + shape.skip[head] * x[token])
+        outputs.append(torch.stack(read))
+    heads, gate = torch.cat(outputs, dim=-1), z / (1.0 + torch.exp(-z))
+    if shape.norm is None:
+        return heads * gate
+    heads = heads * gate if shape.gate_first else heads
+    groups = heads.unflatten(-1, (-1, shape.norm_width))
+    normal = (groups / torch.sqrt((groups * groups).mean(-1, keepdim=True) + shape.norm.eps)).flatten(1)
+    return normal * shape.norm.weight * (1.0 if shape.gate_first else gate)
 
 
 def _delta(shape: DeltaShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:

@@ -50,6 +50,14 @@ MODELS: dict[str, dict[str, Any]] = {
         "vocabulary": 248320, "head_norms": True, "plus_one": True, "cast_last": True, "four_bit": True,
         "delta_heads": (16, 32, 128, 128), "convolution": (8192, 4), "output_gate": True,
     },
+    "bamba-9b": {
+        "hidden": 4096, "mlp": 14336, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rotary": 64,
+        "vocabulary": 128256, "scan": (1, 128, 128, 64, 8192, 1), "convolution": (8448, 4),
+    },
+    "falcon-h1-7b": {
+        "hidden": 3072, "mlp": 12288, "num_heads": 12, "num_key_value_heads": 2, "head_dim": 128, "rotary": 128,
+        "vocabulary": 130048, "scan": (1, 24, 256, 128, 0, 1), "convolution": (3584, 4),
+    },
     "lfm2-1.2b": {
         "hidden": 2048, "mlp": 8192, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
         "vocabulary": 65536, "head_norms": True, "gated_convolution": (2048, 3),

@@ -21,6 +21,9 @@ from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, Unfused
 
 
+LAYER_TYPES = frozenset({"layer_types", "layers_block_type"})
+
+
 def recognise(model: AnyModel) -> ModelShape:
     """Return what a causal language model looks like to the fused path.
 
@@ -67,7 +70,7 @@ def _layers(body: Body) -> list[LayerShape]:
     config, used = body.module.config, words.words(body.module)
     if getattr(config, "use_bidirectional_attention", False):
         raise NotFusableError("The decoder's attention is not causal.")
-    types = list(config.layer_types) if "layer_types" in used else []
+    types = list(config.layer_types) if used & LAYER_TYPES else []
     layers = {
         f"{body.name}.{body.layers}.{index}": layer
         for index, layer in enumerate(body.part(body.layers)[: config.num_hidden_layers])

@@ -137,6 +137,7 @@ def _with_rotation(
         twin.config = copy.copy(module.config)
         twin.config._attn_implementation = "eager"
     x = make.numbers(1, NUM_TOKENS, WIDTH) * (SPREAD / (shape.scale * shape.head_dim**0.5)) ** 0.5
+    has_table = layout is not None or TABLE in module._buffers
     layout = layout or Layout(2, True)
     angles = make.numbers(2, 1, NUM_TOKENS, layout.width // 2)
     cos, sin = layout.spread(angles)
@@ -145,7 +146,7 @@ def _with_rotation(
     mask = torch.full((1, 1, NUM_TOKENS, NUM_TOKENS), torch.finfo(torch.float32).min).triu(1)
     given = accepted(
         module,
-        {"hidden_states": x, "position_embeddings": (cos, sin), "attention_mask": mask},
+        {"hidden_states": x, "position_embeddings": (cos, sin) if has_table else None, "attention_mask": mask},
         {"alibi": None, "position_ids": torch.arange(NUM_TOKENS)[None]},
     )
     result = result_of(name, lambda: twin(**given))

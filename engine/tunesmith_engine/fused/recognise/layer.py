@@ -16,6 +16,7 @@ from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import Layout
+from tunesmith_engine.fused.recognise.state_space import read_state_space
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -42,13 +43,14 @@ PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 OTHERS: dict[str, tuple[frozenset[str], Callable[[str, nn.Module], MixerShape]]] = {
     "linear_attn": (words.DELTA, read_delta),
     "conv": (words.CONVOLUTION, read_convolution),
+    "mamba": (words.SCAN, read_state_space),
 }
 """What transformers calls what is in attention's place: the words of its code, and what reads it."""
 
 MIXERS = ("self_attn", "attention", "attn", "self_attention", *OTHERS)
 """What transformers calls attention, or what is in its place."""
 
-MLPS = ("mlp", "feed_forward")
+MLPS = ("mlp", "feed_forward", "shared_mlp")
 
 # What transformers calls the norms at these places. `post_attention_layernorm` means several things; the other norms
 # and the layer's own code tell which.
@@ -61,6 +63,7 @@ NAMES = (
     ("input_layernorm", "", "", ""),
     ("attention_layernorm", "", "feedforward_layernorm", ""),
     ("operator_norm", "", "ffn_norm", ""),
+    ("input_layernorm", "", "pre_ff_layernorm", ""),
     ("self_attn_layer_norm", "", "final_layer_norm", ""),
     ("ln_1", "", "ln_2", ""),
     ("ln_1", "", "", ""),

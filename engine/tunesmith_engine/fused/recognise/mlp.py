@@ -13,7 +13,12 @@ from tunesmith_engine.fused.recognise.parts import ACTIVATIONS, activation_name,
 from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
 from tunesmith_engine.shapes import MlpShape, NotFusableError, Unfused
 
-GATED = ((("gate_up_proj",), "down_proj"), (("gate_proj", "up_proj"), "down_proj"), (("w1", "w3"), "w2"))
+GATED = (
+    (("gate_up_proj",), "down_proj"),
+    (("gate_proj", "up_proj"), "down_proj"),
+    (("w1", "w3"), "w2"),
+    (("input_linear",), "output_linear"),
+)
 """Names of the inputs of a gated MLP and of its output."""
 
 PLAIN = (

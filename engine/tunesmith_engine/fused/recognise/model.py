@@ -122,6 +122,8 @@ def read_logits(whole: AnyModel) -> tuple[float, float | None]:
     used = words.words(whole)
     if "output_router_logits" in used and whole.config.output_router_logits:
         raise NotFusableError("The loss includes a term that balances the experts (output_router_logits).")
+    if "z_loss_coefficient" in used and whole.config.z_loss_coefficient:
+        raise NotFusableError("The loss includes a term that keeps logits small (z_loss_coefficient).")
     scale, softcap = 1.0, None
     if "logit_scale" in used:
         scale = float(whole.logit_scale)
@@ -147,11 +149,12 @@ class _Taken(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.others: set[str] = set()
+        self.in_pair = False
 
     def forward(self, hidden_states: torch.Tensor, *_: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
-        """Return the numbers in the wrapping of a layer."""
+        """Return the numbers in the wrapping of a layer: alone, or with a second result that is dropped (Bamba)."""
         self.others = {name for name, value in named.items() if isinstance(value, torch.Tensor)}
-        return hidden_states
+        return (hidden_states, None) if self.in_pair else hidden_states
 
 
 def _try_embedding(body: Body, scale: float) -> PositionTable | None:
@@ -203,8 +206,12 @@ def check_layer_inputs(body: Body) -> None:
     }
     if body.positions is not None:
         parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)
-    twin = replaced(body.module, parts, {})
-    result_of(body.name, lambda: twin(input_ids=torch.arange(NUM_TOKENS)[None], use_cache=False).last_hidden_state)
+    twin, ids = replaced(body.module, parts, {}), torch.arange(NUM_TOKENS)[None]
+    try:
+        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+    except NotFusableError:
+        taken.in_pair = True
+        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
     if others := taken.others - LAYER_INPUTS:
         raise NotFusableError(
             "{name} ({kind}) hands its layers {names}.",

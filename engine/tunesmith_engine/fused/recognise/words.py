@@ -34,6 +34,15 @@ DELTA = frozenset(
 )
 """Of what has the gated delta rule in attention's place."""
 
+SCAN = DELTA | frozenset(
+    "D chunk_size conv_dim dt_limit dt_softplus dtype expand float32 functional head_dim headdim in_proj "
+    "initial_states intermediate_size mamba2_chunk_scan mamba2_selective_state_update "
+    "mamba2_split_conv1d_scan_combined mamba_rms_norm mup_vector n_groups ngroups nn norm_before_gate num_heads "
+    "outproj_bias outproj_weight return_final_states rmsnorm_eps rmsnorm_weight silu ssm_in_multiplier ssm_state_size "
+    "time_step_limit to training variance_epsilon view z".split()
+)
+"""Of what has a state-space scan in attention's place."""
+
 CONVOLUTION = frozenset(
     "apply_mask_to_padding_states bias causal_conv1d_fn causal_conv1d_update chunk contiguous conv "
     "conv_kernel_size dim "
@@ -43,12 +52,15 @@ CONVOLUTION = frozenset(
 """Of what has a gated convolution in attention's place."""
 
 MLP = frozenset(
-    "F act act_fn activation_dropout activation_fn c_fc c_proj chunk dense_4h_to_h dense_h_to_4h dim down_proj "
-    "dropout fc1 fc2 fc_in fc_out functional gate_proj gate_up_proj nn p residual_dropout silu training up_proj "
+    "F act act_fn activation activation_dropout activation_fn c_fc c_proj chunk dense_4h_to_h dense_h_to_4h dim "
+    "down_proj "
+    "dropout fc1 fc2 fc_in fc_out functional gate_proj input_linear output_linear gate_up_proj nn p "
+    "residual_dropout silu training up_proj "
     "w1 w2 w3".split()
 )
 
 LAYER = frozenset(
+    "block_sparse_moe has_experts mamba pre_ff_layernorm shared_mlp "
     "ValueError alibi attention attention_dropout attention_layernorm attention_mask attn block_type cache_params "
     "config conv crossattention do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_hidden_states "
     "feed_forward feedforward_layernorm ffn_norm final_layer_norm full_attention functional hasattr hidden_dropout "
@@ -63,6 +75,7 @@ LAYER = frozenset(
 )
 
 MODEL = frozenset(
+    "layers_block_type "
     "BaseModelOutputWithPastAndCrossAttentions DynamicCache EncoderDecoderCache ValueError "
     "_bidirectional_window_overlay add_cross_attention alibi allow_is_causal_skip arange attention_mask attentions "
     "bool build_alibi_tensor config conv copy create_bidirectional_mask create_causal_mask "
@@ -89,6 +102,8 @@ WRAPPER = MODEL | frozenset(
 """Of a model that puts images among the texts of its decoder."""
 
 CAUSAL_MODEL = frozenset(
+    "dim dtype logsumexp mean pow z_loss_coefficient "
+    "layers_block_type "
     "CausalLMOutputWithCrossAttentions attention_mask attentions aux_loss config contiguous cross_attentions "
     "decoder device embed_out encoder_attention_mask encoder_hidden_states final_logit_softcapping hidden_states "
     "image_hidden_states input_ids inputs_embeds int isinstance labels last_hidden_state lm_head "
