@@ -22,13 +22,17 @@ _QUERY_NORMS = (".q_norm.weight", ".q_layernorm.weight")
 
 OF_RULE = ".linear_attn.conv1d.weight"
 GATED = ".conv.conv.weight"
-"""Convolutions of the delta rule, and those between gates."""
+OF_SCAN = ".mamba.conv1d.weight"
+"""Convolutions of the delta rule, those between gates, and those of the state-space scan."""
+
+MOST_IN_PART = 16
+"""As in `tunesmith_engine.kernels.state_space`: heads of which a program adds up gradients."""
 
 FIRST_TOKEN_BYTES = 24
 """As in `tunesmith_engine.fused`: of a token, while it is found where its document begins."""
 
 CHUNK = 64
-"""Tokens between two states of the delta rule that exist at once."""
+"""Tokens between two states, of the delta rule or a scan, that exist at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +79,19 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
         card: of the model.
         has_raw: DoRA's magnitudes need queries and keys as they were before they were rotated.
     """
-    of_rules, gated = (
-        [shape[0] for name, shape in card.shapes.items() if name.endswith(ending)] for ending in (OF_RULE, GATED)
+    of_rules, gated, of_scans = (
+        [shape[0] for name, shape in card.shapes.items() if name.endswith(ending)]
+        for ending in (OF_RULE, GATED, OF_SCAN)
     )
-    found = [_attention(card, card.num_layers - len(of_rules) - len(gated), has_raw)]
+    # The first Mamba has a rate for each number of a state, and is never fused.
+    of_scans = of_scans if all(len(s) == 1 for n, s in card.shapes.items() if n.endswith(".mamba.A_log")) else []
+    found = [_attention(card, card.num_layers - len(of_rules) - len(gated) - len(of_scans), has_raw)]
     if of_rules:
         found.append(_delta(card, len(of_rules), of_rules[0]))
     if gated:
         found.append(_convolution(len(gated), gated[0]))
+    if of_scans:
+        found.append(_scan(card, len(of_scans), of_scans[0]))
     return found
 
 
@@ -149,3 +158,27 @@ def _convolution(num_layers: int, channels: int) -> Mixer:
         numbers_at_once=0,
         bytes_at_once=FIRST_TOKEN_BYTES,
     )
+
+
+def _scan(card: ModelCard, num_layers: int, c: int) -> Mixer:
+    shapes = {name.rpartition(".mamba.")[2]: shape for name, shape in card.shapes.items()}
+    h, v, groups = shapes["A_log"][0], shapes["out_proj.weight"][1], card.state_groups
+    keys, values = (_padded(width) for width in ((c - v) // (2 * groups), v // h))
+    in_part = max(number for number in range(1, MOST_IN_PART + 1) if h // groups % number == 0)
+    return Mixer(
+        num_layers=num_layers,
+        kept=2 * v + c + h,
+        kept_columns=0,
+        block=3 * c + 2 * v + h,
+        beside=v,
+        beside_columns=1,
+        width=v,
+        num_groups=groups,
+        num_sums=0,
+        numbers_at_once=0,
+        bytes_at_once=h * (8 * keys * values // CHUNK + 16) + (8 * h // in_part + 4 * groups) * keys + 28,
+    )
+
+
+def _padded(width: int) -> int:
+    return max(16, 1 << max(0, width - 1).bit_length())

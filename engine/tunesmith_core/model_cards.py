@@ -46,6 +46,7 @@ class ModelCard:
         licence: "" when unknown.
         size_bytes: of the folder, with what its links point to.
         shapes: of all weights, by tensor name.
+        state_groups: of heads that share what is written to and read from their states (Mamba 2).
     """
 
     path: Path
@@ -67,6 +68,7 @@ class ModelCard:
     linear_shapes: Mapping[str, tuple[int, int]]
     expert_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    state_groups: int = 1
 
     @property
     def num_linear_parameters(self) -> int:
@@ -111,6 +113,7 @@ def read_model_card(folder: Path) -> ModelCard:
         linear_shapes={name: (shape[0], shape[1]) for name, shape in shapes.items() if is_linear(name, shape)},
         expert_shapes={name: shape for name, shape in shapes.items() if is_expert(name, shape)},
         shapes=dict(shapes),
+        state_groups=_number(text, "mamba_n_groups", "n_groups", default=1),
     )
 
 

@@ -27,7 +27,7 @@ MakeSpec = Callable[..., RunSpec]
 NewRun = Callable[[RunSpec], Run]
 
 
-@pytest.fixture(scope="module", params=["qwen3.5", "lfm2"])
+@pytest.fixture(scope="module", params=["qwen3.5", "lfm2", "bamba"])
 def state_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """The folder of a small model with states and the tiny model's tokenizer."""
     folder = tmp_path_factory.mktemp("model") / "states"

@@ -81,8 +81,8 @@ class LayerCosts:
         document has: forward 2(d(2q + 2k) + 3df) + 2qS, backward the same but 5qS: causal attention has two products
         forward and five backward, each half empty. Replaying gate and up costs 4df, attention and its input
         projections 2d(q + 2k) + 2qS, its output projection 2dq; the MLP's last product is never needed again. The
-        delta rule takes `DELTA_FLOPS` in place of 2qS, twice as many backward; so does a scan `SCAN_FLOPS`. A convolution is left out as norms
-        are.
+        delta rule takes `DELTA_FLOPS` in place of 2qS, twice as many backward, and a scan `SCAN_FLOPS`. Convolutions
+        are left out, as norms are.
         """
         attention = shape.attention
         query = attention.numbers_per_token

@@ -59,7 +59,7 @@ class Launch(NamedTuple):
 STATES = Launch(64, 64, 4)
 OUTPUTS = Launch(64, 64, 8)
 STATE_GRADIENTS = Launch(64, 64, 4)
-HEAD_GRADIENTS = Launch(32, 64, 8)
+HEAD_GRADIENTS = Launch(32, 32, 8)
 KEY_GRADIENTS = Launch(64, 32, 8)
 
 

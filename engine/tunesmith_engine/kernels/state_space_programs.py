@@ -184,6 +184,27 @@ def state_gradients_kernel(
         put_rows(place, VALUE_WIDTH, dims, columns, dims < KEY_WIDTH, slope, VALUE_WIDTH)
 
 
+@jit
+def gate_gradients(tokens, begins, begin, passing, read, written, pairs):
+    """Return the gradients of the logarithms of decays.
+
+    A gate decays what crosses it: from before to behind the chunk, to or from a state, or between two tokens.
+
+    Args:
+        begin: first token of the last document in the chunk.
+        passing: what goes from the state before the chunk to the one behind it.
+        read, written: what each token has of the state before, and what the state behind has of it.
+        pairs: what token i has of token j.
+    """
+    seen = (tokens[:, None] >= tokens[None, :]) & (tokens[None, :] >= begins[:, None])
+    later = tokens[:, None] > tokens[None, :]
+    dg = tl.where(tokens >= begin, passing, 0.0) + tl.sum(tl.where(seen, read[:, None], 0.0), 0)
+    dg += tl.sum(tl.where(seen & later, written[None, :], 0.0), 1)
+    ahead = tl.where(tokens[:, None] <= tokens[None, :], 1.0, 0.0)
+    dg += tl.sum(tl.where(later, product(ahead, tl.where(later, pairs, 0.0)), 0.0), 1)
+    return tl.where(tokens > begins, dg, 0.0)
+
+
 @jit(do_not_specialize=UNSPECIALISED)
 def head_gradients_kernel(
     do_ptr, x_ptr, b_ptr, c_ptr, raw_ptr, bias_ptr, log_rate_ptr, skip_ptr, states_ptr, slopes_ptr,
@@ -238,19 +259,9 @@ def head_gradients_kernel(
         put_rows(
             dx_ptr + head * dx_head, dx_token, tokens, columns, inside, d_values * steps[:, None] + do * skip, VALUE_DIM
         )
-    # A gate decays what crosses it: from before to behind the chunk, to or from a state, or between two tokens.
-    passes = (tokens >= begin) & (begin < chunk * CHUNK)
-    dg = tl.where(passes, tl.exp(all_decay) * tl.sum(through, 0), 0.0)
+    passing = tl.where(begin < chunk * CHUNK, tl.exp(all_decay) * tl.sum(through, 0), 0.0)
     read *= reach_of(begins, inside, chunk, decay, CHUNK)
-    seen = (tokens[:, None] >= tokens[None, :]) & (tokens[None, :] >= begins[:, None])
-    dg += tl.sum(tl.where(seen, read[:, None], 0.0), 0)
-    later = tokens[:, None] > tokens[None, :]
-    written *= rest * steps
-    dg += tl.sum(tl.where(seen & later, written[None, :], 0.0), 1)
-    pairs = tl.where(later, met * alike * steps[None, :], 0.0)
-    ahead = tl.where(tokens[:, None] <= tokens[None, :], 1.0, 0.0)
-    dg += tl.sum(tl.where(later, product(ahead, pairs), 0.0), 1)
-    dg = tl.where(tokens > begins, dg, 0.0)
+    dg = gate_gradients(tokens, begins, begin, passing, read, written * rest * steps, met * alike * steps[None, :])
     d_steps -= dg * tl.exp(tl.load(log_rate_ptr + head).to(tl.float32))
     _steps, of_raw = step_of(raw_ptr, bias_ptr, raw_token, tokens, head, inside, low, high)
     places = tokens.to(tl.int64) * d_raw_token + head

@@ -141,7 +141,6 @@ def sizes_of(
         embeds: whether the embedding is trained beside an adapter.
     """
     layer, attention, norm = shape.layers[0], shape.attentions[0], shape.final_norm
-    delta = shape.deltas[0] if shape.deltas else None
     return Sizes(
         dtype=str(dtype).removeprefix("torch."),
         hidden=shape.hidden_size,
@@ -172,7 +171,7 @@ def sizes_of(
         embeds=embeds or whole,
         mlp_gated=not isinstance(layer.mlp, MlpShape) or layer.mlp.gated,
         biased=norm.bias is not None,
-        delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
+        delta_heads=_delta_heads(shape),
         convolution=_convolution(shape),
         output_gate=attention.output_gate,
         gated_convolution=tuple(shape.convolutions[0].convolution.shape) if shape.convolutions else (),
@@ -180,9 +179,14 @@ def sizes_of(
     )
 
 
+def _delta_heads(shape: ModelShape) -> tuple[int, ...]:
+    return next((d.num_key_heads, d.num_heads, d.key_dim, d.value_dim) for d in shape.deltas) if shape.deltas else ()
+
+
 def _convolution(shape: ModelShape) -> tuple[int, ...]:
     """Return the sizes of the short convolution before a rule or a scan."""
-    return next((tuple(each.convolution.shape) for each in (*shape.deltas, *shape.scans)), ())
+    weights = [each.convolution for each in shape.deltas] + [each.convolution for each in shape.scans]
+    return tuple(weights[0].shape) if weights else ()
 
 
 def _scan(shape: ModelShape) -> tuple[int, ...]:

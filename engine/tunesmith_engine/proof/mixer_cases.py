@@ -117,7 +117,7 @@ def gated_norms(sizes: Sizes, inputs: Inputs) -> Results:
 
 def has_gated_norm(sizes: Sizes) -> bool:
     """Return whether a model has a gated norm behind its rule or its scan."""
-    return bool(sizes.delta_heads or sizes.scan and sizes.scan[4])
+    return bool(sizes.delta_heads or (sizes.scan and sizes.scan[4]))
 
 
 def _bounds(inputs: Inputs) -> torch.Tensor:

@@ -20,7 +20,6 @@ from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, Unfused
 
-
 LAYER_TYPES = frozenset({"layer_types", "layers_block_type"})
 
 

@@ -16,7 +16,6 @@ from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import Layout
-from tunesmith_engine.fused.recognise.state_space import read_state_space
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -28,6 +27,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
+from tunesmith_engine.fused.recognise.state_space import read_state_space
 from tunesmith_engine.shapes import (
     AttentionShape,
     LayerShape,
