@@ -62,7 +62,9 @@ def test_planner_and_engine_count_alike(
 
 
 @pytest.mark.parametrize("level", ["none", "smart", "full"])
-@pytest.mark.parametrize("kind", [*QUICK_SHAPES, *(pytest.param(name, marks=pytest.mark.long) for name in OTHER_SHAPES)])
+@pytest.mark.parametrize(
+    "kind", [*QUICK_SHAPES, *(pytest.param(name, marks=pytest.mark.long) for name in OTHER_SHAPES)]
+)
 def test_they_count_other_shapes_alike(
     tiny_spec: Callable[..., RunSpec],
     tiny_model: Path,

@@ -1,4 +1,4 @@
-"""Layers with a gated convolution: every adapter, policy and division gives autograd's gradients; nothing leaks."""
+"""Layers with a gated convolution or a state-space scan: every adapter and policy gives autograd's gradients."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.proof.inputs import sizes_of
-from tunesmith_engine.shapes import NotFusableError
+from tunesmith_engine.shapes import NotFusableError, StateSpaceShape
 
-NAMES = ("lfm2",)
+NAMES = ("lfm2", *(pytest.param(name, marks=pytest.mark.long) for name in ("bamba", "granite-hybrid")))
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "DoRA": {"use_dora": True},
-    "DoRA in part": {"use_dora": True, "target_modules": ["in_proj", "q_proj", "w1"]},
+    "DoRA in part": {"use_dora": True, "target_modules": ["in_proj", "q_proj"]},
     "biases": {"lora_bias": True, "target_modules": ["in_proj", "out_proj"]},
     "output alone": {"target_modules": ["out_proj"]},
 }
@@ -52,8 +52,8 @@ def test_policies_and_groups_of_heads_change_no_bit(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "variant"),
     [
-        pytest.param(name, variant, marks=() if variant == "DoRA in part" else pytest.mark.long)
-        for name in NAMES
+        pytest.param(name, variant, marks=() if (name, variant) == ("lfm2", "DoRA in part") else pytest.mark.long)
+        for name in ("lfm2", "bamba", "granite-hybrid")
         for variant in VARIANTS
     ],
 )
@@ -137,3 +137,32 @@ def test_the_proof_is_told_of_gated_convolutions() -> None:
     sizes = sizes_of(recognise(families.make("lfm2")), torch.bfloat16, False)
     assert (sizes.gated_convolution, sizes.convolution, sizes.head_norms) == ((64, 3), (), True)
     assert not sizes_of(recognise(families.make("qwen3")), torch.bfloat16, False).gated_convolution
+
+
+def test_a_scan_that_computes_something_else_is_refused() -> None:
+    model = families.make("bamba")
+    mixer = model.model.layers[0].mamba
+    assert isinstance(recognise(model).layers[0].attention, StateSpaceShape)
+    mixer.norm.group_size = 32
+    shape = recognise(model).layers[0].attention
+    assert isinstance(shape, StateSpaceShape)
+    assert (shape.norm_width, shape.gate_first, shape.limits) == (32, True, (0.4, 1.5))
+    mixer.activation = "gelu"
+    with pytest.raises(NotFusableError, match="doesn't compute what its attributes say"):
+        recognise(model)
+
+
+def test_a_loss_with_another_term_is_refused() -> None:
+    model = families.make("bamba", z_loss_coefficient=0.1)
+    with pytest.raises(NotFusableError, match="z_loss_coefficient"):
+        recognise(model)
+
+
+def test_experts_beside_a_dense_mlp_are_refused() -> None:
+    with pytest.raises(NotFusableError):
+        recognise(families.make("granite-hybrid", num_local_experts=4, num_experts_per_tok=2))
+
+
+def test_the_proof_is_told_of_scans() -> None:
+    sizes = sizes_of(recognise(families.make("bamba")), torch.bfloat16, False)
+    assert (sizes.scan, sizes.convolution, sizes.gated_convolution) == ((2, 8, 24, 16, 64, 1), (224, 4), ())
