@@ -26,10 +26,10 @@ OF_SCAN = ".mamba.conv1d.weight"
 """Convolutions of the delta rule, those between gates, and those of the state-space scan."""
 
 MOST_IN_PART = 16
-"""As in `tunesmith_engine.kernels.state_space`: heads of which a program adds up gradients."""
+"""Heads of a group whose gradients of b and c one program of a scan adds up."""
 
 FIRST_TOKEN_BYTES = 24
-"""As in `tunesmith_engine.fused`: of a token, while it is found where its document begins."""
+"""Of a token, while it is found where its document begins."""
 
 CHUNK = 64
 """Tokens between two states, of the delta rule or a scan, that exist at once."""

@@ -118,8 +118,12 @@ def read_model_card(folder: Path) -> ModelCard:
 
 
 def _inner_width(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Return the width inside the MLPs whose config says another (LFM2), or 0."""
-    return next((shape[0] for name, shape in shapes.items() if name.endswith(".feed_forward.w1.weight")), 0)
+    """Return the width inside the MLPs whose config says another (LFM2, Granite hybrids without experts), or 0."""
+    if any(".block_sparse_moe." in name for name in shapes):
+        return 0
+    first, last = ".feed_forward.w1.weight", ".shared_mlp.output_linear.weight"
+    found = (shape[0 if name.endswith(first) else 1] for name, shape in shapes.items() if name.endswith((first, last)))
+    return next(found, 0)
 
 
 def _num_kv_heads(text: Mapping[str, Any], heads: int) -> int:  # Any: JSON values

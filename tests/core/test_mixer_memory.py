@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from tests.core.test_adapter_settings import CARD
+from tests.core.test_model_cards import SHAPES, write_model
 from tunesmith_core.mixer_memory import Mixer, mixers
-from tunesmith_core.model_cards import ModelCard
+from tunesmith_core.model_cards import ModelCard, read_model_card
 
 SCAN = {
     "model.layers.0.mamba.conv1d.weight": (64 + 2 * 2 * 24, 1, 4),
@@ -43,6 +45,16 @@ def test_scans_keep_their_inputs_and_heads() -> None:
     # States of 32 and 16 numbers once filled up, twice for each 64 tokens; four scales; four heads' gradients added up.
     assert scan.bytes_at_once == 8 * (2 * 4 * 32 * 16 // 64 + 16) + (8 * 2 + 4 * 2) * 32 + 28
     assert scan.tokens_at_once(1000, 32 * 1000) == 500
+
+
+def test_the_width_of_mlps_is_that_of_their_weights(tmp_path: Path) -> None:
+    usual = read_model_card(write_model(tmp_path / "usual")).intermediate_size
+    names = {"feed_forward.w1.weight": [24, 8], "shared_mlp.output_linear.weight": [8, 24]}
+    for number, (name, shape) in enumerate(names.items()):
+        shapes = {**SHAPES, f"model.layers.0.{name}": shape}
+        assert read_model_card(write_model(tmp_path / f"own{number}", shapes=shapes)).intermediate_size == 24
+    shapes["model.layers.0.block_sparse_moe.router.weight"] = [4, 8]
+    assert read_model_card(write_model(tmp_path / "experts", shapes=shapes)).intermediate_size == usual
 
 
 def test_the_first_mamba_is_no_such_scan() -> None:

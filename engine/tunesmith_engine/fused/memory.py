@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tunesmith_core.fused_memory import LIBRARY_BYTES, USABLE_SHARE
+from tunesmith_core.mixer_memory import FIRST_TOKEN_BYTES
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes, store_bytes
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import num_parts
@@ -49,9 +50,6 @@ PORTIONS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 GAPS_S = 1e-4
 """What a layer costs a micro-batch whatever its size: the beginnings and ends of some fifty kernels, 2 µs each."""
-
-FIRST_TOKEN_BYTES = 24
-"""Of a token, while it is found where its document begins."""
 
 WORTHWHILE = 0.97
 """Smaller micro-batches must promise at most so much of the time: what is measured varies by less."""

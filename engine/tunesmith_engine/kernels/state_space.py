@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tunesmith_core.mixer_memory import MOST_IN_PART
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels import state_space_twin as twin
 from tunesmith_engine.kernels.delta_rule_parts import NOBODY
@@ -44,8 +45,6 @@ from tunesmith_engine.kernels.triton_import import triton
 NAME = "state_space"
 LARGEST_STATE = 256
 LARGEST_HEAD = 128
-MOST_IN_PART = 16
-"""Heads of a group whose gradients of b and c one program adds up."""
 
 
 class Launch(NamedTuple):
