@@ -120,7 +120,8 @@ def products_of(card: ModelCard) -> Iterator[tuple[str, int, int]]:
 def _inner_width(card: ModelCard) -> int:
     """Return the width of gate and up together, or of up where the MLP has no gate."""
     leaves = {tensor.removesuffix(".weight").rpartition(".")[2] for tensor in card.linear_shapes}
-    has_gate = bool(card.expert_shapes) or not leaves or any("gate" in leaf or leaf in ("w3", "input_linear") for leaf in leaves)
+    names_gate = any("gate" in leaf or leaf in ("w3", "input_linear") for leaf in leaves)
+    has_gate = bool(card.expert_shapes) or not leaves or names_gate
     return card.intermediate_size * (2 if has_gate else 1)
 
 

@@ -25,9 +25,10 @@ from tunesmith_engine.model.lora import attach_adapter
 
 MakeSpec = Callable[..., RunSpec]
 NewRun = Callable[[RunSpec], Run]
+QUICK = ("qwen3.5", "lfm2", "bamba")
 
 
-@pytest.fixture(scope="module", params=["qwen3.5", "lfm2", "bamba"])
+@pytest.fixture(scope="module", params=[*QUICK, pytest.param("granite-hybrid", marks=pytest.mark.long)])
 def state_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """The folder of a small model with states and the tiny model's tokenizer."""
     folder = tmp_path_factory.mktemp("model") / "states"
