@@ -132,8 +132,7 @@ def sizes_of(
     Args:
         shape: the recognised model.
         dtype: number format of the run.
-        four_bit: whether its frozen weights are NF4.
-        eight_bit: whether products with them are wanted in 8 bits.
+        four_bit, eight_bit: whether its frozen weights are NF4, and whether products with them are wanted in 8 bits.
         magnitudes: whether the adapter is DoRA.
         dropout: of the adapter.
         noise: whether embedded tokens get noise.
