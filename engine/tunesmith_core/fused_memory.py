@@ -38,8 +38,9 @@ INT8_BYTES = 1.002
 """Bytes per weight: 4 bits, one 8-bit scale per 64 weights, one 32-bit scale per 256 of those (QLoRA, section 3)."""
 
 _ATTENTION_OUTPUTS = frozenset({"o_proj", "out_proj", "dense", "c_proj"})
-_MLP_OUTPUTS = frozenset({"down_proj", "fc2", "fc_out", "dense_4h_to_h", "c_proj"})
+_MLP_OUTPUTS = frozenset({"down_proj", "fc2", "fc_out", "dense_4h_to_h", "c_proj", "w2", "output_linear"})
 _MERGED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
+_MERGED |= {"w1": "gate_up", "w3": "gate_up"}
 _MERGED |= dict.fromkeys("in_proj_qkv in_proj_z in_proj_b in_proj_a in_proj_qkvz in_proj_ba".split(), "qkv")
 
 
@@ -123,7 +124,8 @@ def products_of(card: ModelCard) -> Iterator[tuple[str, int, int]]:
 def _inner_width(card: ModelCard) -> int:
     """Return the width of gate and up together, or of up where the MLP has no gate."""
     leaves = {tensor.removesuffix(".weight").rpartition(".")[2] for tensor in card.linear_shapes}
-    has_gate = bool(card.expert_shapes) or not leaves or any("gate" in leaf for leaf in leaves)
+    names_gate = any("gate" in leaf or leaf in ("w3", "input_linear") for leaf in leaves)
+    has_gate = bool(card.expert_shapes) or not leaves or names_gate
     return card.intermediate_size * (2 if has_gate else 1)
 
 

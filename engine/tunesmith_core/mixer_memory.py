@@ -1,4 +1,4 @@
-"""What a layer's attention, or the gated delta rule in its place, takes of memory: counted from the shapes of weights.
+"""What a layer's attention, or what is in its place, takes of memory: counted from the shapes of weights.
 
 Symbols: q and k are the widths of queries and of keys, c, v and h of the delta rule are the channels of its short
 convolution, the width of all its value heads and their number; see `tunesmith_engine.shapes.DeltaShape`.
@@ -22,8 +22,19 @@ _BEHIND_ROTATION = ".query_layernorm.weight"
 _QUERY_NORMS = (".q_norm.weight", ".q_layernorm.weight", _BEHIND_ROTATION)
 _OUTPUT_NORM = ".attn_sub_norm.weight"
 
+OF_RULE = ".linear_attn.conv1d.weight"
+GATED = ".conv.conv.weight"
+OF_SCAN = ".mamba.conv1d.weight"
+"""Convolutions of the delta rule, those between gates, and those of the state-space scan."""
+
+MOST_IN_PART = 16
+"""Heads of a group whose gradients of b and c one program of a scan adds up."""
+
+FIRST_TOKEN_BYTES = 24
+"""Of a token, while it is found where its document begins."""
+
 CHUNK = 64
-"""Tokens between two states of the delta rule that exist at once."""
+"""Tokens between two states, of the delta rule or a scan, that exist at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +81,20 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
         card: of the model.
         has_raw: DoRA's magnitudes need queries and keys as they were before they were rotated.
     """
-    convolutions = [shape for name, shape in card.shapes.items() if name.endswith(".linear_attn.conv1d.weight")]
-    attention = _attention(card, card.num_layers - len(convolutions), has_raw)
-    if not convolutions:
-        return [attention]
-    return [attention, _delta(card, len(convolutions), convolutions[0][0])]
+    of_rules, gated, of_scans = (
+        [shape[0] for name, shape in card.shapes.items() if name.endswith(ending)]
+        for ending in (OF_RULE, GATED, OF_SCAN)
+    )
+    # The first Mamba has a rate for each number of a state, and is never fused.
+    of_scans = of_scans if all(len(s) == 1 for n, s in card.shapes.items() if n.endswith(".mamba.A_log")) else []
+    found = [_attention(card, card.num_layers - len(of_rules) - len(gated) - len(of_scans), has_raw)]
+    if of_rules:
+        found.append(_delta(card, len(of_rules), of_rules[0]))
+    if gated:
+        found.append(_convolution(len(gated), gated[0]))
+    if of_scans:
+        found.append(_scan(card, len(of_scans), of_scans[0]))
+    return found
 
 
 def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
@@ -138,3 +158,43 @@ def _delta(card: ModelCard, num_layers: int, c: int) -> Mixer:
         numbers_at_once=0,
         bytes_at_once=h * (16 * padded + 8 * padded**2 // CHUNK + 52),
     )
+
+
+def _convolution(num_layers: int, channels: int) -> Mixer:
+    return Mixer(
+        num_layers=num_layers,
+        kept=4 * channels,
+        kept_columns=1,
+        block=4 * channels,
+        beside=0,
+        beside_columns=0,
+        width=channels,
+        num_groups=1,
+        num_sums=0,
+        numbers_at_once=0,
+        bytes_at_once=FIRST_TOKEN_BYTES,
+    )
+
+
+def _scan(card: ModelCard, num_layers: int, c: int) -> Mixer:
+    shapes = {name.rpartition(".mamba.")[2]: shape for name, shape in card.shapes.items()}
+    h, v, groups = shapes["A_log"][0], shapes["out_proj.weight"][1], card.state_groups
+    keys, values = (_padded(width) for width in ((c - v) // (2 * groups), v // h))
+    in_part = max(number for number in range(1, MOST_IN_PART + 1) if h // groups % number == 0)
+    return Mixer(
+        num_layers=num_layers,
+        kept=2 * v + c + h,
+        kept_columns=0,
+        block=3 * c + 2 * v + h,
+        beside=v,
+        beside_columns=1,
+        width=v,
+        num_groups=groups,
+        num_sums=0,
+        numbers_at_once=0,
+        bytes_at_once=h * (8 * keys * values // CHUNK + 16) + (8 * h // in_part + 4 * groups) * keys + 28,
+    )
+
+
+def _padded(width: int) -> int:
+    return max(16, 1 << max(0, width - 1).bit_length())

@@ -46,6 +46,7 @@ class ModelCard:
         licence: "" when unknown.
         size_bytes: of the folder, with what its links point to.
         shapes: of all weights, by tensor name.
+        state_groups: of heads that share what is written to and read from their states (Mamba 2).
     """
 
     path: Path
@@ -67,6 +68,7 @@ class ModelCard:
     linear_shapes: Mapping[str, tuple[int, int]]
     expert_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    state_groups: int = 1
 
     @property
     def num_linear_parameters(self) -> int:
@@ -101,7 +103,7 @@ def read_model_card(folder: Path) -> ModelCard:
         num_heads=heads,
         num_kv_heads=_num_kv_heads(text, heads),
         head_dim=_number(text, "head_dim", default=max(1, hidden // heads)),
-        intermediate_size=_number(text, *WIDE, default=4 * hidden),
+        intermediate_size=_inner_width(shapes) or _number(text, *WIDE, default=4 * hidden),
         vocab_size=_number(text, "vocab_size", default=vocabulary),
         tied=not any("lm_head" in name for name in shapes),
         dtype=str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or "float32"),
@@ -111,7 +113,17 @@ def read_model_card(folder: Path) -> ModelCard:
         linear_shapes={name: (shape[0], shape[1]) for name, shape in shapes.items() if is_linear(name, shape)},
         expert_shapes={name: shape for name, shape in shapes.items() if is_expert(name, shape)},
         shapes=dict(shapes),
+        state_groups=_number(text, "mamba_n_groups", "n_groups", default=1),
     )
+
+
+def _inner_width(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Return the width inside the MLPs whose config says another (LFM2, Granite hybrids without experts), or 0."""
+    if any(".block_sparse_moe." in name for name in shapes):
+        return 0
+    first, last = ".feed_forward.w1.weight", ".shared_mlp.output_linear.weight"
+    found = (shape[0 if name.endswith(first) else 1] for name, shape in shapes.items() if name.endswith((first, last)))
+    return next(found, 0)
 
 
 def _num_kv_heads(text: Mapping[str, Any], heads: int) -> int:  # Any: JSON values

@@ -222,6 +222,89 @@ class DeltaShape:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvolutionShape:
+    """What LFM2 has in most layers in attention's place: a short convolution between two gates.
+
+    The input gives b, c and x, as wide as each other; the block's output is output(c * convolution(b * x)), see
+    kernels/gated_convolution.py.
+
+    Attributes:
+        inputs: the one module that gives them, in this order.
+        output: the output projection.
+        convolution: [channels, width], the token itself last.
+        bias: [channels] or None.
+    """
+
+    inputs: tuple[nn.Module, ...]
+    output: nn.Module
+    convolution: torch.Tensor
+    bias: torch.Tensor | None
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Channels."""
+        return len(self.convolution)
+
+    @property
+    def num_groups(self) -> int:
+        """One: nothing is worth computing apart."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpaceShape:
+    """What Mamba 2 has in attention's place: heads with a state, by a scan.
+
+    The input gives a gate z, then x, b and c, over which a short convolution with SiLU goes, then raw steps; the
+    block's output is output(norm(scan * silu(z))) or output(norm(scan) * silu(z)), see kernels/state_space.py.
+
+    Attributes:
+        inputs: the one module that gives them, in this order.
+        output: the output projection.
+        num_groups: of b and c, which serve consecutive heads.
+        state_dim: numbers of b and of c in a group.
+        convolution: [channels, width] over the channels of x, b and c, the token itself last.
+        convolution_bias: [channels] or None.
+        step_bias, decay_log, skip: [num_heads] each.
+        limits: between which the steps stay.
+        norm: over each `norm_width` numbers, with weights of their own; None: the gate alone.
+        gate_first: the product with the gate is normalised.
+        scales: the input projection's outputs are multiplied by these first, [columns] in 32 bits (Falcon H1), or None.
+    """
+
+    inputs: tuple[nn.Module, ...]
+    output: nn.Module
+    num_groups: int
+    num_heads: int
+    state_dim: int
+    head_dim: int
+    convolution: torch.Tensor
+    convolution_bias: torch.Tensor | None
+    step_bias: torch.Tensor
+    decay_log: torch.Tensor
+    skip: torch.Tensor
+    limits: tuple[float, float]
+    norm: Norm | None
+    norm_width: int
+    gate_first: bool = True
+    scales: torch.Tensor | None = None
+
+    @property
+    def num_channels(self) -> int:
+        """Width of x, b and c together."""
+        return self.numbers_per_token + 2 * self.num_groups * self.state_dim
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Width of all heads together."""
+        return self.num_heads * self.head_dim
+
+
+MixerShape = AttentionShape | DeltaShape | ConvolutionShape | StateSpaceShape
+"""What lets the tokens of a document see each other."""
+
+
+@dataclass(frozen=True, slots=True)
 class MlpShape:
     """An MLP: down(activation(gate(x)) * up(x)), or down(activation(up(x))) without a gate.
 
@@ -288,7 +371,7 @@ class LayerShape:
     """
 
     name: str
-    attention: AttentionShape | DeltaShape | Unfused
+    attention: MixerShape | Unfused
     mlp: MlpShape | Unfused
     input_norm: Norm | None
     post_attention_norm: Norm | None
@@ -376,8 +459,23 @@ class ModelShape:
 
     @property
     def deltas(self) -> list[DeltaShape]:
-        """What the other layers have in its place."""
+        """The delta rule of all layers that have it."""
         return [layer.attention for layer in self.layers if isinstance(layer.attention, DeltaShape)]
+
+    @property
+    def convolutions(self) -> list[ConvolutionShape]:
+        """The gated convolution of all layers that have it."""
+        return [layer.attention for layer in self.layers if isinstance(layer.attention, ConvolutionShape)]
+
+    @property
+    def scans(self) -> list[StateSpaceShape]:
+        """The state-space scan of all layers that have it."""
+        return [layer.attention for layer in self.layers if isinstance(layer.attention, StateSpaceShape)]
+
+    @property
+    def kinds(self) -> list[LayerShape | UnfusedLayer]:
+        """The first layer of each kind of mixer."""
+        return list({type(layer.attention): layer for layer in reversed(self.layers)}.values())
 
 
 class NotFusableError(MessageError):

@@ -23,6 +23,7 @@ from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter
 from tunesmith_engine.train.fused_path import compute_of_weights, whole_weights
 
+QUICK_SHAPES = ("phi", "lfm2")
 OTHER_SHAPES = (
     "gpt2 gpt_neox falcon opt starcoder2 nemotron persimmon codegen bitnet hunyuan_v1_dense mpt bloom olmo".split()
 )
@@ -63,7 +64,9 @@ def test_planner_and_engine_count_alike(
 
 
 @pytest.mark.parametrize("level", ["none", "smart", "full"])
-@pytest.mark.parametrize("kind", ["phi", *(pytest.param(kind, marks=pytest.mark.long) for kind in OTHER_SHAPES)])
+@pytest.mark.parametrize(
+    "kind", [*QUICK_SHAPES, *(pytest.param(name, marks=pytest.mark.long) for name in OTHER_SHAPES)]
+)
 def test_they_count_other_shapes_alike(
     tiny_spec: Callable[..., RunSpec],
     tiny_model: Path,

@@ -25,14 +25,15 @@ from tunesmith_engine.model.lora import attach_adapter
 
 MakeSpec = Callable[..., RunSpec]
 NewRun = Callable[[RunSpec], Run]
+QUICK = ("qwen3.5", "lfm2", "bamba")
 
 
-@pytest.fixture(scope="module")
-def state_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a small Qwen3.5 with the tiny model's tokenizer."""
+@pytest.fixture(scope="module", params=[*QUICK, pytest.param("granite-hybrid", marks=pytest.mark.long)])
+def state_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The folder of a small model with states and the tiny model's tokenizer."""
     folder = tmp_path_factory.mktemp("model") / "states"
     shutil.copytree(tiny_model, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    families.make("qwen3.5", vocab_size=len(AutoTokenizer.from_pretrained(tiny_model))).save_pretrained(folder)
+    families.make(request.param, vocab_size=len(AutoTokenizer.from_pretrained(tiny_model))).save_pretrained(folder)
     return folder
 
 

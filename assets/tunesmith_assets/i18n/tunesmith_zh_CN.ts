@@ -8699,10 +8699,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>无法读取 {tasks} 的数据：{problem}。</translation>
     </message>
     <message>
-        <source>The delta rule&apos;s own weights are trained in plain PyTorch.</source>
-        <translation>Delta 规则自身的权重用普通 PyTorch 训练。</translation>
-    </message>
-    <message>
         <source>The evaluation loss of the base model itself is NaN or infinite.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
     </message>
@@ -8749,6 +8745,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The library already keeps {path} as {name}.</source>
         <translation>数据集库已用名称“{name}”保存了 {path}。</translation>
+    </message>
+    <message>
+        <source>The loss includes a term that keeps logits small (z_loss_coefficient).</source>
+        <translation>损失中包含使 logits 保持较小的项（z_loss_coefficient）。</translation>
     </message>
     <message>
         <source>The loss is another one from here on, so earlier losses can&apos;t be compared.</source>
@@ -8801,6 +8801,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The name of {path} must end in .jsonl.</source>
         <translation>{path} 的名称必须以 .jsonl 结尾。</translation>
+    </message>
+    <message>
+        <source>The own weights of {kind} are trained in plain PyTorch.</source>
+        <translation>{kind} 自身的权重用普通 PyTorch 训练。</translation>
     </message>
     <message>
         <source>The pattern {pattern} takes too much time or memory for one answer.</source>
@@ -11627,6 +11631,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}（{kind}）没有注意力模块。</translation>
     </message>
     <message>
+        <source>{name} ({kind}) is not a norm with a weight.</source>
+        <translation>{name}（{kind}）不是带权重的归一化层。</translation>
+    </message>
+    <message>
         <source>{name} ({kind}) was not tried.</source>
         <translation>{name}（{kind}）未经试算。</translation>
     </message>
@@ -11651,12 +11659,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name} 把其他层的结果传给 {kind}：{names}。</translation>
     </message>
     <message>
+        <source>{name} has a convolution of {width}; at most {widest} is supported.</source>
+        <translation>{name} 的卷积宽度为 {width}；最多支持 {widest}。</translation>
+    </message>
+    <message>
         <source>{name} has an unsupported kind of layer, {kind}.</source>
         <translation>{name} 含有不受支持的层类型 {kind}。</translation>
     </message>
     <message>
         <source>{name} has another date than before. Only samples of it were compared: they are equal.</source>
         <translation>{name} 的日期与之前不同。只比较了其中的抽样部分，结果一致。</translation>
+    </message>
+    <message>
+        <source>{name} has heads of {head_dim} with states of {state_dim} and a convolution of {width}; at most {largest}, {most} and {widest} are supported.</source>
+        <translation>{name} 的头宽为 {head_dim}，状态宽度为 {state_dim}，卷积宽度为 {width}；最多分别支持 {largest}、{most} 和 {widest}。</translation>
     </message>
     <message>
         <source>{name} has heads of {key_dim} and {value_dim} and a convolution of {width}; at most {largest} and {widest} are supported.</source>
@@ -11733,6 +11749,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} is the base model of {number} runs: {runs}.</source>
         <translation>{name} 是 {number} 个运行的基础模型：{runs}。</translation>
+    </message>
+    <message>
+        <source>{name} multiplies the input of a projection with a bias.</source>
+        <translation>{name} 对带偏置的投影层的输入做乘法。</translation>
     </message>
     <message>
         <source>{name} must have the number of a token</source>

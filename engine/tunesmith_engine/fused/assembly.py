@@ -18,6 +18,7 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import ActivationStore
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
+from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.host_memory import HostTable
@@ -31,6 +32,7 @@ from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
 from tunesmith_engine.fused.recognise.handed import Handing
+from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.trained_projection import TrainedProjection
@@ -41,12 +43,14 @@ from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.other_weights import Weights, asked_with
 from tunesmith_engine.shapes import (
     AttentionShape,
+    ConvolutionShape,
     DeltaShape,
     LayerShape,
     MlpShape,
     ModelShape,
     Norm,
     NotFusableError,
+    StateSpaceShape,
     Unfused,
     UnfusedLayer,
 )
@@ -390,6 +394,10 @@ class Assembly:
         sizes = capacity_tokens, at_once
         if isinstance(shape.attention, DeltaShape):
             return DeltaBlock(shape.attention, *around, *sizes)
+        if isinstance(shape.attention, StateSpaceShape):
+            return StateSpaceBlock(shape.attention, *around, *sizes)
+        if isinstance(shape.attention, ConvolutionShape):
+            return ConvolutionBlock(shape.attention, *around, capacity_tokens)
         return AttentionBlock(shape.attention, *around, *sizes, self.gradients)
 
 

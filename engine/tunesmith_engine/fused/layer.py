@@ -9,11 +9,13 @@ import torch
 
 from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
+from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_documents import PlainMixer
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
@@ -22,7 +24,7 @@ from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape, Norm
 
-Mixer = AttentionBlock | DeltaBlock | PlainMixer
+Mixer = AttentionBlock | DeltaBlock | ConvolutionBlock | StateSpaceBlock | PlainMixer
 """Attention, or what a layer has in its place."""
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tunesmith_core.fused_memory import LIBRARY_BYTES, USABLE_SHARE
+from tunesmith_core.mixer_memory import FIRST_TOKEN_BYTES
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes, store_bytes
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import num_parts
@@ -33,8 +34,8 @@ from tunesmith_engine.fused.rates import (
     measure_memory_rate,
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
-from tunesmith_engine.kernels import delta_rule
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, MlpShape, Unfused
+from tunesmith_engine.kernels import delta_rule, state_space
+from tunesmith_engine.shapes import AttentionShape, ConvolutionShape, DeltaShape, MlpShape, StateSpaceShape, Unfused
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.
@@ -278,7 +279,7 @@ class MemoryPlanner:
     def _costs_of(self, capacity: int, document_tokens: int) -> LayerCosts:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
-        alike = not shape.deltas and shape.handing is None
+        alike = len(shape.kinds) == 1 and shape.handing is None
         layers = shape.layers[:1] if alike else shape.layers
         return LayerCosts.mean(
             [LayerCosts.of(layer, shape.hidden_size, capacity, document_tokens, flops) for layer in layers]
@@ -380,6 +381,12 @@ class MemoryPlanner:
             if isinstance(mixer, DeltaShape):
                 most = max(most, self._delta_bytes(mixer, at_once, whole))
                 continue
+            if isinstance(mixer, StateSpaceShape):
+                most = max(most, self._scan_bytes(mixer, at_once, whole))
+                continue
+            if isinstance(mixer, ConvolutionShape):
+                most = max(most, self._convolution_bytes(mixer, whole))
+                continue
             query, key = mixer.numbers_per_token, mixer.num_key_value_heads * mixer.head_dim
             out, value = mixer.output_width, mixer.num_key_value_heads * mixer.value_dim
             beside = 8 * query if self._on_gpu else 0
@@ -419,5 +426,19 @@ class MemoryPlanner:
         num_bytes += whole * 8 * 4 * shape.num_heads
         if self._spread > 1:
             numbers = 4 * shape.num_channels + 2 * shape.numbers_per_token
+            num_bytes += whole * numbers * self._assembly.compute.dtype.itemsize
+        return num_bytes
+
+    def _convolution_bytes(self, shape: ConvolutionShape, whole: int) -> int:
+        """Return what a gated convolution allocates: where documents begin, and whole documents of its inputs."""
+        copies = 10 * shape.numbers_per_token * self._assembly.compute.dtype.itemsize if self._spread > 1 else 0
+        return whole * (FIRST_TOKEN_BYTES + copies)
+
+    def _scan_bytes(self, shape: StateSpaceShape, at_once: int, whole: int) -> int:
+        """Return what a state-space scan's backward pass allocates: what is computed at once, and whole documents."""
+        sizes = shape.num_heads, shape.num_groups, shape.state_dim, shape.head_dim
+        num_bytes = at_once * state_space.workspace_bytes(*sizes) + whole * FIRST_TOKEN_BYTES
+        if self._spread > 1:
+            numbers = 4 * shape.num_channels + 2 * shape.numbers_per_token + 2 * shape.num_heads
             num_bytes += whole * numbers * self._assembly.compute.dtype.itemsize
         return num_bytes

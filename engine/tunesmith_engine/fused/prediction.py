@@ -14,7 +14,16 @@ from tunesmith_core.fused_memory import NUM_SLOTS
 from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
-from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape, Unfused, UnfusedLayer
+from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
+from tunesmith_engine.shapes import (
+    ConvolutionShape,
+    DeltaShape,
+    LayerShape,
+    MlpShape,
+    StateSpaceShape,
+    Unfused,
+    UnfusedLayer,
+)
 
 COPY_DRAG = 0.02
 """Share of a hidden copy's time by which it slows the computation down: they use the same memory. A guess on the safe
@@ -23,6 +32,10 @@ side; it also lets the device win where both are equal."""
 DELTA_FLOPS = 350
 """Of products in 16 bits that take as long as the delta rule, for each number of a head's state and token: 2.36 ms for
 8192 tokens of 32 heads of 128 x 128 on an H200, torch 2.11, Triton 3.6, 2026-11-27; backward 4.69 ms."""
+
+
+SCAN_FLOPS = 120
+"""The same of the state-space scan: a guess from its operations until it is measured."""
 
 
 class Tiles(NamedTuple):
@@ -76,7 +89,8 @@ class LayerCosts:
         document has: forward 2(d(2q + 2k) + 3df) + 2qS, backward the same but 5qS: causal attention has two products
         forward and five backward, each half empty. Replaying gate and up costs 4df, attention and its input
         projections 2d(q + 2k) + 2qS, its output projection 2dq; the MLP's last product is never needed again. The
-        delta rule takes `DELTA_FLOPS` in place of 2qS, twice as many backward.
+        delta rule takes `DELTA_FLOPS` in place of 2qS, twice as many backward, and a scan `SCAN_FLOPS`. Convolutions
+        are left out, as norms are.
         """
         attention = shape.attention
         if isinstance(attention, Unfused):
@@ -86,6 +100,11 @@ class LayerCosts:
         if isinstance(attention, DeltaShape):
             inputs = attention.num_channels + query + 2 * attention.num_heads
             heads, scores, backward = query, float(DELTA_FLOPS * attention.key_dim * query), 2.0
+        elif isinstance(attention, StateSpaceShape):
+            inputs = query + attention.num_channels + attention.num_heads
+            heads, scores, backward = query, float(SCAN_FLOPS * attention.state_dim * query), 2.5
+        elif isinstance(attention, ConvolutionShape):
+            heads, inputs, scores, backward = query, NUM_PARTS * query, 0.0, 1.0
         else:
             key = attention.num_key_value_heads * attention.head_dim
             heads, value = attention.output_width, attention.num_key_value_heads * attention.value_dim

@@ -403,7 +403,19 @@ KERNEL_CASES = (
         exact_dtype=torch.float32,
     ),
     KernelCase("short_convolution", mixer_cases.short_convolution, wanted=lambda sizes: bool(sizes.convolution)),
-    KernelCase("gated_norm", mixer_cases.gated_norms, wanted=lambda sizes: bool(sizes.delta_heads)),
+    KernelCase(
+        "gated_convolution",
+        mixer_cases.gated_convolution,
+        wanted=lambda sizes: bool(sizes.gated_convolution),
+    ),
+    KernelCase(
+        "state_space",
+        mixer_cases.state_space,
+        # See `state_space.runs`.
+        wanted=lambda sizes: bool(sizes.scan) and sizes.dtype != "float32",
+        needs_dot=True,
+    ),
+    KernelCase("gated_norm", mixer_cases.gated_norms, wanted=mixer_cases.has_gated_norm),
     KernelCase(
         "delta_rule",
         mixer_cases.delta_rule,

@@ -41,6 +41,9 @@ class Sizes:
         embeds: the embedding is trained, whole or in part.
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         convolution: channels and width of the short convolution; empty where there is none.
+        gated_convolution: the same of the convolution between gates.
+        scan: groups and heads of the state-space scan, numbers of a state and of a head, the width of the gated norm's
+            groups or 0, and 1 where the gate comes first; empty where there is none.
         output_gate: attention's output is multiplied by a gate.
         sinks, slopes: attention has such scores.
         others: as in `shapes`.
@@ -82,6 +85,8 @@ class Sizes:
     slopes: bool = False
     chunk: int | None = None
     value_size: int | None = None
+    gated_convolution: tuple[int, ...] = ()
+    scan: tuple[int, ...] = ()
 
     @property
     def value_dim(self) -> int:
@@ -163,8 +168,7 @@ def sizes_of(
     Args:
         shape: the recognised model.
         dtype: number format of the run.
-        four_bit: whether its frozen weights are NF4.
-        eight_bit: whether products with them are wanted in 8 bits.
+        four_bit, eight_bit: whether its frozen weights are NF4, and whether products with them are wanted in 8 bits.
         magnitudes: whether the adapter is DoRA.
         dropout: of the adapter.
         noise: whether embedded tokens get noise.
@@ -172,7 +176,6 @@ def sizes_of(
         embeds: whether the embedding is trained beside an adapter.
     """
     layer, attention, norm = _usual_layer(shape), shape.attentions[0] if shape.attentions else NONE, shape.final_norm
-    delta = shape.deltas[0] if shape.deltas else None
     return Sizes(
         dtype=str(dtype).removeprefix("torch."),
         hidden=shape.hidden_size,
@@ -201,8 +204,10 @@ def sizes_of(
         embeds=embeds or whole,
         mlp_gated=not isinstance(layer.mlp, MlpShape) or layer.mlp.gated,
         biased=norm.bias is not None,
-        delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
-        convolution=tuple(delta.convolution.shape) if delta else (),
+        delta_heads=_delta_heads(shape),
+        convolution=_convolution(shape),
+        gated_convolution=tuple(shape.convolutions[0].convolution.shape) if shape.convolutions else (),
+        scan=_scan(shape),
         **_kinds_of_scores(shape),
     )
 
@@ -224,6 +229,23 @@ def _kinds_of_scores(shape: ModelShape) -> dict[str, Any]:
         "attention_softcap": attentions[0].softcap if attentions else None,
         "output_gate": attentions[0].output_gate if attentions else False,
     }
+
+
+def _delta_heads(shape: ModelShape) -> tuple[int, ...]:
+    return next((d.num_key_heads, d.num_heads, d.key_dim, d.value_dim) for d in shape.deltas) if shape.deltas else ()
+
+
+def _convolution(shape: ModelShape) -> tuple[int, ...]:
+    """Return the sizes of the short convolution before a rule or a scan."""
+    weights = [each.convolution for each in shape.deltas] + [each.convolution for each in shape.scans]
+    return tuple(weights[0].shape) if weights else ()
+
+
+def _scan(shape: ModelShape) -> tuple[int, ...]:
+    for scan in shape.scans:
+        sizes = scan.num_groups, scan.num_heads, scan.state_dim, scan.head_dim
+        return *sizes, scan.norm_width, int(scan.gate_first)
+    return ()
 
 
 def _rotary_width(shape: ModelShape) -> int:

@@ -35,6 +35,24 @@ def delta_rule(sizes: Sizes, inputs: Inputs) -> Results:
     return {"out": out, **dict(zip(names, outs, strict=True))}
 
 
+def state_space(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the state-space scan's outputs and gradients."""
+    from tunesmith_engine.kernels.state_space import Steps, backward, forward
+
+    num_groups, num_heads, state, head, *_ = sizes.scan
+    num_rows = sum(LENGTHS)
+    b, c = (inputs.rows(num_groups * state, num_rows).unflatten(1, (num_groups, state)) for _ in range(2))
+    x, slope = (inputs.rows(num_heads * head, num_rows).unflatten(1, (num_heads, head)) for _ in range(2))
+    bias, log_rate, skip = (inputs.random(num_heads) for _ in range(3))
+    steps = Steps(inputs.rows(num_heads, num_rows), bias, log_rate, (0.001, 2.0))
+    out, bounds = torch.empty_like(x), _bounds(inputs)
+    outs = torch.empty_like(x), torch.empty_like(b), torch.empty_like(c), torch.empty_like(steps.raw)
+    forward(x, b, c, steps, skip, bounds, out)
+    backward(slope, x, b, c, steps, skip, bounds, outs)
+    names = ("x gradient", "b gradient", "c gradient", "step gradient")
+    return {"out": out, **dict(zip(names, outs, strict=True))}
+
+
 def short_convolution(sizes: Sizes, inputs: Inputs) -> Results:
     """Return the short convolution's outputs and gradients, with what a model of these sizes has around it."""
     from tunesmith_engine.kernels.short_convolution import (
@@ -60,17 +78,46 @@ def short_convolution(sizes: Sizes, inputs: Inputs) -> Results:
     return found
 
 
-def gated_norms(sizes: Sizes, inputs: Inputs) -> Results:
-    """Return the gated norm of the delta rule's heads and its gradients."""
-    from tunesmith_engine.kernels.gated_norm import gated_norm, gated_norm_backward
+def gated_convolution(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the outputs and gradients of a convolution between gates."""
+    from tunesmith_engine.kernels.gated_convolution import NUM_PARTS, gated_convolve, gated_convolve_backward
+    from tunesmith_engine.kernels.short_convolution import first_tokens
 
-    _, num_heads, _, width = sizes.delta_heads
-    norm = Norm(inputs.random(width), 1e-6)
-    x, gate, slope = (inputs.rows(num_heads * width) for _ in range(3))
-    out, gate_slope = (inputs.empty(NUM_ROWS, num_heads * width) for _ in range(2))
-    gated_norm(x, gate, norm, out)
-    gated_norm_backward(slope, x, gate, norm, slope, gate_slope)
+    channels, width = sizes.gated_convolution
+    num_rows = sum(LENGTHS)
+    rows, slope = inputs.rows(NUM_PARTS * channels, num_rows), inputs.rows(channels, num_rows)
+    weight, bias = inputs.random(channels, width), inputs.random(channels)
+    begins = first_tokens(_bounds(inputs), num_rows)
+    found: Results = {}
+    for label, there in {"bias": bias, "no bias": None}.items():
+        out, out_slope = inputs.empty(num_rows, channels), inputs.empty(num_rows, NUM_PARTS * channels)
+        gated_convolve(rows, weight, there, begins, out)
+        gated_convolve_backward(slope, rows, weight, there, begins, out_slope)
+        found |= {f"out ({label})": out, f"gradient ({label})": out_slope}
+    return found
+
+
+def gated_norms(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the gated norm of the delta rule's heads, or of a scan's groups, and its gradients."""
+    from tunesmith_engine.kernels.gated_norm import HEADS, Form, gated_norm, gated_norm_backward
+
+    if sizes.delta_heads:
+        _, num_heads, _, width = sizes.delta_heads
+        norm, form, columns = Norm(inputs.random(width), 1e-6), HEADS, num_heads * width
+    else:
+        _, num_heads, _, head, width, gate_first = sizes.scan
+        columns, form = num_heads * head, Form(width, bool(gate_first))
+        norm = Norm(inputs.random(columns), 1e-6)
+    x, gate, slope = (inputs.rows(columns) for _ in range(3))
+    out, gate_slope = (inputs.empty(NUM_ROWS, columns) for _ in range(2))
+    gated_norm(x, gate, norm, out, form)
+    gated_norm_backward(slope, x, gate, norm, slope, gate_slope, form)
     return {"out": out, "gradient": slope, "gate gradient": gate_slope}
+
+
+def has_gated_norm(sizes: Sizes) -> bool:
+    """Return whether a model has a gated norm behind its rule or its scan."""
+    return bool(sizes.delta_heads or (sizes.scan and sizes.scan[4]))
 
 
 def _bounds(inputs: Inputs) -> torch.Tensor:

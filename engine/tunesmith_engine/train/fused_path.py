@@ -299,6 +299,7 @@ def open_fused(
         values += 2 * shape.hidden_size * sum(isinstance(each.attention, Unfused) for each in shape.layers)
         # A state has 32 bits and the same size for any length.
         states = sum(each.key_dim * each.numbers_per_token for each in shape.deltas)
+        states += sum(each.state_dim * each.numbers_per_token for each in shape.scans)
         values += -(-4 * states // (compute.dtype.itemsize * lengths.longest))
         vocab_size = shape.embedding.num_embeddings
         row_bytes = rollout_memory.bytes_per_row(values, lengths.longest, vocab_size, compute.dtype.itemsize)

@@ -141,6 +141,18 @@ STATES = {
     "linear_value_head_dim": 24,
 }
 
+GATED_CONVOLUTION = {"num_hidden_layers": 3, "block_multiple_of": 32, "conv_L_cache": 3}
+
+SCAN = {
+    "num_hidden_layers": 3,
+    "mamba_n_heads": 8,
+    "mamba_d_head": 16,
+    "mamba_d_state": 24,
+    "mamba_n_groups": 2,
+    "mamba_expand": 2,
+    "time_step_limit": (0.4, 1.5),
+}
+
 # Numbers are far from their usual values where the usual ones would not show: caps are low, scales are odd, and the
 # square root of Gemma's width is not a whole number.
 FUSED: dict[str, dict[str, Any]] = {
@@ -221,6 +233,25 @@ FUSED: dict[str, dict[str, Any]] = {
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
         **STATES,
     },
+    "lfm2": {"model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv"], **GATED_CONVOLUTION},
+    "lfm2-biases": {
+        "model_type": "lfm2",
+        "layer_types": ["full_attention", "conv", "conv"],
+        "conv_bias": True,
+        **GATED_CONVOLUTION,
+    },
+    "bamba": {"model_type": "bamba", "attn_layer_indices": [1], **SCAN},
+    "granite-hybrid": {
+        "model_type": "granitemoehybrid",
+        "layer_types": ["full_attention", "linear_attention", "linear_attention"],
+        "num_local_experts": 0,
+        "shared_intermediate_size": 96,
+        "embedding_multiplier": 12.0,
+        "attention_multiplier": 0.11,
+        "residual_multiplier": 0.22,
+        "logits_scaling": 3.0,
+        **SCAN,
+    },
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
     **BY_SHAPE,
@@ -299,14 +330,19 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 TARGETS = {"llama4": ["q_proj", "k_proj", "v_proj", "o_proj"]}
 """What an adapter is put on where PEFT's "all-linear" takes a router for a linear layer."""
 
-WITH_STATES = frozenset({"qwen3.5", "qwen3-next"})
+WITH_STATES = frozenset({"qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid"})
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
+
+VARIANTS = frozenset({"lfm2-biases"})
+"""Models that repeat shapes of others."""
 
 
 def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
     return [
-        pytest.param(name, marks=pytest.mark.long) if name in {*BY_SHAPE, *BY_ATTENTION} - {*QUICK} else name
+        pytest.param(name, marks=pytest.mark.long)
+        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION} - {*QUICK}
+        else name
         for name in names
     ]
 

@@ -11,7 +11,18 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, LayerShape, MlpShape, ModelShape, Norm, Piece, Unfused
+from tunesmith_engine.shapes import (
+    AttentionShape,
+    ConvolutionShape,
+    DeltaShape,
+    LayerShape,
+    MlpShape,
+    ModelShape,
+    Norm,
+    Piece,
+    StateSpaceShape,
+    Unfused,
+)
 
 ACTIVATIONS = {
     "silu": lambda x: x / (1.0 + torch.exp(-x)),
@@ -92,6 +103,10 @@ def _layer(
     read = normalise(x, layer.input_norm)
     if isinstance(layer.attention, DeltaShape):
         mixed = _delta(layer.attention, read, lengths)
+    elif isinstance(layer.attention, StateSpaceShape):
+        mixed = _scan(layer.attention, read, lengths)
+    elif isinstance(layer.attention, ConvolutionShape):
+        mixed = _convolution(layer.attention, read, lengths)
     else:
         mixed = _attention(layer.attention, read, table, lengths)
     attended = layer.residual_scale * normalise(mixed, layer.post_attention_norm)
@@ -153,6 +168,60 @@ def _in_order(projected: torch.Tensor, pieces: Sequence[Piece] | None) -> torch.
     return projected[:, columns]
 
 
+def _convolution(shape: ConvolutionShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the output of a gated convolution's block, [T, hidden]: token by token."""
+    rows = []
+    for projected in shape.inputs[0](x).split(list(lengths)):
+        b, c, numbers = projected.chunk(3, dim=-1)
+        rows.append(c * _convolved(b * numbers, shape.convolution, shape.bias))
+    return shape.output(torch.cat(rows))
+
+
+def _convolved(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return each channel's sum over a token and the ones before it, [L, channels]."""
+    mixed = torch.zeros_like(x) if bias is None else bias.to(x.dtype).repeat(len(x), 1)
+    width = weight.shape[1]
+    for token in range(len(x)):
+        for age in range(min(width, token + 1)):
+            mixed[token] += weight[:, width - 1 - age] * x[token - age]
+    return mixed
+
+
+def _scan(shape: StateSpaceShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the output of a state-space scan's block, [T, hidden]: token by token."""
+    projected = shape.inputs[0](x)
+    if shape.scales is not None:
+        projected = projected * shape.scales
+    return shape.output(torch.cat([_scan_of_document(shape, part) for part in projected.split(list(lengths))]))
+
+
+def _scan_of_document(shape: StateSpaceShape, projected: torch.Tensor) -> torch.Tensor:
+    """Return what the output projection reads, [L, heads * head_dim], from the input projection's output."""
+    num_values, num_states = shape.num_heads * shape.head_dim, shape.num_groups * shape.state_dim
+    z, channels, raw = projected.split([num_values, num_values + 2 * num_states, shape.num_heads], dim=-1)
+    mixed = _convolved(channels, shape.convolution, shape.convolution_bias)
+    mixed = mixed / (1.0 + torch.exp(-mixed))
+    outputs = []
+    for head in range(shape.num_heads):
+        x = mixed[:, head * shape.head_dim :][:, : shape.head_dim]
+        first = num_values + head * shape.num_groups // shape.num_heads * shape.state_dim
+        b, c = (mixed[:, start:][:, : shape.state_dim] for start in (first, first + num_states))
+        steps = torch.log1p(torch.exp(raw[:, head] + shape.step_bias[head])).clamp(*shape.limits)
+        state, read = mixed.new_zeros(shape.state_dim, shape.head_dim), []
+        for token in range(len(mixed)):
+            state = torch.exp(-shape.decay_log[head].exp() * steps[token]) * state
+            state = state + steps[token] * torch.outer(b[token], x[token])
+            read.append(state.t() @ c[token] + shape.skip[head] * x[token])
+        outputs.append(torch.stack(read))
+    heads, gate = torch.cat(outputs, dim=-1), z / (1.0 + torch.exp(-z))
+    if shape.norm is None:
+        return heads * gate
+    heads = heads * gate if shape.gate_first else heads
+    groups = heads.unflatten(-1, (-1, shape.norm_width))
+    normal = (groups / torch.sqrt((groups * groups).mean(-1, keepdim=True) + shape.norm.eps)).flatten(1)
+    return normal * shape.norm.weight * (1.0 if shape.gate_first else gate)
+
+
 def _delta(shape: DeltaShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
     """Return the output of the gated delta rule's block, [T, hidden]: token by token."""
     projected = _in_order(torch.cat([module(x) for module in shape.inputs], dim=-1), shape.pieces)
@@ -165,11 +234,7 @@ def _delta_of_document(shape: DeltaShape, projected: torch.Tensor) -> torch.Tens
     num_keys, num_values = shape.num_key_heads * shape.key_dim, shape.num_heads * shape.value_dim
     sizes = [2 * num_keys + num_values, num_values, shape.num_heads, shape.num_heads]
     channels, z, b, a = projected.split(sizes, dim=-1)
-    mixed = torch.zeros_like(channels)
-    width = shape.convolution.shape[1]
-    for token in range(len(channels)):
-        for age in range(min(width, token + 1)):
-            mixed[token] += shape.convolution[:, width - 1 - age] * channels[token - age]
+    mixed = _convolved(channels, shape.convolution, None)
     mixed = mixed / (1.0 + torch.exp(-mixed))
     decays = torch.exp(-shape.decay_log.exp() * torch.log1p(torch.exp(a + shape.decay_bias)))
     strengths = 1.0 / (1.0 + torch.exp(-b))

@@ -144,7 +144,7 @@ def test_unknown_activation_leaves_the_mlp_unfused() -> None:
 def test_attention_that_computes_something_else_runs_as_written(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = getattr(modeling_llama, changed)
     changes = {
-        "apply_rotary_pos_emb": lambda q, k, cos, sin: usual(q, k, sin, cos),
+        "apply_rotary_pos_emb": lambda q, k, cos, sin: usual(q, k, cos, 2 * sin),
         # Heads share keys in turns instead of in groups.
         "repeat_kv": lambda heads, groups: heads.repeat(1, groups, 1, 1),
     }

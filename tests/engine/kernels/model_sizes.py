@@ -67,6 +67,18 @@ MODELS: dict[str, dict[str, Any]] = {
         "hidden": 5120, "mlp": 16384, "num_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
         "vocabulary": 202048, "chunk": 8192, "interleaved": True,
     },
+    "bamba-9b": {
+        "hidden": 4096, "mlp": 14336, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rotary": 64,
+        "vocabulary": 128256, "scan": (1, 128, 128, 64, 8192, 1), "convolution": (8448, 4),
+    },
+    "falcon-h1-7b": {
+        "hidden": 3072, "mlp": 12288, "num_heads": 12, "num_key_value_heads": 2, "head_dim": 128, "rotary": 128,
+        "vocabulary": 130048, "scan": (1, 24, 256, 128, 0, 1), "convolution": (3584, 4),
+    },
+    "lfm2-1.2b": {
+        "hidden": 2048, "mlp": 8192, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
+        "vocabulary": 65536, "head_norms": True, "gated_convolution": (2048, 3),
+    },
     "smollm2-135m": {
         "hidden": 576, "mlp": 1536, "num_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rotary": 64,
         "vocabulary": 49152, "activation": "gelu",

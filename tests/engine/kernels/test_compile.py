@@ -50,13 +50,16 @@ SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 Triton finds out only at the launch."""
 
 ATTENTION = "attention-triton"
-MAX_REGISTERS = {ATTENTION: 255, "delta_rule": 255, "nf4_rows": 255, "nf4_matvec": 168, "cached_attention": 168}
+MAX_REGISTERS = {
+    **dict.fromkeys((ATTENTION, "delta_rule", "state_space", "nf4_rows"), 255),
+    **dict.fromkeys(("nf4_matvec", "cached_attention"), 168),
+}
 """Of a thread; `ELEMENT_WISE_REGISTERS` where not named. Above 128 fewer than 512 threads fit on a multiprocessor."""
 ELEMENT_WISE_REGISTERS = 128
-MAX_SPILLED_BYTES = {ATTENTION: 128, "cross_entropy": 8, "delta_rule": 640}
+MAX_SPILLED_BYTES = {ATTENTION: 128, "cross_entropy": 8, "delta_rule": 640, "state_space": 1024}
 """Of a thread, loads and stores; none where not named: a spill makes a pass over memory several. Cross entropy spills
 one register with Triton 3.6 on sm_100, whose 512 threads may have 128 each. The delta rule's gradients spill outside
-their loops with Triton 3.2."""
+their loops with Triton 3.2. The scan's gradients of b and c spill on sm_86 and sm_120, hardly on sm_90."""
 NUM_REGISTERS_OF_MULTIPROCESSOR = 65536
 
 
@@ -186,7 +189,7 @@ def test_every_model_compiles(triton_folder: Any, tmp_path: Path, version: str, 
     if dtype == "bfloat16" and capability < 80:
         pytest.skip("No run chooses bfloat16 there.")
     declined = check(triton_folder(version), capability, cases_of(tuple(MODELS), dtype), tmp_path)
-    assert declined <= {ATTENTION, "delta_rule"}
+    assert declined <= {ATTENTION, "delta_rule", "state_space"}
 
 
 def test_a_case_that_ends_the_compiler_is_named_and_the_next_is_compiled(triton_folder: Any, tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import (
     AnyModel,
     AttentionShape,
-    DeltaShape,
     LayerShape,
     ModelShape,
     Norm,
@@ -37,8 +36,12 @@ from tunesmith_engine.shapes import (
 )
 
 CHUNKED = "chunked_attention"
-KINDS = ("", "full_attention", "sliding_attention", "linear_attention", CHUNKED)
+KINDS = ("", "full_attention", "sliding_attention", "linear_attention", "conv", CHUNKED)
 """Of layers, as configs name them."""
+
+LAYER_TYPES = frozenset({"layer_types", "layers_block_type"})
+
+LAYER_TYPES = frozenset({"layer_types", "layers_block_type"})
 
 
 def recognise(model: AnyModel) -> ModelShape:
@@ -175,7 +178,7 @@ class _Layers:
         """
         body, config, used = self._body, self._body.module.config, words.words(self._body.module)
         label = f"{body.name}.{body.layers}"
-        kind = config.layer_types[index] if "layer_types" in used else ""
+        kind = config.layer_types[index] if used & LAYER_TYPES else ""
         if kind not in KINDS:
             raise NotFusableError("{name} has an unsupported kind of layer, {kind}.", name=label, kind=kind)
         slides = kind == "sliding_attention" or (not kind and "create_sliding_window_causal_mask" in used)
@@ -184,8 +187,10 @@ class _Layers:
         layout = tables.layout(rotary_kind, _device(body)) if tables else None
         sight = Sight(int(config.attention_chunk_size) if kind == CHUNKED else None, self._slopes)
         shape = read_layer(f"{label}.{index}", module, window, rotary_kind, layout, sight)
-        if self._is_full and isinstance(shape.attention, DeltaShape):
-            raise NotFusableError("The delta rule's own weights are trained in plain PyTorch.")
+        if self._is_full and not isinstance(shape.attention, AttentionShape):
+            # A convolution and what a state decays by have no gradients of ours.
+            kind = type(mixer_of(label, module)[1]).__name__
+            raise NotFusableError("The own weights of {kind} are trained in plain PyTorch.", kind=kind)
         return shape
 
 

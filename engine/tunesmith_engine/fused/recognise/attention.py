@@ -173,6 +173,7 @@ def _with_rotation(
     twin = replaced(module, parts | steps.parts, steps.parameters)
     steps.put_into(twin)
     x = make.numbers(1, NUM_TOKENS, WIDTH) * (SPREAD / (shape.scale * shape.head_dim**0.5)) ** 0.5
+    has_table = layout is not None or TABLE in module._buffers
     layout = layout or Layout(2, True)
     angles = make.numbers(2, 1, NUM_TOKENS, layout.width // 2)
     cos, sin = layout.spread(angles)
@@ -184,7 +185,11 @@ def _with_rotation(
         mask = mask < 0
     given = accepted(
         module,
-        {"hidden_states": x, "position_embeddings": layout.handed(angles), "attention_mask": mask},
+        {
+            "hidden_states": x,
+            "position_embeddings": layout.handed(angles) if has_table else None,
+            "attention_mask": mask,
+        },
         {
             "position_ids": torch.arange(NUM_TOKENS)[None],
             "residual": residual,

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tunesmith_engine.fused.recognise.convolution import copied
 from tunesmith_engine.fused.recognise.parts import linear_sizes
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
@@ -111,7 +112,7 @@ def _try(name: str, module: nn.Module, roles: tuple[str, ...], shape: DeltaShape
     """
     make = StandIns()
     matrices = {role: make.matrix(WIDTH, linear_sizes(role, getattr(module, role))[1]) for role in roles}
-    convolution = _copied(module.conv1d, make)
+    convolution = copied(module.conv1d, make)
     norm = make.norm(module.norm, shape.value_dim)
     # Decays of about a half, so that it shows what a token forgets.
     weights = {
@@ -135,12 +136,6 @@ def _try(name: str, module: nn.Module, roles: tuple[str, ...], shape: DeltaShape
         raise NotFusableError(
             "{name} ({kind}) doesn't compute what its attributes say.", name=name, kind=type(module).__name__
         )
-
-
-def _copied(convolution: nn.Conv1d, make: StandIns) -> nn.Module:
-    """Return a convolution with random weights of the same sizes."""
-    weights = {role: nn.Parameter(make.numbers(*weight.shape)) for role, weight in convolution.named_parameters()}
-    return replaced(convolution, {}, weights)
 
 
 def _plain_rule(shape: DeltaShape, product: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import NOTHING_ELSE, Sight, read_attention
 from tunesmith_engine.fused.recognise.biases import BIASES
 from tunesmith_engine.fused.recognise.body import first_of
+from tunesmith_engine.fused.recognise.convolution import read_convolution
 from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.handed import FORMS, Call, Handing, Recorder, hollowed
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
@@ -29,10 +30,11 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
+from tunesmith_engine.fused.recognise.state_space import read_state_space
 from tunesmith_engine.shapes import (
     AttentionShape,
-    DeltaShape,
     LayerShape,
+    MixerShape,
     MlpShape,
     Norm,
     NotFusableError,
@@ -48,11 +50,17 @@ PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 SCALES = ("residual_multiplier", "residual_scale")
 """What transformers calls the factor of what a block adds."""
 
-MLPS = ("mlp", "feed_forward", "ffn")
+OTHERS: dict[str, tuple[frozenset[str], Callable[[str, nn.Module], MixerShape]]] = {
+    "linear_attn": (words.DELTA, read_delta),
+    "conv": (words.CONVOLUTION, read_convolution),
+    "mamba": (words.SCAN, read_state_space),
+}
+"""What transformers calls what is in attention's place: the words of its code, and what reads it."""
 
-DELTA = "linear_attn"
-MIXERS = ("self_attn", "attention", "attn", "self_attention", DELTA)
+MIXERS = ("self_attn", "attention", "attn", "self_attention", *OTHERS)
 """What transformers calls attention, or what is in its place."""
+
+MLPS = ("mlp", "feed_forward", "ffn", "shared_mlp")
 
 # What transformers calls the norms at these places. `post_attention_layernorm` means several things; the other norms
 # and the layer's own code tell which.
@@ -66,6 +74,8 @@ NAMES = (
     ("", "post_attention_layernorm", "", "post_feedforward_layernorm"),
     ("input_layernorm", "", "", ""),
     ("attention_layernorm", "", "feedforward_layernorm", ""),
+    ("operator_norm", "", "ffn_norm", ""),
+    ("input_layernorm", "", "pre_ff_layernorm", ""),
     ("self_attn_layer_norm", "", "final_layer_norm", ""),
     ("ln_1", "", "ln_2", ""),
     ("ln_1", "", "", ""),
@@ -107,8 +117,9 @@ def read_layer(
         NotFusableError: its attention or its order of parts isn't understood.
     """
     role, mixer = mixer_of(name, module)
-    words.check_words(role, mixer, words.DELTA if role == DELTA else words.ATTENTION)
-    attention = read_delta(role, mixer) if role == DELTA else read_attention(role, mixer, window, layout, sight)
+    known, read = OTHERS.get(role, (words.ATTENTION, None))
+    words.check_words(role, mixer, known)
+    attention = read(role, mixer) if read else read_attention(role, mixer, window, layout, sight)
     shape, _ = _around(name, module, attention, None)
     return replace(shape, rotary_kind=rotary_kind)
 
@@ -154,7 +165,7 @@ def _norms_of(module: nn.Module) -> frozenset[str]:
 
 
 def _around(
-    name: str, module: nn.Module, attention: AttentionShape | DeltaShape | Unfused, call: Call | None
+    name: str, module: nn.Module, attention: MixerShape | Unfused, call: Call | None
 ) -> tuple[LayerShape, Forms]:
     """Return the shape of a layer with a given attention, and how many results that and the MLP have.
 
@@ -184,7 +195,8 @@ def _around(
         post_mlp_norm=None,
         residual_scale=next((float(getattr(module, word)) for word in SCALES if word in used), 1.0),
     )
-    of_mixer = {AttentionShape: (2,), DeltaShape: (0,)}.get(type(attention), FORMS)
+    of_mixer: tuple[int, ...] = (2,) if isinstance(attention, AttentionShape) else (0,)
+    of_mixer = FORMS if isinstance(attention, Unfused) else of_mixer
     of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else (0,)
     problem: NotFusableError | None = None
     runs = False

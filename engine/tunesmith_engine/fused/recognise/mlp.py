@@ -29,8 +29,13 @@ from tunesmith_engine.fused.recognise.stand_ins import (
 )
 from tunesmith_engine.shapes import MlpShape, Norm, NotFusableError, Unfused
 
-GATED = (("gate_up_proj",), ("gate_proj", "up_proj"))
-"""Names of the inputs of a gated MLP; the output is the down_proj."""
+GATED = (
+    (("gate_up_proj",), "down_proj"),
+    (("gate_proj", "up_proj"), "down_proj"),
+    (("w1", "w3"), "w2"),
+    (("input_linear",), "output_linear"),
+)
+"""Names of the inputs of a gated MLP and of its output."""
 
 PLAIN = (
     ("up_proj", "down_proj"),
@@ -46,6 +51,8 @@ FUNCTIONS = ("act_fn", "activation_fn", "act", "activation", "gelu_impl")
 SUB_NORM = "ffn_sub_norm"
 """A norm of what the output reads (BitNet)."""
 
+SILU = "silu"
+
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -55,9 +62,9 @@ def read_mlp(module: nn.Module) -> MlpShape | Unfused:
     try:
         words.check_words(name, module, words.MLP)
         check_no_dropout(name, module)
-        for roles in GATED:
-            if all(hasattr(module, role) for role in (*roles, "down_proj")):
-                return _read_gated(name, module, roles)
+        for roles, output in GATED:
+            if all(hasattr(module, role) for role in (*roles, output)):
+                return _read_gated(name, module, roles, output)
         return _read_plain(name, module)
     except NotFusableError as error:
         if adds_residual(module):
@@ -119,10 +126,10 @@ def _function(module: nn.Module) -> str:
     raise NotFusableError("{name} ({kind}) has no activation.", name="mlp", kind=type(module).__name__)
 
 
-def _read_gated(name: str, module: nn.Module, roles: tuple[str, ...]) -> MlpShape:
+def _read_gated(name: str, module: nn.Module, roles: tuple[str, ...], output: str) -> MlpShape:
     inputs = tuple(getattr(module, role) for role in roles)
-    down: nn.Module = getattr(module, "down_proj")  # noqa: B009 - a module's part has no type of its own
-    width, _ = linear_sizes("down_proj", down)
+    down: nn.Module = getattr(module, output)
+    width, _ = linear_sizes(output, down)
     num_outputs = sum(linear_sizes(role, part)[1] for role, part in zip(roles, inputs, strict=True))
     if num_outputs != 2 * width:
         raise NotFusableError(
@@ -132,25 +139,25 @@ def _read_gated(name: str, module: nn.Module, roles: tuple[str, ...]) -> MlpShap
             num_inputs=width,
         )
     norm = read_norm(f"{name}.{SUB_NORM}", getattr(module, SUB_NORM)) if SUB_NORM in words.words(module) else None
-    activation = activation_name(getattr(module, _function(module)))
-    _try_gated(name, module, roles, activation, norm)
+    # Some have it in their code alone (LFM2).
+    written = SILU in words.words(module)
+    activation = SILU if written else activation_name(getattr(module, _function(module)))
+    _try_gated(name, module, (*roles, output), activation, norm)
     return MlpShape(inputs, down, activation, width, norm=norm)
 
 
-def _try_gated(
-    name: str, module: nn.Module, roles: tuple[str, ...], activation: str, norm: Norm | None
-) -> None:
+def _try_gated(name: str, module: nn.Module, roles: tuple[str, ...], activation: str, norm: Norm | None) -> None:
     """Hold the formula of a gated MLP against the module's own code.
 
     Raises:
         NotFusableError: it gives something else.
     """
     make = StandIns()
-    half = WIDTH + 2
+    half, roles, output = WIDTH + 2, roles[:-1], roles[-1]
     parts = {role: make.matrix(WIDTH, 2 * half // len(roles)) for role in roles}
     down = make.matrix(half, WIDTH)
     beside = {} if norm is None else {SUB_NORM: make.norm(getattr(module, SUB_NORM), half)}
-    twin = replaced(module, {**parts, "down_proj": down, **beside}, {})
+    twin = replaced(module, {**parts, output: down, **beside}, {})
     x = make.numbers(1, NUM_TOKENS, WIDTH)
     gate, up = torch.cat([parts[role](x) for role in roles], dim=-1).chunk(2, dim=-1)
     inner = ACTIVATIONS[activation](gate) * up

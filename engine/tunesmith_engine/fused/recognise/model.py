@@ -128,6 +128,8 @@ def read_logits(whole: AnyModel) -> tuple[float, float | None]:
     used = words.words(whole)
     if "output_router_logits" in used and whole.config.output_router_logits:
         raise NotFusableError("The loss includes a term that balances the experts (output_router_logits).")
+    if "z_loss_coefficient" in used and whole.config.z_loss_coefficient:
+        raise NotFusableError("The loss includes a term that keeps logits small (z_loss_coefficient).")
     config = vars(whole.config)
     scale = _logit_scale(whole, config)
     caps = [value for name, value in config.items() if "cap" in name and isinstance(value, float) and value > 0]
@@ -161,11 +163,12 @@ class _Taken(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.others: dict[str, torch.Tensor] = {}
+        self.in_pair = False
 
     def forward(self, hidden_states: torch.Tensor, *_: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
-        """Return the numbers in the wrapping of a layer."""
+        """Return the numbers in the wrapping of a layer: alone, or with a second result that is dropped (Bamba)."""
         self.others = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
-        return hidden_states
+        return (hidden_states, None) if self.in_pair else hidden_states
 
 
 class _Counted(nn.Identity):
@@ -264,8 +267,12 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
         parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)
     if body.embedding_norm:
         parts[body.embedding_norm] = nn.Identity()
-    twin = replaced(body.module, parts, {})
-    result_of(body.name, lambda: twin(input_ids=torch.arange(NUM_TOKENS)[None], use_cache=False).last_hidden_state)
+    twin, ids = replaced(body.module, parts, {}), torch.arange(NUM_TOKENS)[None]
+    try:
+        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+    except NotFusableError:
+        taken.in_pair = True
+        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
     biases = [name for name in taken.others if name in BIASES]
     slopes = slopes_of(taken.others[biases[0]]) if len(biases) == 1 else None
     if others := taken.others.keys() - LAYER_INPUTS - set([] if slopes is None else biases):

@@ -116,7 +116,7 @@ def rotary_tables(decoder: AnyModel, attentions: Sequence[nn.Module]) -> RotaryT
     Raises:
         NotFusableError: the layers hold different ones.
     """
-    if hasattr(decoder, "rotary_emb"):
+    if getattr(decoder, "rotary_emb", None) is not None:
         return RotaryTables(decoder.rotary_emb)
     held = [module._buffers.get(TABLE) for module in attentions]
     if held[0] is None:

@@ -40,43 +40,61 @@ DELTA = frozenset(
 )
 """Of what has the gated delta rule in attention's place."""
 
+SCAN = DELTA | frozenset(
+    "D chunk_size conv_dim dt_limit dt_softplus dtype expand float32 functional head_dim headdim in_proj "
+    "initial_states intermediate_size mamba2_chunk_scan mamba2_selective_state_update "
+    "mamba2_split_conv1d_scan_combined mamba_rms_norm mup_vector n_groups ngroups nn norm_before_gate num_heads "
+    "outproj_bias outproj_weight return_final_states rmsnorm_eps rmsnorm_weight silu ssm_in_multiplier ssm_state_size "
+    "time_step_limit to training variance_epsilon view z".split()
+)
+"""Of what has a state-space scan in attention's place."""
+
+CONVOLUTION = frozenset(
+    "apply_mask_to_padding_states bias causal_conv1d_fn causal_conv1d_update chunk contiguous conv conv_kernel_size "
+    "dim get_conv_state in_proj is_recording_past layer_idx out_proj shape squeeze state_idx transpose "
+    "update_conv_state weight".split()
+)
+"""Of what has a gated convolution in attention's place."""
+
 MLP = frozenset(
-    "F act act_fn activation_dropout activation_fn c_fc c_proj chunk dense_4h_to_h dense_h_to_4h dim down_proj "
-    "dropout dropout_add fc1 fc2 fc_in fc_out ffn_sub_norm functional gate_proj gate_up_proj gelu_impl hidden_dropout "
-    "hidden_size int linear nn p pretraining_tp range residual_dropout shape slow_but_exact torch training up_proj "
-    "weight zeros_like".split()
+    "F act act_fn activation activation_dropout activation_fn c_fc c_proj chunk dense_4h_to_h dense_h_to_4h dim "
+    "down_proj dropout dropout_add fc1 fc2 fc_in fc_out ffn_sub_norm functional gate_proj gate_up_proj gelu_impl "
+    "hidden_dropout hidden_size input_linear int linear nn output_linear p pretraining_tp range residual_dropout "
+    "shape silu slow_but_exact torch training up_proj w1 w2 w3 weight zeros_like".split()
 )
 
 LAYER = frozenset(
     "ValueError alibi apply_residual_connection_post_layernorm attention attention_dropout attention_layernorm "
-    "attention_mask attn block_type cache_params config crossattention do_layer_norm_before dropout dropout_add "
-    "encoder_attention_mask encoder_attn encoder_attn_layer_norm encoder_hidden_states feed_forward "
-    "feedforward_layernorm ffn final_layer_norm full_attention functional hasattr hidden_dropout hidden_states "
-    "input_layernorm is_moe_layer isinstance key_value_states layer_past linear_attention linear_attn ln_1 ln_2 "
-    "ln_attn ln_cross_attn ln_mlp mlp new_decoder_architecture nn norm_1 norm_2 num_ln_in_parallel_attn "
-    "output_attentions p parallel_attn past_key_values position_bias position_embeddings position_ids "
-    "post_attention_dropout post_attention_layernorm post_feedforward_layernorm post_mlp_dropout post_mlp_layernorm "
-    "post_norm1 post_norm2 post_self_attn_layernorm pre_feedforward_layernorm pre_mlp_layernorm reshape "
-    "resid_attn_dropout resid_dropout resid_mlp_dropout residual residual_multiplier residual_scale self_attention "
-    "self_attn self_attn_layer_norm shape size training tuple use_cache use_parallel_residual view".split()
+    "attention_mask attn block_sparse_moe block_type cache_params config conv crossattention do_layer_norm_before "
+    "dropout dropout_add encoder_attention_mask encoder_attn encoder_attn_layer_norm encoder_hidden_states "
+    "feed_forward feedforward_layernorm ffn ffn_norm final_layer_norm full_attention functional has_experts hasattr "
+    "hidden_dropout hidden_states input_layernorm is_attention_layer is_moe_layer isinstance key_value_states "
+    "layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mamba mlp "
+    "new_decoder_architecture nn norm_1 norm_2 num_ln_in_parallel_attn operator_norm output_attentions p "
+    "parallel_attn past_key_values position_bias position_embeddings position_ids post_attention_dropout "
+    "post_attention_layernorm post_feedforward_layernorm post_mlp_dropout post_mlp_layernorm post_norm1 post_norm2 "
+    "post_self_attn_layernorm pre_feedforward_layernorm pre_ff_layernorm pre_mlp_layernorm reshape resid_attn_dropout "
+    "resid_dropout resid_mlp_dropout residual residual_multiplier residual_scale self_attention self_attn "
+    "self_attn_layer_norm shape shared_mlp size training tuple use_cache use_parallel_residual view".split()
 )
 
 MODEL = frozenset(
     "BaseModelOutputWithPastAndCrossAttentions DynamicCache EncoderDecoderCache ValueError "
     "_bidirectional_window_overlay _get_alibi_slopes add_cross_attention alibi allow_is_causal_skip arange "
-    "attention_mask attentions blocks bool build_alibi_tensor build_mpt_alibi_tensor chunked_attention config copy "
-    "create_bidirectional_mask create_causal_mask create_chunked_causal_mask create_recurrent_attention_mask "
+    "attention_mask attentions blocks bool build_alibi_tensor build_mpt_alibi_tensor chunked_attention config conv "
+    "copy create_bidirectional_mask create_causal_mask create_chunked_causal_mask create_recurrent_attention_mask "
     "create_sliding_window_causal_mask cumsum device dict dim drop dropout dtype emb_dropout embed_dropout embed_in "
-    "embed_positions embed_tokens embedding_dropout embedding_multiplier encoder_attention_mask encoder_hidden_states "
-    "enumerate expand final_layer_norm final_layernorm finfo full full_attention functional get_mask_sizes "
-    "get_seq_length gradient_checkpointing h has_sliding_layers hidden_size hidden_states inputs_embeds "
-    "is_flash_attention_requested isinstance last_hidden_state layer_norm layer_past layer_types layerdrop layers "
-    "linear_attention ln_f logger long masked_fill math max_seq_len min multi_query mup_enabled ndim nn norm norm_f "
-    "num_heads num_hidden_layers ones or_mask_function output_attentions output_hidden_states p past_key_values pop "
-    "position_bias position_embeddings position_ids project_in project_out rand repeat reshape return_dict rotary_emb "
-    "set shape size sliding_attention sliding_window sqrt tensor to torch training tuple unsqueeze use_alibi "
-    "use_bidirectional_attention use_cache view warn_if_padding_and_no_attention_mask warning_once weight where "
-    "word_embeddings word_embeddings_layernorm wpe wte".split()
+    "embed_positions embed_tokens embedding_dropout embedding_multiplier embedding_norm encoder_attention_mask "
+    "encoder_hidden_states enumerate expand final_layer_norm final_layernorm finfo full full_attention functional "
+    "get_mask_sizes get_seq_length gradient_checkpointing h has_sliding_layers hidden_size hidden_states "
+    "inputs_embeds is_flash_attention_requested isinstance last_hidden_state layer_norm layer_past layer_types "
+    "layerdrop layers layers_block_type linear_attention ln_f logger long masked_fill math max_seq_len min "
+    "multi_query mup_enabled ndim nn norm norm_f num_heads num_hidden_layers ones or_mask_function output_attentions "
+    "output_hidden_states p past_key_values pop position_bias position_embeddings position_ids project_in project_out "
+    "rand repeat reshape return_dict rotary_emb set shape size sliding_attention sliding_window sqrt tensor to torch "
+    "training tuple unsqueeze use_alibi use_bidirectional_attention use_cache view "
+    "warn_if_padding_and_no_attention_mask warning_once weight where word_embeddings word_embeddings_layernorm wpe "
+    "wte".split()
 )
 
 WRAPPER = MODEL | frozenset(

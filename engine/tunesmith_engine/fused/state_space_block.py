@@ -1,0 +1,216 @@
+"""Mamba 2's state-space scan in attention's place: projection, short convolution, scan, gated norm, output projection.
+
+The backward pass computes convolution, states and norm again from the projection; see `StateSpaceShape`.
+
+# T tokens, C channels of x, b and c, V numbers of all heads, H heads, R columns of the adapters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from tunesmith_engine.attention import shared
+from tunesmith_engine.fused.attention_block import Rotary, num_parts
+from tunesmith_engine.fused.plain_modules import PlainModules
+from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.workspace import Workspace
+from tunesmith_engine.kernels import glu, state_space
+from tunesmith_engine.kernels.column_dots import column_dots
+from tunesmith_engine.kernels.gated_norm import Form, gated_norm, gated_norm_backward
+from tunesmith_engine.kernels.short_convolution import convolve, convolve_backward, first_tokens
+from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.shapes import StateSpaceShape
+
+GATE = "silu"
+"""The activation of gates."""
+
+
+class StateSpaceBlock:
+    """Does what `AttentionBlock` does, on the same buffers.
+
+    Attributes:
+        inputs, output: the projections around it.
+        qkv_width: columns of the buffer of gates, x, b, c and raw steps: V + C + H.
+        heads_width: columns V of the buffer of the scan's output.
+    """
+
+    def __init__(
+        self,
+        shape: StateSpaceShape,
+        inputs: Projection | PlainModules,
+        output: Projection | PlainModules,
+        workspace: Workspace,
+        capacity_tokens: int,
+        numbers_at_once: int,
+    ) -> None:
+        self.shape, self.inputs, self.output = shape, inputs, output
+        self._workspace, self._numbers_at_once = workspace, numbers_at_once
+        self._num_values, self._num_channels = shape.numbers_per_token, shape.num_channels
+        self.qkv_width = self._num_values + self._num_channels + shape.num_heads
+        self.heads_width = self._num_values
+        self._form = Form(shape.norm_width, shape.gate_first)
+        workspace.reserve("block", *self._block(capacity_tokens))
+        workspace.reserve("gated", (capacity_tokens, self._num_values + output.num_extra))
+
+    def _block(self, num_tokens: int) -> list[tuple[int, int]]:
+        """Return the sizes of convolved channels, their gradient, that of the heads, and that of the inputs."""
+        widths = [self._num_channels, self._num_channels, self._num_values, self.qkv_width + self.inputs.num_extra]
+        return [(num_tokens, width) for width in widths]
+
+    def may_be_captured(self, documents: Documents, tensor: torch.Tensor) -> bool:  # noqa: ARG002 (as attention has it)
+        """Return whether a graph of a batch serves others of the same sizes."""
+        return state_space.runs(tensor.dtype, tensor.device)
+
+    # Forward
+
+    def project(self, x: torch.Tensor, qkv: torch.Tensor, rotary: Rotary, with_adapter: bool) -> None:  # noqa: ARG002 (as attention has it)
+        """Write gates, x, b, c and raw steps, [T, V + C + H], from the normalised input [T, hidden + R]."""
+        self.inputs.forward(x, qkv, with_adapter)
+        if self.shape.scales is not None:
+            qkv.mul_(self.shape.scales)
+
+    def attend(
+        self,
+        qkv: torch.Tensor,
+        heads: torch.Tensor,
+        rotary: Rotary,  # noqa: ARG002 (as attention has it)
+        documents: Documents,
+    ) -> tuple[tuple[torch.Tensor, ...], ...]:
+        """Write the scan's output into `heads`, [T, V]; nothing else is needed by the backward pass."""
+        _, mixed = self._convolved(qkv, documents)
+        raw = shared.whole(self._raw(qkv), documents)
+        out = heads if documents.shared is None else heads.new_empty(len(mixed), heads.shape[1])
+        for some, groups in self._parts(len(mixed)):
+            operands, steps = self._operands(mixed, some, groups), self._steps(raw, some)
+            bounds, skip = documents.bounds, self.shape.skip[some]
+            state_space.forward(*operands, steps, skip, bounds, self._heads(out)[:, some])
+        if documents.shared is not None:
+            heads.copy_(out.index_select(0, documents.shared.first))
+        return ()
+
+    def put_out(self, qkv: torch.Tensor, heads: torch.Tensor, out: torch.Tensor, with_adapter: bool) -> None:
+        """Write the block's output, [T, hidden], from what `project` and `attend` wrote."""
+        self.output.forward(self._gated(qkv, heads), out, with_adapter)
+
+    def fill_columns(self, heads: torch.Tensor) -> None:
+        """Do nothing: the columns beside the output projection's input are filled in the backward pass."""
+
+    # Backward
+
+    def backward(
+        self,
+        gradient: torch.Tensor,
+        x: torch.Tensor,
+        qkv: torch.Tensor,
+        heads: torch.Tensor,
+        saved: tuple[tuple[torch.Tensor, ...], ...],  # noqa: ARG002 (as attention has it)
+        rotary: Rotary,  # noqa: ARG002 (as attention has it)
+        documents: Documents,
+        out: torch.Tensor | None,
+    ) -> None:
+        """Write the gradient of the normalised input and add those of the adapters; see `AttentionBlock.backward`."""
+        *_, to_heads, to_qkv = self._workspace.carve("block", *self._block(len(qkv)))
+        inside, gated = to_qkv[:, : self.qkv_width], self._gated(qkv, heads)
+        if isinstance(self.output, Projection):
+            self.output.shrink(gated)
+        self.output.backward(gradient, gated, to_heads)
+        z, to_z, norm = self._z(qkv), self._z(inside), self.shape.norm
+        if norm is None:
+            glu.gate_backward(to_heads, z, heads, GATE, to_z, to_heads)
+        else:
+            gated_norm_backward(to_heads, heads, z, norm, to_heads, to_z, self._form)
+        self._scan_backward(to_heads, qkv, inside, documents)
+        self._inputs_backward(qkv, to_qkv, x, out)
+
+    def _scan_backward(
+        self, to_heads: torch.Tensor, qkv: torch.Tensor, out: torch.Tensor, documents: Documents
+    ) -> None:
+        """Write the gradients of x, b, c and raw steps to their columns of `out`, from that of the scan's output."""
+        channels, mixed = self._convolved(qkv, documents)
+        raw = shared.whole(self._raw(qkv), documents)
+        to_mixed = self._workspace.carve("block", *self._block(len(qkv)))[1]
+        to_channels, to_raw = self._channels(out), self._raw(out)
+        if documents.shared is not None:
+            to_heads = to_heads.index_select(0, documents.shared.rows).index_fill_(0, documents.shared.again, 0)
+            to_mixed, to_channels, to_raw = torch.empty_like(mixed), torch.empty_like(mixed), torch.empty_like(raw)
+        for some, groups in self._parts(len(mixed)):
+            operands, steps = self._operands(mixed, some, groups), self._steps(raw, some)
+            outs = *self._operands(to_mixed, some, groups), to_raw[:, some]
+            bounds, skip = documents.bounds, self.shape.skip[some]
+            state_space.backward(self._heads(to_heads)[:, some], *operands, steps, skip, bounds, outs)
+        begins = first_tokens(documents.bounds, len(mixed))
+        convolve_backward(to_mixed, channels, *self._convolution, begins, to_channels)
+        if documents.shared is not None:
+            shared.collect(to_channels, documents.shared, self._channels(out))
+            shared.collect(to_raw, documents.shared, self._raw(out))
+
+    def _inputs_backward(
+        self, qkv: torch.Tensor, to_qkv: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None
+    ) -> None:
+        """Go through the input projection; `qkv` holds its output times the scales."""
+        scales, inside = self.shape.scales, to_qkv[:, : self.qkv_width]
+        dots = column_dots(inside, qkv) if self.inputs.has_magnitudes else None
+        if scales is not None:
+            inside.mul_(scales)
+        if dots is not None and isinstance(self.inputs, Projection):
+            self.inputs.add_to_magnitudes(dots, to_qkv)
+        self.inputs.backward(to_qkv, x, out)
+
+    # Parts
+
+    @property
+    def _convolution(self) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
+        return self.shape.convolution, self.shape.convolution_bias, True
+
+    def _convolved(self, qkv: torch.Tensor, documents: Documents) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the channels of whole documents before and after the convolution, [T, C] each."""
+        channels = shared.whole(self._channels(qkv), documents)
+        if documents.shared is None:
+            mixed = self._workspace.carve("block", *self._block(len(qkv)))[0]
+        else:
+            mixed = torch.empty_like(channels)
+        convolve(channels, *self._convolution, first_tokens(documents.bounds, len(channels)), mixed)
+        return channels, mixed
+
+    def _gated(self, qkv: torch.Tensor, heads: torch.Tensor) -> torch.Tensor:
+        """Return the input of the output projection, [T, V + R], whose last R columns are still to be written."""
+        (gated,) = self._workspace.carve("gated", (len(qkv), self._num_values + self.output.num_extra))
+        out, norm = gated[:, : self._num_values], self.shape.norm
+        if norm is None:
+            glu.gate_and_multiply(self._z(qkv), heads, GATE, out)
+        else:
+            gated_norm(heads, self._z(qkv), norm, out, self._form)
+        return gated
+
+    def _z(self, qkv: torch.Tensor) -> torch.Tensor:
+        return qkv[:, : self._num_values]
+
+    def _channels(self, qkv: torch.Tensor) -> torch.Tensor:
+        return qkv[:, self._num_values : self._num_values + self._num_channels]
+
+    def _raw(self, qkv: torch.Tensor) -> torch.Tensor:
+        return qkv[:, self._num_values + self._num_channels : self.qkv_width]
+
+    def _heads(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat.unflatten(1, (-1, self.shape.head_dim))
+
+    def _operands(
+        self, mixed: torch.Tensor, some: slice, groups: slice
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return x of some heads, and b and c of their groups."""
+        states = (self.shape.num_groups, self.shape.state_dim)
+        b, c = (part.unflatten(1, states)[:, groups] for part in mixed[:, self._num_values :].chunk(2, 1))
+        return self._heads(mixed[:, : self._num_values])[:, some], b, c
+
+    def _steps(self, raw: torch.Tensor, some: slice) -> state_space.Steps:
+        shape = self.shape
+        return state_space.Steps(raw[:, some], shape.step_bias[some], shape.decay_log[some], shape.limits)
+
+    def _parts(self, num_tokens: int) -> Iterator[tuple[slice, slice]]:
+        """Yield the heads and the groups that are computed one after another."""
+        count = num_parts(self.shape, num_tokens, self._numbers_at_once)
+        heads, groups = self.shape.num_heads // count, self.shape.num_groups // count
+        for part in range(count):
+            yield slice(part * heads, (part + 1) * heads), slice(part * groups, (part + 1) * groups)

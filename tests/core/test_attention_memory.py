@@ -1,0 +1,40 @@
+"""What attention of other forms takes of memory, by the shapes of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.test_planner import CARD
+from tunesmith_core.fused_memory import activation_bytes
+from tunesmith_core.mixer_memory import mixers
+from tunesmith_core.spec import RunSpec
+
+Q, K = 32 * 128, 8 * 128
+ATTENTION = {"q_proj": (Q, 4096), "k_proj": (K, 4096), "v_proj": (512, 4096), "o_proj": (4096, 2048)}
+
+
+def test_values_of_another_size_take_what_they_are() -> None:
+    narrow = replace(
+        CARD, linear_shapes={f"layers.0.self_attn.{name}.weight": shape for name, shape in ATTENTION.items()}
+    )
+    (found,), (usual,) = mixers(narrow, False), mixers(CARD, False)
+    assert usual.kept == 2 * Q + 2 * K
+    assert (found.kept, found.block) == (Q + K + 512 + 2048,) * 2
+    assert found.numbers_at_once == Q + 2 * 2048 + K + 512
+
+
+@pytest.mark.parametrize(
+    ("norm", "beside", "columns"),
+    [("self_attn.query_layernorm", 4 * Q + 2 * K + K, 1), ("self_attn.attn_sub_norm", Q, 0)],
+)
+def test_norms_elsewhere_take_room_of_their_own(norm: str, beside: int, columns: int) -> None:
+    (found,) = mixers(replace(CARD, shapes={f"layers.0.{norm}.weight": (128,)}), False)
+    assert (found.beside, found.kept_columns) == (beside, columns)
+
+
+def test_a_norm_of_what_the_output_reads_takes_two_tiles() -> None:
+    normed = replace(CARD, shapes={"layers.0.mlp.ffn_sub_norm.weight": (CARD.intermediate_size,)})
+    with_norm, without = (activation_bytes(RunSpec(), card, 2, 4096, "none") for card in (normed, CARD))
+    assert with_norm > without
