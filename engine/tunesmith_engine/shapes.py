@@ -70,6 +70,10 @@ class AttentionShape:
         output_gate: q gives each head's queries and, behind them, its gate; the output is multiplied by sigmoid(gate).
         pieces: where q, k, v and the gates lie in what the inputs give (GPT-NeoX, Falcon, CodeGen, Qwen3-Next); None
             where they lie in this order.
+        value_norm: norm of each value head, without a weight (Gemma 4).
+        values_are_keys: the keys as they were before norm and rotation are the values as well; the inputs give q and k.
+        source: index of the layer whose finished keys and values this one reads (Gemma 4); the inputs give q alone.
+        lends: later layers read this one's.
     """
 
     inputs: tuple[nn.Module, ...]
@@ -86,11 +90,27 @@ class AttentionShape:
     interleaved: bool = False
     output_gate: bool = False
     pieces: tuple[Piece, ...] | None = None
+    value_norm: Norm | None = None
+    values_are_keys: bool = False
+    source: int | None = None
+    lends: bool = False
 
     @property
     def numbers_per_token(self) -> int:
         """Width of all heads together."""
         return self.num_heads * self.head_dim
+
+    @property
+    def num_columns(self) -> int:
+        """Numbers of queries, gates, keys and values that a token has of its own."""
+        own = 0 if self.source is not None else 2 * self.num_key_value_heads * self.head_dim
+        return (2 if self.output_gate else 1) * self.numbers_per_token + own
+
+    @property
+    def shares(self) -> bool:
+        """Whether values have a norm or are keys, or keys and values are those of another layer."""
+        has_own_values = self.value_norm is None and not self.values_are_keys
+        return not has_own_values or self.source is not None or self.lends
 
     @property
     def num_groups(self) -> int:
@@ -195,6 +215,48 @@ class Unfused:
 
 
 @dataclass(frozen=True, slots=True)
+class PerLayerShape:
+    """A third block of a layer, behind the MLP: x += norm(output(activation(gate(x)) * own)) (Gemma 3n and 4).
+
+    Attributes:
+        gate, output: linear layers, from the residual stream to `width` numbers and back.
+        activation: as in `MlpShape`.
+        norm: of the block's output.
+        first: column of the layer's own numbers among all layers', see `PerLayerInputs`.
+        width: how many they are.
+    """
+
+    gate: nn.Module
+    output: nn.Module
+    activation: str
+    norm: Norm
+    first: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class PerLayerInputs:
+    """Numbers of a token that each layer has of its own: scale * (norm(factor * projection(x)) + row of a table).
+
+    Attributes:
+        embedding: the table, [V, L * width]; its output is multiplied by embedding_scale, in its own number format.
+        projection: a linear layer that reads the embedded tokens and gives as many.
+        factor: of its output.
+        norm: over the `width` numbers of a layer.
+        scale: of the sum.
+        width: numbers of a layer.
+    """
+
+    embedding: nn.Embedding
+    embedding_scale: float
+    projection: nn.Module
+    factor: float
+    norm: Norm
+    scale: float
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class LayerShape:
     """One decoder layer: x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP.
 
@@ -205,6 +267,8 @@ class LayerShape:
             MLP through the mlp_norm (GPT-NeoX).
         residual_scale: factor of what a block adds (Granite).
         rotary_kind: key of the rotary table that this layer takes, "" where there is one only.
+        per_layer: a third block, or None.
+        output_scale: factor of what leaves the layer (Gemma 4).
     """
 
     name: str
@@ -217,6 +281,8 @@ class LayerShape:
     parallel: bool = False
     residual_scale: float = 1.0
     rotary_kind: str = ""
+    per_layer: PerLayerShape | None = None
+    output_scale: float = 1.0
 
     @property
     def norms(self) -> list[Norm]:
@@ -224,6 +290,8 @@ class LayerShape:
         found = [self.input_norm, self.post_attention_norm, self.mlp_norm, self.post_mlp_norm]
         if isinstance(self.attention, AttentionShape):
             found += [self.attention.query_norm, self.attention.key_norm]
+        if self.per_layer:
+            found.append(self.per_layer.norm)
         return [norm for norm in found if norm is not None]
 
 
@@ -244,6 +312,7 @@ class ModelShape:
         rotary: (any tensor of the wanted dtype and device, positions [1, T], rotary_kind) -> cos, sin of
             [1, T, rotary_dim]; None for models without.
         positions: what is added to the embedded tokens, after their factor, or None.
+        per_layer: what each layer's third block reads, or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
     """
@@ -258,6 +327,7 @@ class ModelShape:
     rotary: Callable[[torch.Tensor, torch.Tensor, str], tuple[torch.Tensor, torch.Tensor]] | None
     hidden_size: int
     positions: PositionTable | None = None
+    per_layer: PerLayerInputs | None = None
     notes: list[str] = field(default_factory=list)
 
     @property

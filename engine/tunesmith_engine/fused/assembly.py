@@ -24,10 +24,12 @@ from tunesmith_engine.fused.host_memory import HostTable
 from tunesmith_engine.fused.layer import FusedLayer
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.per_layer_block import PerLayerBlock, PerLayerTable
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
+from tunesmith_engine.fused.sharing_block import Loan, SharingBlock
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.trained_projection import TrainedProjection
@@ -36,22 +38,35 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.other_weights import Weights, asked_with
-from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape, ModelShape, Norm, NotFusableError
+from tunesmith_engine.shapes import AttentionShape, DeltaShape, LayerShape, MlpShape, ModelShape, Norm, NotFusableError
 
 
 @dataclass(frozen=True, slots=True)
 class LayerProjections:
-    """The linear layers of a decoder layer, in the order in which they run; `mlp_down` is None for a plain MLP."""
+    """The linear layers of a decoder layer, in the order in which they run; `mlp_down` is None for a plain MLP.
+
+    The others are those of a third block.
+    """
 
     attention_inputs: Projection | PlainModules
     attention_output: Projection | PlainModules
     mlp_inputs: Projection | PlainModules
     mlp_down: Projection | PlainModules | None
+    per_layer_gate: Projection | PlainModules | None = None
+    per_layer_output: Projection | PlainModules | None = None
 
     def all(self) -> list[Projection | PlainModules]:
         """Return those that there are."""
-        parts = [self.attention_inputs, self.attention_output, self.mlp_inputs, self.mlp_down]
+        return [*self.for_whole_rows(), *self.for_tiles()]
+
+    def for_whole_rows(self) -> list[Projection | PlainModules]:
+        """Return those that take all rows of a micro-batch at once."""
+        parts = [self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output]
         return [part for part in parts if part is not None]
+
+    def for_tiles(self) -> list[Projection | PlainModules]:
+        """Return those that take a tile of rows after the other."""
+        return [part for part in (self.mlp_inputs, self.mlp_down) if part is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +77,7 @@ class Parts:
     head: Head
     workspace: Workspace
     store: ActivationStore
+    per_layer: PerLayerTable | None = None
 
 
 class Assembly:
@@ -91,6 +107,12 @@ class Assembly:
             raise NotFusableError("DoRA of the output projection runs in plain PyTorch.")
         self.head = head
         self.tables = Tables(base_model(model), shape.embedding, head, self.scratch, compute.dtype)
+        self._per_layer: Projection | None = None
+        if shape.per_layer:
+            found = self._projection((shape.per_layer.projection,), 0, "", Message("The per-layer inputs"))
+            if isinstance(found, PlainModules):
+                raise NotFusableError("{reason}", reason=self._unfused[""][0])
+            self._per_layer = found
         self.use([self._layer_projections(layer) for layer in shape.layers])
         self._host_table: HostTable | None = None
         if self._is_full:
@@ -100,8 +122,14 @@ class Assembly:
         """Let the layers that are built from now on multiply with these."""
         self.projections = projections
         # Adapter columns stand beside the stream in whichever block has most of them.
-        most = max(part.num_extra for parts in projections for part in parts.all())
+        most = max(part.num_extra for part in self._of_body)
         self.gradient_width = self.shape.hidden_size + most
+
+    @property
+    def _of_body(self) -> list[Projection | PlainModules]:
+        """All linear layers below the head."""
+        before = [self._per_layer] if self._per_layer else []
+        return [*before, *(part for parts in self.projections for part in parts.all())]
 
     def _weight_gradients(self, head: Projection) -> WeightGradients | None:
         """Return where the gradients of trained weights are added up; None where nothing is trained."""
@@ -119,7 +147,7 @@ class Assembly:
         if not (any(table is not None for table in tables) or any(each.weights for each in (group, *layers))):
             return None
         found = WeightGradients(group, layers, tables[0], tied, self.compute.dtype, tables[1])
-        for part in [head, *(part for parts in self.projections for part in parts.all())]:
+        for part in [head, *self._of_body]:
             if isinstance(part, TrainedProjection):
                 part.gradients = found
         return found
@@ -151,12 +179,12 @@ class Assembly:
         # Whole weights make steps so large that launches take no time beside them.
         if self._is_full:
             return False
-        return not any(isinstance(part, PlainModules) for parts in self.projections for part in parts.all())
+        return not any(isinstance(part, PlainModules) for part in self._of_body)
 
     @property
     def num_packed_weights(self) -> int:
         """Weights of the layers that are packed in 4 bits."""
-        parts = (part for parts in self.projections for part in parts.all() if isinstance(part, Projection))
+        parts = (part for part in self._of_body if isinstance(part, Projection))
         members = (member for part in parts for member in part.members)
         return sum(m.num_inputs * m.num_outputs for m in members if not isinstance(m.weight, torch.Tensor))
 
@@ -164,8 +192,8 @@ class Assembly:
         """Return what a product takes for 8-bit copies of its input, at most."""
         attention, mlp = 0, 0
         for parts in self.projections:
-            sizes = [part.quantised_bytes_per_row if isinstance(part, Projection) else 0 for part in parts.all()]
-            attention, mlp = max(attention, *sizes[:2]), max(mlp, *sizes[2:])
+            attention = max(attention, *map(_quantised_bytes_per_row, parts.for_whole_rows()))
+            mlp = max(mlp, *map(_quantised_bytes_per_row, parts.for_tiles()))
         return max(num_tokens * attention, min(num_tokens, tile_tokens) * mlp)
 
     def _layer_projections(self, layer: LayerShape) -> LayerProjections:
@@ -181,10 +209,15 @@ class Assembly:
         else:
             self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
             gate_up, down = PlainModules((mlp.module,), hidden, hidden, self._autocast), None
+        third: list[Projection | PlainModules] = []
+        if layer.per_layer:
+            pair = layer.per_layer.gate, layer.per_layer.output
+            what = Message("The per-layer block")
+            third = [self._projection((part,), place, layer.name, what) for place, part in enumerate(pair)]
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
-        return LayerProjections(inputs, output, gate_up, down)
+        return LayerProjections(inputs, output, gate_up, down, *third)
 
     @property
     def _autocast(self) -> torch.dtype | None:
@@ -227,7 +260,7 @@ class Assembly:
         """Take over the adapters' present weights."""
         self.scratch.forget()
         self.tables.refresh()
-        for part in [self.head, *(part for parts in self.projections for part in parts.all())]:
+        for part in [self.head, *self._of_body]:
             if isinstance(part, Projection):
                 part.refresh()
 
@@ -245,7 +278,7 @@ class Assembly:
     def release(self) -> None:
         """Give the modules weights of their own again."""
         self._bring_embedding_back()
-        for part in [self.head, *(part for parts in self.projections for part in parts.all())]:
+        for part in [self.head, *self._of_body]:
             if isinstance(part, Projection):
                 part.release()
 
@@ -296,7 +329,7 @@ class Assembly:
             torch.cuda.empty_cache()
         tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
         store = ActivationStore(buffers, policies, capacity_tokens, self.compute.device, tile_tokens=tile_tokens)
-        return Parts(layers, head, workspace, store)
+        return Parts(layers, head, workspace, store, self.per_layer_of(workspace, capacity_tokens))
 
     def head_of(self, workspace: Workspace, capacity_tokens: int, tiling: Tiling) -> Head:
         """Return the end of the model, which reserves what it needs in the workspace."""
@@ -322,6 +355,9 @@ class Assembly:
             attention: AttentionBlock | DeltaBlock
             if isinstance(shape.attention, DeltaShape):
                 attention = DeltaBlock(shape.attention, *around, *sizes)
+            elif shape.attention.shares:
+                loan = self._loan(index)
+                attention = SharingBlock(index, loan, shape.attention, *around, *sizes, self.gradients)
             else:
                 attention = AttentionBlock(shape.attention, *around, *sizes, self.gradients)
             mlp: MlpBlock | PlainMlp
@@ -333,8 +369,42 @@ class Assembly:
             else:
                 raise TypeError(f"{shape.name} has no MLP that can be run.")
             widths = self.shape.hidden_size, self.gradient_width
-            layers.append(FusedLayer(index, shape, attention, mlp, *widths, self.gradients))
+            third = self._per_layer_block(shape, parts, workspace, capacity_tokens)
+            layers.append(FusedLayer(index, shape, attention, mlp, *widths, self.gradients, third))
         return layers
+
+    def _loan(self, index: int) -> Loan | None:
+        """Return where a layer's keys and values are shared with others."""
+        sources = {
+            number: layer.attention.source
+            for number, layer in enumerate(self.shape.layers)
+            if isinstance(layer.attention, AttentionShape) and layer.attention.source is not None
+        }
+        lender = sources.get(index, index)
+        readers = [number for number, source in sources.items() if source == lender]
+        return Loan(lender, max(readers)) if readers else None
+
+    def per_layer_of(self, workspace: Workspace, capacity_tokens: int) -> PerLayerTable | None:
+        """Return what makes the own numbers of all layers, which reserves what it needs in the workspace."""
+        shape, projection = self.shape.per_layer, self._per_layer
+        if shape is None or projection is None:
+            return None
+        hidden, embeds = self.shape.hidden_size, self.tables.trains_embedding
+        return PerLayerTable(shape, projection, workspace, capacity_tokens, hidden, embeds)
+
+    def _per_layer_block(
+        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int
+    ) -> PerLayerBlock | None:
+        table = self.per_layer_of(workspace, capacity_tokens)
+        gate, output = parts.per_layer_gate, parts.per_layer_output
+        if table is None or shape.per_layer is None or gate is None or output is None:
+            return None
+        sizes = capacity_tokens, table.num_columns, self.shape.hidden_size
+        return PerLayerBlock(shape.per_layer, gate, output, workspace, *sizes, self.gradients, table.needs_gradient)
+
+
+def _quantised_bytes_per_row(part: Projection | PlainModules) -> int:
+    return part.quantised_bytes_per_row if isinstance(part, Projection) else 0
 
 
 def _bundles(part: Projection | PlainModules) -> list[Bundle]:

@@ -41,7 +41,7 @@ class Head:
     def losses(
         self,
         x: torch.Tensor,
-        pending: torch.Tensor,
+        pending: torch.Tensor | None,
         pending_scale: float,
         trained_rows: torch.Tensor,
         targets: torch.Tensor,
@@ -74,10 +74,10 @@ class Head:
             chunk = slice(start, start + rows.shape[0])
             logits, normed, total, to_total = self._workspace.carve("block", *self._shapes(projection, rows.shape[0]))
             hidden = self._shape.hidden_size
-            torch.index_select(pending, 0, rows, out=to_total)
+            added = None if pending is None else torch.index_select(pending, 0, rows, out=to_total)
             torch.index_select(x, 0, rows, out=total)
             statistics = rms_norm.add_norm(
-                total, to_total, self._shape.final_norm, normed[:, :hidden], total, pending_scale
+                total, added, self._shape.final_norm, normed[:, :hidden], total, pending_scale
             )
             wide = logits[:, : projection.num_outputs]
             projection.first_row = start

@@ -276,7 +276,8 @@ class MemoryPlanner:
     def _costs_of(self, capacity: int, document_tokens: int) -> LayerCosts:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
-        layers = shape.layers if shape.deltas else shape.layers[:1]
+        widths = {(layer.attention.numbers_per_token, type(layer.attention)) for layer in shape.layers}
+        layers = shape.layers if len(widths) > 1 else shape.layers[:1]
         return LayerCosts.mean(
             [LayerCosts.of(layer, shape.hidden_size, capacity, document_tokens, flops) for layer in layers]
         )
@@ -322,6 +323,7 @@ class MemoryPlanner:
         workspace = assembly.workspace(capacity)
         layers = assembly.layers(policies, workspace, capacity, tiling)
         assembly.head_of(workspace, capacity, tiling)
+        assembly.per_layer_of(workspace, capacity)
         buffers = [layer.buffers(policy.level == "none", dtype) for layer, policy in zip(layers, policies, strict=True)]
         return buffers, workspace.num_bytes
 

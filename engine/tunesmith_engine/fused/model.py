@@ -362,7 +362,7 @@ class FusedModel:
     def _losses(
         self,
         x: torch.Tensor,
-        pending: torch.Tensor,
+        pending: torch.Tensor | None,
         batch: PackedBatch,
         gradient_scale: torch.Tensor | None,
         gradient: torch.Tensor | None,
@@ -380,7 +380,9 @@ class FusedModel:
         with self._assembly.tables.in_place(True):
             return self._backward(*self._forward(now), now, scale).sum()
 
-    def _backward(self, x: torch.Tensor, pending: torch.Tensor, now: Pass, scale: torch.Tensor) -> torch.Tensor:
+    def _backward(
+        self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass, scale: torch.Tensor
+    ) -> torch.Tensor:
         """Go through head and layers backward; return the losses of the trained rows."""
         width = self._assembly.gradient_width
         (gradient,) = self._parts.workspace.carve("gradient", (now.batch.num_tokens, width))
@@ -397,6 +399,8 @@ class FusedModel:
             layer.backward(gradient, now, first=layer.index == lowest and not needs_input)
             if gradients:
                 gradients.done_with_layer(layer.index)
+        if self._parts.per_layer:
+            self._parts.per_layer.backward(stream)
         if gradients:
             gradients.add_embedding(shape.embedding, now.batch.input_ids, stream, shape.embedding_scale)
             if shape.positions:
@@ -406,7 +410,7 @@ class FusedModel:
         self._assembly.tables.add_to_embedding(now.batch.input_ids, stream, shape.embedding_scale)
         return losses
 
-    def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
+    def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor | None]:
         shape = self._assembly.shape
         num_tokens = now.batch.num_tokens
         (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
@@ -417,11 +421,11 @@ class FusedModel:
             add_positions(shape.positions, now.batch.positions, x, added)
         if self._noise and self._assembly.masks.active:
             self._noise.add(now.batch, self._assembly.masks, x)
+        if self._parts.per_layer:
+            self._parts.per_layer.forward(now.batch.input_ids, embedded, now.with_adapter)
         pending: torch.Tensor | None = None
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
-        if pending is None:
-            raise ValueError("A model without layers.")
         return x, pending
 
     def _pass(self, batch: PackedBatch, with_adapter: bool, with_gradients: bool) -> Pass:

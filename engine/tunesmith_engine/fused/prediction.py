@@ -85,8 +85,7 @@ class LayerCosts:
             inputs = attention.num_channels + query + 2 * attention.num_heads
             scores, backward = float(DELTA_FLOPS * attention.key_dim * query), 2.0
         else:
-            key = attention.num_key_value_heads * attention.head_dim
-            inputs = (2 if attention.output_gate else 1) * query + 2 * key
+            inputs = attention.num_columns
             seen = min(document_length, 2 * attention.window) if attention.window else document_length
             scores, backward = 2 * query * seen, 2.5
         products = 2 * hidden_size * (query + inputs + inner + width)

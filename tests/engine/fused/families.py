@@ -111,6 +111,24 @@ STATES = {
     "linear_value_head_dim": 24,
 }
 
+GEMMA4 = {
+    "hidden_size": 48,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "sliding_window": 5,
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+    "vocab_size_per_layer_input": 160,
+    "hidden_size_per_layer_input": 24,
+    "final_logit_softcapping": 2.0,
+    "rope_parameters": {
+        "sliding_attention": PLAIN_ROPE,
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
+    },
+}
+
 # Numbers are far from their usual values where the usual ones would not show: caps are low, scales are odd, and the
 # square root of Gemma's width is not a whole number.
 FUSED: dict[str, dict[str, Any]] = {
@@ -191,6 +209,17 @@ FUSED: dict[str, dict[str, Any]] = {
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
         **STATES,
     },
+    "gemma4": {"model_type": "gemma4_text", **GEMMA4},
+    "gemma4-keys-are-values": {
+        "model_type": "gemma4_text",
+        **GEMMA4,
+        "num_hidden_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "num_kv_shared_layers": 0,
+        "hidden_size_per_layer_input": 0,
+        "attention_k_eq_v": True,
+        "num_global_key_value_heads": 1,
+    },
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
     **BY_SHAPE,
@@ -263,6 +292,9 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
         for parameter in model.parameters():
             # Ones and zeros, which norms and biases start with, would hide what is left out.
             parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.dim() == 1 else 0.05))
+        for buffer_name, buffer in model.named_buffers():
+            if buffer_name.endswith("layer_scalar"):
+                buffer.uniform_(0.6, 0.9)
     torch.set_rng_state(state)
     if name in MLP_UNFUSED and "num_experts" in MLP_UNFUSED[name][0]:
         # The grouped products that newer versions choose have no float64.

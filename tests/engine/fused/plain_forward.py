@@ -11,7 +11,18 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, LayerShape, MlpShape, ModelShape, Norm, Piece, Unfused
+from tunesmith_engine.shapes import (
+    AttentionShape,
+    DeltaShape,
+    LayerShape,
+    MlpShape,
+    ModelShape,
+    Norm,
+    PerLayerInputs,
+    PerLayerShape,
+    Piece,
+    Unfused,
+)
 
 ACTIVATIONS = {
     "silu": lambda x: x / (1.0 + torch.exp(-x)),
@@ -51,8 +62,13 @@ def hidden_numbers(
     x = functional.embedding(input_ids, shape.embedding.weight) * shape.embedding_scale
     if shape.positions is not None:
         x = x + shape.positions.embedding.weight[positions[0] + shape.positions.offset]
+    own = None if shape.per_layer is None else _own_numbers(shape.per_layer, input_ids, x)
+    finished: list[tuple[torch.Tensor, torch.Tensor]] = []
     for layer in shape.layers:
-        x = _layer(layer, x, _table(shape, layer, x, positions), lengths)
+        x = _layer(layer, x, _table(shape, layer, x, positions), lengths, finished)
+        if layer.per_layer is not None:
+            x = x + _third(layer.per_layer, x, own)
+        x = x * layer.output_scale
     return normalise(x, shape.final_norm) if with_final_norm else x
 
 
@@ -84,15 +100,32 @@ def _table(
     return cos[0], sin[0]
 
 
+def _own_numbers(inputs: PerLayerInputs, input_ids: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return what all layers have of their own, [T, L * width]."""
+    rows = functional.embedding(input_ids, inputs.embedding.weight) * inputs.embedding_scale
+    projected = (inputs.projection(x) * inputs.factor).view(-1, inputs.width)
+    return (normalise(projected, inputs.norm).view_as(rows) + rows) * inputs.scale
+
+
+def _third(shape: PerLayerShape, x: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """norm(output(activation(gate(x)) * own)) with the layer's own columns."""
+    gated = ACTIVATIONS[shape.activation](shape.gate(x)) * own[:, shape.first : shape.first + shape.width]
+    return normalise(shape.output(gated), shape.norm)
+
+
 def _layer(
-    layer: LayerShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
+    layer: LayerShape,
+    x: torch.Tensor,
+    table: tuple[torch.Tensor, torch.Tensor] | None,
+    lengths: Sequence[int],
+    finished: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> torch.Tensor:
     """x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP."""
     read = normalise(x, layer.input_norm)
     if isinstance(layer.attention, DeltaShape):
         mixed = _delta(layer.attention, read, lengths)
     else:
-        mixed = _attention(layer.attention, read, table, lengths)
+        mixed = _attention(layer.attention, read, table, lengths, finished)
     attended = layer.residual_scale * normalise(mixed, layer.post_attention_norm)
     if layer.parallel:
         read = read if layer.mlp_norm is None else normalise(x, layer.mlp_norm)
@@ -113,14 +146,23 @@ def _mlp(mlp: MlpShape | Unfused, x: torch.Tensor) -> torch.Tensor:
 
 
 def _attention(
-    shape: AttentionShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
+    shape: AttentionShape,
+    x: torch.Tensor,
+    table: tuple[torch.Tensor, torch.Tensor] | None,
+    lengths: Sequence[int],
+    finished: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> torch.Tensor:
-    """Return the output of the output projection, [T, hidden]."""
+    """Return the output of the output projection, [T, hidden]; the layer's keys and values are appended."""
     projected = _in_order(torch.cat([module(x) for module in shape.inputs], dim=-1), shape.pieces)
     num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
     q, k, v, gates = projected.tensor_split([num_query, num_query + num_key, num_query + 2 * num_key], dim=-1)
-    q, k = _heads(q, shape, shape.query_norm, table), _heads(k, shape, shape.key_norm, table)
-    v = v.view(len(v), -1, shape.head_dim)
+    q = _heads(q, shape, shape.query_norm, table)
+    if shape.source is None:
+        k = _heads(k, shape, shape.key_norm, table)
+        v = normalise(v.reshape(len(v), -1, shape.head_dim), shape.value_norm)
+    else:
+        k, v = finished[shape.source]
+    finished.append((k, v))
     outputs = [
         _one_document(shape, *parts) for parts in zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
     ]

@@ -7,18 +7,25 @@ give what was read from it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.body import Body, head_of
 from tunesmith_engine.fused.recognise.layer import check_layer_words, mixer_of, read_layer
-from tunesmith_engine.fused.recognise.model import check_layer_inputs, find_decoder, read_embedding, read_logits
+from tunesmith_engine.fused.recognise.model import check_layer_inputs, find_decoder, read_embedding, read_logits, read_per_layer
 from tunesmith_engine.fused.recognise.parts import read_norm
+from tunesmith_engine.fused.recognise.sharing import Lent
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, Unfused
+
+
+OF_IMAGES = "vision"
+"""Attention that is causal among the tokens of texts."""
 
 
 def recognise(model: AnyModel) -> ModelShape:
@@ -57,6 +64,7 @@ def _read(model: AnyModel) -> ModelShape:
         rotary=_rotary(body, layers),
         hidden_size=embedding.embedding_dim,
         positions=positions,
+        per_layer=read_per_layer(body),
     )
     shape.notes.extend(_check_trained(model, body, shape))
     return shape
@@ -65,7 +73,7 @@ def _read(model: AnyModel) -> ModelShape:
 def _layers(body: Body) -> list[LayerShape]:
     """Read all layers; the decoder hands each its mask and its rotary table by the config's `layer_types`."""
     config, used = body.module.config, words.words(body.module)
-    if getattr(config, "use_bidirectional_attention", False):
+    if getattr(config, "use_bidirectional_attention", False) not in (False, None, OF_IMAGES):
         raise NotFusableError("The decoder's attention is not causal.")
     types = list(config.layer_types) if "layer_types" in used else []
     layers = {
@@ -76,7 +84,8 @@ def _layers(body: Body) -> list[LayerShape]:
         check_layer_words(name, layer)
     check_layer_inputs(body)
     tables = rotary_tables(body.module, [mixer_of(name, layer)[1] for name, layer in layers.items()])
-    shapes = []
+    shapes: list[LayerShape] = []
+    lent: dict[str, Lent] = {}
     for index, (name, layer) in enumerate(layers.items()):
         kind = types[index] if types else ""
         if kind not in ("", "full_attention", "sliding_attention", "linear_attention"):
@@ -85,10 +94,21 @@ def _layers(body: Body) -> list[LayerShape]:
         window = getattr(config, "sliding_window", None) if slides else None
         rotary_kind = kind if tables and tables.has_kinds else ""
         layout = tables.layout(rotary_kind, _device(body)) if tables else None
-        shapes.append(read_layer(name, layer, window, rotary_kind, layout))
+        shapes.append(read_layer(name, layer, window, rotary_kind, layout, lent, index))
     if not any(isinstance(shape.attention, AttentionShape) for shape in shapes):
         raise NotFusableError("No layer of {name} has attention.", name=body.name)
-    return shapes
+    return _with_lenders(shapes)
+
+
+def _with_lenders(layers: list[LayerShape]) -> list[LayerShape]:
+    """Return the layers, with it noted whose keys and values later ones read."""
+    read = {layer.attention.source for layer in layers if isinstance(layer.attention, AttentionShape)}
+    return [
+        replace(layer, attention=replace(layer.attention, lends=True))
+        if index in read and isinstance(layer.attention, AttentionShape)
+        else layer
+        for index, layer in enumerate(layers)
+    ]
 
 
 def _device(body: Body) -> torch.device:
@@ -125,9 +145,10 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     Raises:
         NotFusableError: a text passes through one; it is named.
     """
-    parts = [shape.head]
+    parts = [shape.head, *([shape.per_layer.projection] if shape.per_layer else [])]
     for layer in shape.layers:
         parts += [*layer.attention.inputs, layer.attention.output]
+        parts += [layer.per_layer.gate, layer.per_layer.output] if layer.per_layer else []
         if isinstance(layer.mlp, Unfused):
             parts.append(layer.mlp.module)
         else:

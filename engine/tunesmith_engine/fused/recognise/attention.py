@@ -202,25 +202,32 @@ def _plain_attention(
     q, k, v, gate = in_order(projected, shape.pieces).tensor_split(
         [num_query, num_query + num_key, num_query + 2 * num_key], dim=-1
     )
-    turned = []
-    for numbers, norm in ((q, shape.query_norm), (k, shape.key_norm)):
-        heads = numbers
-        if norm is not None and norm.weight is not None and norm.weight.shape[0] == numbers.shape[-1]:
-            heads, norm = normalise(numbers, norm), None
-        heads = heads.unflatten(-1, (-1, shape.head_dim)).transpose(0, 1)
-        heads = heads if norm is None else normalise(heads, norm)
-        turned.append(_rotate(heads, cos, sin, shape.interleaved) if shape.rotary else heads)
+    q, k = (turned_heads(shape, x, norm, cos, sin) for x, norm in ((q, shape.query_norm), (k, shape.key_norm)))
+    result = attended(shape, q, k, v.unflatten(-1, (-1, shape.head_dim)).transpose(0, 1))
+    return result * gate.sigmoid() if shape.output_gate else result
+
+
+def turned_heads(
+    shape: AttentionShape, numbers: torch.Tensor, norm: Norm | None, cos: torch.Tensor, sin: torch.Tensor
+) -> torch.Tensor:
+    """Return queries or keys, [T, heads * head_dim], normalised and rotated, [heads, T, head_dim]."""
+    if norm is not None and norm.weight is not None and norm.weight.shape[0] == numbers.shape[-1]:
+        numbers, norm = normalise(numbers, norm), None
+    heads = numbers.unflatten(-1, (-1, shape.head_dim)).transpose(0, 1)
+    heads = heads if norm is None else normalise(heads, norm)
+    return _rotate(heads, cos, sin, shape.interleaved) if shape.rotary else heads
+
+
+def attended(shape: AttentionShape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Return attention of one document, [T, heads * value width], from its [heads, T, width]."""
     repeat = shape.num_heads // shape.num_key_value_heads
-    keys, values = (
-        h.repeat_interleave(repeat, 0) for h in (turned[1], v.unflatten(-1, (-1, shape.head_dim)).transpose(0, 1))
-    )
-    scores = turned[0] @ keys.transpose(1, 2) * shape.scale
+    keys, values = (part.repeat_interleave(repeat, 0) for part in (k, v))
+    scores = q @ keys.transpose(1, 2) * shape.scale
     if shape.softcap is not None:
         scores = shape.softcap * torch.tanh(scores / shape.softcap)
     hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     shares = scores.masked_fill(hidden, -torch.inf).softmax(-1)
-    result = (shares @ values).transpose(0, 1).flatten(1)
-    return result * gate.sigmoid() if shape.output_gate else result
+    return (shares @ values).transpose(0, 1).flatten(1)
 
 
 def _rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:

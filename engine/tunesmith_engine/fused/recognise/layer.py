@@ -14,7 +14,10 @@ from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
+from tunesmith_engine.fused.recognise.per_layer import NORM as THIRD_NORM
+from tunesmith_engine.fused.recognise.per_layer import TriedBlock, read_block, read_scale
 from tunesmith_engine.fused.recognise.rotary import Layout
+from tunesmith_engine.fused.recognise.sharing import Lent, read_sharing, shares
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -79,11 +82,21 @@ def check_layer_words(name: str, module: nn.Module) -> None:
     """
     role, mixer = mixer_of(name, module)
     has_mlp = hasattr(module, "mlp")
-    words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
-    words.check_words(f"{name}.{role}", mixer, words.DELTA if role == DELTA else words.ATTENTION)
+    known = words.LAYER | words.OWN_INPUTS_LAYER
+    words.check_words(name, module, known if has_mlp else known | words.MLP)
+    of_attention = words.ATTENTION | words.SHARING_ATTENTION if shares(mixer) else words.ATTENTION
+    words.check_words(f"{name}.{role}", mixer, words.DELTA if role == DELTA else of_attention)
 
 
-def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: str, layout: Layout | None) -> LayerShape:
+def read_layer(
+    name: str,
+    module: nn.Module,
+    window: int | None,
+    rotary_kind: str,
+    layout: Layout | None,
+    lent: dict[str, Lent],
+    index: int,
+) -> LayerShape:
     """Return the shape of a decoder layer.
 
     Args:
@@ -92,13 +105,18 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
         window: of this layer's mask.
         rotary_kind: see `LayerShape`.
         layout: see `read_attention`.
+        lent: see `read_sharing`.
+        index: of the layer.
 
     Raises:
         NotFusableError: its attention or its order of parts isn't understood.
     """
     check_no_dropout(name, module)
     used = words.words(module)
+    if getattr(module, "enable_moe_block", False):
+        raise NotFusableError("{name} has experts beside its MLP, which is not supported.", name=name)
     found = frozenset(word for word in used if _is_norm(word) and isinstance(getattr(module, word, None), nn.Module))
+    found -= {THIRD_NORM}
     places = [names for names in NAMES if found == {role for role in names if role}]
     if not places:
         raise NotFusableError(
@@ -109,6 +127,8 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
     attention: AttentionShape | DeltaShape
     if role == DELTA:
         attention = read_delta(f"{name}.{role}", mixer)
+    elif shares(mixer):
+        attention = read_sharing(f"{name}.{role}", mixer, window, layout, lent, index)
     else:
         attention = read_attention(f"{name}.{role}", mixer, window, layout)
     shape = LayerShape(
@@ -121,6 +141,8 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
         post_mlp_norm=None,
         residual_scale=float(module.residual_multiplier) if "residual_multiplier" in used else 1.0,
         rotary_kind=rotary_kind,
+        per_layer=read_block(name, module, index),
+        output_scale=read_scale(module),
     )
     for names in places:
         # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
@@ -176,8 +198,10 @@ def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerSh
             norms[place] = replace(norm, **weights)
     twin = replaced(module, parts, {})
     x = make.numbers(1, NUM_TOKENS, WIDTH)
+    third = TriedBlock(module, shape.per_layer, make)
+    third.put(twin)
     usual = dict.fromkeys(("attention_mask", "position_embeddings", "position_ids"))
-    nothing = accepted(module, usual, {"alibi": None})
+    nothing = accepted(module, usual, {"alibi": None, "per_layer_input": third.own})
     result = result_of(name, lambda: twin(x, **nothing))
 
     def normed(place: str, numbers: torch.Tensor) -> torch.Tensor:
@@ -190,7 +214,7 @@ def _agrees(name: str, module: nn.Module, names: tuple[str, ...], shape: LayerSh
     if shape.parallel and shape.mlp_norm is None:
         to_mlp = read
     expected = middle + shape.residual_scale * normed("post_mlp_norm", mlp(to_mlp))
-    return agrees(result, expected)
+    return agrees(result, third.after(expected))
 
 
 def _mlp_stand_in(

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
-from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise import per_layer, words
 from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes
 from tunesmith_engine.fused.recognise.stand_ins import (
@@ -23,7 +23,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     result_of,
 )
 from tunesmith_engine.model.saved_modules import plain
-from tunesmith_engine.shapes import AnyModel, NotFusableError, PositionTable
+from tunesmith_engine.shapes import AnyModel, NotFusableError, PerLayerInputs, PositionTable
 
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""
@@ -43,7 +43,9 @@ class _Results(MoeModelOutputWithPast):
     """What a decoder, or a wrapper around it, returns: every field that a head asks for."""
 
     image_hidden_states: torch.Tensor | None = None
+    audio_hidden_states: torch.Tensor | None = None
     cross_attentions: tuple[torch.Tensor, ...] | None = None
+    shared_kv_states: dict[str, tuple[torch.Tensor, ...]] | None = None
 
 
 class _Echo(nn.Module):
@@ -74,7 +76,7 @@ def find_decoder(whole: AnyModel) -> Body:
     inner, head = getattr(whole, name, None), head_of(whole)
     if inner is None:
         raise NotFusableError("{kind} has no model and lm_head side by side.", kind=type(whole).__name__)
-    words.check_words("model", whole, words.CAUSAL_MODEL | {name})
+    words.check_words("model", whole, words.CAUSAL_MODEL | words.OWN_INPUTS_CAUSAL_MODEL | {name})
     linear_sizes(head, plain(getattr(whole, head)))
     decoder = inner
     if hasattr(inner, "language_model"):
@@ -84,7 +86,7 @@ def find_decoder(whole: AnyModel) -> Body:
     elif INSIDE in words.words(whole):
         # The head calls it past its wrapper (OPT).
         name, decoder = f"{name}.{INSIDE}", getattr(inner, INSIDE)
-    words.check_words(name, decoder, words.MODEL)
+    words.check_words(name, decoder, words.MODEL | words.OWN_INPUTS_MODEL)
     body = Body.of(name, decoder)
     check_no_dropout(name, decoder)
     return body
@@ -111,6 +113,11 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
         # A Python number multiplies at full width before one rounding, so it is not rounded here.
         scale = float(decoder.embedding_multiplier)
     return embedding, scale, _try_embedding(body, scale)
+
+
+def read_per_layer(body: Body) -> PerLayerInputs | None:
+    """Return how what layers have of their own is made; see `per_layer.read_inputs`."""
+    return per_layer.read_inputs(body, _small_embedding(plain(body.part(body.embedding)), StandIns()))
 
 
 def read_logits(whole: AnyModel) -> tuple[float, float | None]:
@@ -167,6 +174,7 @@ def _try_embedding(body: Body, scale: float) -> PositionTable | None:
         body.layers: nn.ModuleList(),
         body.norm: nn.Identity(),
         "rotary_emb": Constant((None, None)),
+        **per_layer.stand_ins(body, make),
     }
     own = None if body.positions is None else plain(body.part(body.positions))
     if body.positions is not None:
@@ -200,6 +208,7 @@ def check_layer_inputs(body: Body) -> None:
         body.layers: nn.ModuleList([taken]),
         body.norm: nn.Identity(),
         "rotary_emb": Constant((None, None)),
+        **per_layer.stand_ins(body, make),
     }
     if body.positions is not None:
         parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)

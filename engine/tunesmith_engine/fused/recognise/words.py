@@ -85,6 +85,26 @@ CAUSAL_MODEL = frozenset(
     "slice_logits_to_keep tanh text_config to token_type_ids torch use_cache vocab_size".split()
 )
 
+SHARING_ATTENTION = frozenset("is_kv_shared_layer layer_type shared_kv_states store_full_length_kv unsqueeze_dim v_norm".split())
+"""Of attention with norms of values and keys and values that layers share, beside the others."""
+
+OWN_INPUTS_LAYER = frozenset(
+    "act_fn enable_moe_block experts hidden_size_per_layer_input layer_scalar per_layer_input_gate "
+    "per_layer_projection post_feedforward_layernorm_1 post_feedforward_layernorm_2 post_per_layer_input_norm "
+    "pre_feedforward_layernorm_2 router shared_kv_states".split()
+)
+"""Of a layer with numbers of its own, beside the others."""
+
+OWN_INPUTS_MODEL = frozenset(
+    "KVSharingDict _maybe_slice_kv_shared_inputs first_kv_shared_layer_idx get get_per_layer_inputs "
+    "hidden_size_per_layer_input project_per_layer_inputs return_shared_kv_states shared_kv_states "
+    "unique_layer_types".split()
+)
+"""Of its decoder."""
+
+OWN_INPUTS_CAUSAL_MODEL = frozenset("logits_to_keep per_layer_inputs shape shared_kv_states".split())
+"""Of what is around that."""
+
 MOST_NAMED = 6
 """Unknown words that a sentence lists."""
 
