@@ -184,6 +184,79 @@ class DeltaShape:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentShape:
+    """Attention whose keys and values come through a narrow latent vector (DeepSeek).
+
+    The inputs give queries, or their latents, then the latents of keys and values, then the turning part that the keys
+    of all heads share. Latents are normalised and expanded. A head of queries and keys is a plain part and a turning
+    part, which alone is rotated; see kernels/latent_heads.py.
+
+    Attributes:
+        inputs: modules whose outputs, side by side, have what is named above.
+        query_norm, query_expansion: of the queries' latents, or both None.
+        key_norm, expansion: of the latents of keys and values; each head's plain part of the key and its value.
+        output: the output projection.
+        num_heads: of queries, keys and values.
+        plain_dim, turning_dim, value_dim: widths of the parts of a head.
+        latent_dim: width of the latents of keys and values.
+        scale, rotary, interleaved: as in `AttentionShape`.
+    """
+
+    inputs: tuple[nn.Module, ...]
+    query_norm: Norm | None
+    query_expansion: nn.Module | None
+    key_norm: Norm
+    expansion: nn.Module
+    output: nn.Module
+    num_heads: int
+    plain_dim: int
+    turning_dim: int
+    value_dim: int
+    latent_dim: int
+    scale: float
+    rotary: bool = True
+    interleaved: bool = False
+
+    @property
+    def inner(self) -> AttentionShape:
+        """What attention itself computes, with values as wide as keys."""
+        width = self.plain_dim + self.turning_dim
+        return AttentionShape((), self.output, self.num_heads, self.num_heads, width, self.scale, rotary=False)
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Width of all heads of queries."""
+        return self.num_heads * (self.plain_dim + self.turning_dim)
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of heads that can be computed apart."""
+        return self.num_heads
+
+    @property
+    def num_query_columns(self) -> int:
+        """Columns of queries, or of their latents, in what the inputs give."""
+        norm = self.query_norm
+        return self.numbers_per_token if norm is None or norm.weight is None else norm.weight.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of what the inputs give."""
+        return self.num_query_columns + self.latent_dim + self.turning_dim
+
+    @property
+    def num_expanded(self) -> int:
+        """Columns to which the latents of keys and values are expanded."""
+        return self.num_heads * (self.plain_dim + self.value_dim)
+
+    @property
+    def num_expanding(self) -> int:
+        """Weights of the expansions."""
+        of_queries = 0 if self.query_expansion is None else self.num_query_columns * self.numbers_per_token
+        return of_queries + self.latent_dim * self.num_expanded
+
+
+@dataclass(frozen=True, slots=True)
 class MlpShape:
     """An MLP: down(activation(gate(x)) * up(x)), or down(activation(up(x))) without a gate.
 
@@ -272,7 +345,7 @@ class LayerShape:
     """
 
     name: str
-    attention: AttentionShape | DeltaShape
+    attention: AttentionShape | DeltaShape | LatentShape
     mlp: MlpShape | Unfused
     input_norm: Norm | None
     post_attention_norm: Norm | None
@@ -288,7 +361,7 @@ class LayerShape:
     def norms(self) -> list[Norm]:
         """Those whose weights can be trained, of attention's heads as well."""
         found = [self.input_norm, self.post_attention_norm, self.mlp_norm, self.post_mlp_norm]
-        if isinstance(self.attention, AttentionShape):
+        if isinstance(self.attention, AttentionShape | LatentShape):
             found += [self.attention.query_norm, self.attention.key_norm]
         if self.per_layer:
             found.append(self.per_layer.norm)
@@ -338,7 +411,14 @@ class ModelShape:
     @property
     def attentions(self) -> list[AttentionShape]:
         """The attention of all layers that have it; every model has one such layer."""
-        return [layer.attention for layer in self.layers if isinstance(layer.attention, AttentionShape)]
+        mixers = [layer.attention for layer in self.layers]
+        latent = [mixer.inner if isinstance(mixer, LatentShape) else mixer for mixer in mixers]
+        return [mixer for mixer in latent if isinstance(mixer, AttentionShape)]
+
+    @property
+    def latents(self) -> list[LatentShape]:
+        """The layers' attention that is latent."""
+        return [layer.attention for layer in self.layers if isinstance(layer.attention, LatentShape)]
 
     @property
     def deltas(self) -> list[DeltaShape]:
