@@ -21,6 +21,7 @@ from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.host_memory import HostTable
+from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.layer import FusedLayer
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
@@ -38,14 +39,14 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.other_weights import Weights, asked_with
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, LayerShape, MlpShape, ModelShape, Norm, NotFusableError
+from tunesmith_engine.shapes import AttentionShape, DeltaShape, LatentShape, LayerShape, MlpShape, ModelShape, Norm, NotFusableError
 
 
 @dataclass(frozen=True, slots=True)
 class LayerProjections:
     """The linear layers of a decoder layer, in the order in which they run; `mlp_down` is None for a plain MLP.
 
-    The others are those of a third block.
+    The others are those of a third block, and those that expand latents.
     """
 
     attention_inputs: Projection | PlainModules
@@ -54,6 +55,8 @@ class LayerProjections:
     mlp_down: Projection | PlainModules | None
     per_layer_gate: Projection | PlainModules | None = None
     per_layer_output: Projection | PlainModules | None = None
+    query_expansion: Projection | PlainModules | None = None
+    expansion: Projection | PlainModules | None = None
 
     def all(self) -> list[Projection | PlainModules]:
         """Return those that there are."""
@@ -62,7 +65,7 @@ class LayerProjections:
     def for_whole_rows(self) -> list[Projection | PlainModules]:
         """Return those that take all rows of a micro-batch at once."""
         parts = [self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output]
-        return [part for part in parts if part is not None]
+        return [part for part in (*parts, self.query_expansion, self.expansion) if part is not None]
 
     def for_tiles(self) -> list[Projection | PlainModules]:
         """Return those that take a tile of rows after the other."""
@@ -201,6 +204,12 @@ class Assembly:
         hidden = self.shape.hidden_size
         inputs = self._projection(attention.inputs, 0, layer.name, Message("Attention's inputs"))
         output = self._projection((attention.output,), 1, layer.name, Message("Attention's output"))
+        expansions: list[Projection | PlainModules | None] = [None, None]
+        if isinstance(attention, LatentShape):
+            both, what = (attention.query_expansion, attention.expansion), Message("Attention's expansions")
+            for place, part in enumerate(both):
+                if part is not None:
+                    expansions[place] = self._projection((part,), 1 - place, layer.name, what)
         if isinstance(mlp, MlpShape):
             gate_up = self._projection(mlp.inputs, 0, layer.name, Message("The MLP's inputs"))
             down: Projection | PlainModules | None = self._projection(
@@ -209,7 +218,7 @@ class Assembly:
         else:
             self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
             gate_up, down = PlainModules((mlp.module,), hidden, hidden, self._autocast), None
-        third: list[Projection | PlainModules] = []
+        third: list[Projection | PlainModules | None] = [None, None]
         if layer.per_layer:
             pair = layer.per_layer.gate, layer.per_layer.output
             what = Message("The per-layer block")
@@ -217,7 +226,7 @@ class Assembly:
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
-        return LayerProjections(inputs, output, gate_up, down, *third)
+        return LayerProjections(inputs, output, gate_up, down, *third, *expansions)
 
     @property
     def _autocast(self) -> torch.dtype | None:
@@ -352,9 +361,13 @@ class Assembly:
         for index, (shape, parts, policy) in enumerate(zip(self.shape.layers, self.projections, policies, strict=True)):
             around = parts.attention_inputs, parts.attention_output, workspace
             sizes = capacity_tokens, tiling.attention_numbers
-            attention: AttentionBlock | DeltaBlock
+            attention: AttentionBlock | DeltaBlock | LatentBlock
             if isinstance(shape.attention, DeltaShape):
                 attention = DeltaBlock(shape.attention, *around, *sizes)
+            elif isinstance(shape.attention, LatentShape):
+                assert parts.expansion is not None, "made with the others"
+                both = parts.query_expansion, parts.expansion
+                attention = LatentBlock(shape.attention, *around[:2], both, workspace, *sizes, self.gradients)
             elif shape.attention.shares:
                 loan = self._loan(index)
                 attention = SharingBlock(index, loan, shape.attention, *around, *sizes, self.gradients)

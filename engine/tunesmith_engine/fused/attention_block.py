@@ -20,13 +20,13 @@ from tunesmith_engine.kernels import glu, rms_norm, rope
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, Norm, Piece
+from tunesmith_engine.shapes import AttentionShape, DeltaShape, LatentShape, Norm, Piece
 
 GATE = "sigmoid"
 """The activation of output gates."""
 
 
-def num_parts(shape: AttentionShape | DeltaShape, num_tokens: int, numbers_at_once: int) -> int:
+def num_parts(shape: AttentionShape | DeltaShape | LatentShape, num_tokens: int, numbers_at_once: int) -> int:
     """Return into how many groups of heads attention is divided, one after another, so that long batches need less."""
     numbers, parts = num_tokens * shape.numbers_per_token, 1
     while numbers > numbers_at_once * parts and shape.num_groups % (2 * parts) == 0:

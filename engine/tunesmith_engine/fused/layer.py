@@ -10,6 +10,7 @@ import torch
 from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
 from tunesmith_engine.fused.delta_block import DeltaBlock
+from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.per_layer_block import PerLayerBlock
 from tunesmith_engine.fused.plain_modules import PlainModules
@@ -46,7 +47,7 @@ class FusedLayer:
         self,
         index: int,
         shape: LayerShape,
-        attention: AttentionBlock | DeltaBlock,
+        attention: AttentionBlock | DeltaBlock | LatentBlock,
         mlp: MlpBlock | PlainMlp,
         hidden_size: int,
         gradient_width: int,
@@ -60,6 +61,8 @@ class FusedLayer:
         parts = [attention.inputs, attention.output, mlp.inputs, mlp.down]
         if per_layer:
             parts += [per_layer.gate, per_layer.output]
+        if isinstance(attention, LatentBlock):
+            parts += [part for part in (attention.query_expansion, attention.expansion) if part is not None]
         self._plain = [part for part in parts if isinstance(part, PlainModules)]
         # A norm behind a block needs the block's output for its gradient, and so do DoRA's magnitudes; a third block
         # reads what is behind the MLP.

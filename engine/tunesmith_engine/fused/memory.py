@@ -32,7 +32,7 @@ from tunesmith_engine.fused.rates import (
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
 from tunesmith_engine.kernels import delta_rule
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, MlpShape
+from tunesmith_engine.shapes import AttentionShape, DeltaShape, LatentShape, MlpShape
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.
@@ -376,12 +376,13 @@ class MemoryPlanner:
             if isinstance(mixer, DeltaShape):
                 most = max(most, self._delta_bytes(mixer, at_once, whole))
                 continue
+            mixer = mixer.inner if isinstance(mixer, LatentShape) else mixer
             query, key = mixer.numbers_per_token, mixer.num_key_value_heads * mixer.head_dim
             beside = 8 * query if self._on_gpu else 0
             norms = 2 * capacity * query * itemsize if mixer.norms_apart and not mixer.whole_width_norms else 0
             most = max(most, at_once * (copies * (3 * query + 2 * key) * itemsize + beside) + norms)
         for layer, policy in zip(shape.layers, policies, strict=True):
-            if isinstance(layer.attention, AttentionShape):
+            if isinstance(layer.attention, AttentionShape | LatentShape):
                 sums = whole * 4 * layer.attention.num_heads
                 statistics += sums * (policy.level in ("none", "mlp"))
                 largest = max(largest, sums)

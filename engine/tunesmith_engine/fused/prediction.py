@@ -14,7 +14,7 @@ from tunesmith_core.fused_memory import NUM_SLOTS
 from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
-from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape
+from tunesmith_engine.shapes import AttentionShape, DeltaShape, LatentShape, LayerShape, MlpShape
 
 COPY_DRAG = 0.02
 """Share of a hidden copy's time by which it slows the computation down: they use the same memory. A guess on the safe
@@ -85,14 +85,19 @@ class LayerCosts:
             inputs = attention.num_channels + query + 2 * attention.num_heads
             scores, backward = float(DELTA_FLOPS * attention.key_dim * query), 2.0
         else:
-            inputs = attention.num_columns
-            seen = min(document_length, 2 * attention.window) if attention.window else document_length
+            inputs, window = attention.num_columns, None
+            if isinstance(attention, AttentionShape):
+                window = attention.window
+            seen = min(document_length, 2 * window) if window else document_length
             scores, backward = 2 * query * seen, 2.5
-        products = 2 * hidden_size * (query + inputs + inner + width)
+        expanding, out = 0, query
+        if isinstance(attention, LatentShape):
+            expanding, out = 2 * attention.num_expanding, attention.num_heads * attention.value_dim
+        products = 2 * hidden_size * (out + inputs + inner + width) + expanding
         mlp = 2 * hidden_size * inner
-        smart = mlp + 2 * hidden_size * inputs + scores
+        smart = mlp + 2 * hidden_size * inputs + expanding + scores
         seconds = num_tokens / flops_per_s
-        replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": smart + 2 * hidden_size * query}
+        replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": smart + 2 * hidden_size * out}
         return LayerCosts(
             (products + scores) * seconds,
             (products + backward * scores) * seconds,

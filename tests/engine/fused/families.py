@@ -111,6 +111,18 @@ STATES = {
     "linear_value_head_dim": 24,
 }
 
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 40,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 12,
+    "v_head_dim": 16,
+    # Of the rotary table.
+    "head_dim": 12,
+}
+DENSE = {"first_k_dense_replace": 2, "n_routed_experts": 4, "n_group": 1, "topk_group": 1}
+
 GEMMA4 = {
     "hidden_size": 48,
     "head_dim": 16,
@@ -209,6 +221,10 @@ FUSED: dict[str, dict[str, Any]] = {
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
         **STATES,
     },
+    "minicpm3": {"model_type": "minicpm3", **LATENT, "v_head_dim": 20},
+    "deepseek-v2": {"model_type": "deepseek_v2", **LATENT, **DENSE, "q_lora_rank": None},
+    "deepseek-v3": {"model_type": "deepseek_v3", **LATENT, **DENSE, "rope_parameters": YARN_ROPE},
+    "youtu": {"model_type": "youtu", **LATENT, "rope_interleave": False, "q_lora_rank": None},
     "gemma4": {"model_type": "gemma4_text", **GEMMA4},
     "gemma4-keys-are-values": {
         "model_type": "gemma4_text",
@@ -232,6 +248,10 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "experts",
     ),
     "qwen3-moe": ({"model_type": "qwen3_moe", "head_dim": 16, **EXPERTS}, "experts"),
+    "glm4-moe-lite": (
+        {"model_type": "glm4_moe_lite", **LATENT, **EXPERTS, "mlp_layer_types": ["sparse", "sparse"], "n_group": 1},
+        "experts",
+    ),
     "mixtral": ({"model_type": "mixtral", "sliding_window": 5, **EXPERTS}, "experts"),
 }
 """Models whose attention runs fused and whose MLPs don't, and a word of the reason."""
@@ -246,10 +266,6 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
     "llama4": (
         {"model_type": "llama4_text", "head_dim": 16, "intermediate_size_mlp": 96, **EXPERTS},
         r"model \(.*chunked_attention",
-    ),
-    "deepseek": (
-        {"model_type": "deepseek_v3", "n_routed_experts": 4, "n_group": 1, "topk_group": 1},
-        r"layers\.0\.self_attn .*kv_a_layernorm",
     ),
     "lfm2": ({"model_type": "lfm2"}, r"model \(.*conv"),
     "hunyuan": ({"model_type": "hunyuan_v1_dense", "head_dim": 16}, r"layers\.0\.self_attn .*query_layernorm"),
@@ -295,6 +311,10 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
         for buffer_name, buffer in model.named_buffers():
             if buffer_name.endswith("layer_scalar"):
                 buffer.uniform_(0.6, 0.9)
+        for parameter_name, parameter in model.named_parameters():
+            if name.startswith("gemma4") and parameter_name.endswith("q_norm.weight"):
+                # These models' norms hold the scale of the scores.
+                parameter.mul_(len(parameter) ** -0.5)
     torch.set_rng_state(state)
     if name in MLP_UNFUSED and "num_experts" in MLP_UNFUSED[name][0]:
         # The grouped products that newer versions choose have no float64.

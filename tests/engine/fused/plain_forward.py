@@ -7,6 +7,7 @@ the modules themselves. Numbers are float32, or float64 when the model is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch.nn import functional
@@ -14,6 +15,7 @@ from torch.nn import functional
 from tunesmith_engine.shapes import (
     AttentionShape,
     DeltaShape,
+    LatentShape,
     LayerShape,
     MlpShape,
     ModelShape,
@@ -93,7 +95,7 @@ def _table(
     shape: ModelShape, layer: LayerShape, x: torch.Tensor, positions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return cos and sin, [T, rotary width] each, for a layer that has rotation."""
-    if not isinstance(layer.attention, AttentionShape) or not layer.attention.rotary:
+    if not isinstance(layer.attention, AttentionShape | LatentShape) or not layer.attention.rotary:
         return None
     assert shape.rotary is not None
     cos, sin = shape.rotary(x, positions, layer.rotary_kind)
@@ -124,6 +126,8 @@ def _layer(
     read = normalise(x, layer.input_norm)
     if isinstance(layer.attention, DeltaShape):
         mixed = _delta(layer.attention, read, lengths)
+    elif isinstance(layer.attention, LatentShape):
+        mixed = _latent(layer.attention, read, table, lengths)
     else:
         mixed = _attention(layer.attention, read, table, lengths, finished)
     attended = layer.residual_scale * normalise(mixed, layer.post_attention_norm)
@@ -168,6 +172,30 @@ def _attention(
     ]
     attended = torch.cat(outputs)
     return shape.output(attended / (1.0 + torch.exp(-gates)) if shape.output_gate else attended)
+
+
+def _latent(
+    shape: LatentShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
+) -> torch.Tensor:
+    """Return the output of latent attention's block, [T, hidden]: head by head."""
+    queries, compressed = (module(x) for module in shape.inputs)
+    if shape.query_expansion is not None:
+        queries = shape.query_expansion(normalise(queries, shape.query_norm))
+    expanded = shape.expansion(normalise(compressed[:, : shape.latent_dim], shape.key_norm))
+    turning = replace(shape.inner, head_dim=shape.turning_dim, interleaved=shape.interleaved)
+    shared = _heads(compressed[:, shape.latent_dim :], turning, None, table)[:, 0]
+    outputs = []
+    for head in range(shape.num_heads):
+        q = queries[:, head * shape.inner.head_dim :][:, : shape.inner.head_dim]
+        own = expanded[:, head * (shape.plain_dim + shape.value_dim) :]
+        turned = _heads(q[:, shape.plain_dim :], turning, None, table)[:, 0]
+        q = torch.cat([q[:, : shape.plain_dim], turned], dim=-1)[:, None]
+        k = torch.cat([own[:, : shape.plain_dim], shared], dim=-1)[:, None]
+        v = own[:, shape.plain_dim : shape.plain_dim + shape.value_dim][:, None]
+        one = replace(shape.inner, num_heads=1, num_key_value_heads=1)
+        documents = zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
+        outputs.append(torch.cat([_one_document(one, *parts) for parts in documents]))
+    return shape.output(torch.cat(outputs, dim=-1))
 
 
 def _in_order(projected: torch.Tensor, pieces: Sequence[Piece] | None) -> torch.Tensor:

@@ -22,7 +22,7 @@ from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.shapes import AttentionShape, NotFusableError
 
-NAMES = ("gemma4",)
+NAMES = ("gemma4", "deepseek-v3")
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "DoRA": {"use_dora": True},
@@ -54,11 +54,20 @@ def test_policies_and_groups_of_heads_change_no_bit(name: str) -> None:
     assert_equal({name: parameter.grad for name, parameter in twin.arena.parameters.items()}, kept)
 
 
+OF_LATENTS: dict[str, dict[str, Any]] = {
+    "DoRA": {"use_dora": True},
+    "biases": {"lora_bias": True, "target_modules": ["q_b_proj", "kv_b_proj", "kv_a_proj_with_mqa"]},
+    "expansions alone": {"target_modules": ["q_b_proj", "kv_b_proj"]},
+    "latents alone": {"target_modules": ["q_a_proj", "kv_a_proj_with_mqa"]},
+}
+CASES = [("gemma4", name) for name in VARIANTS] + [("deepseek-v3", name) for name in OF_LATENTS]
+
+
 @pytest.mark.parametrize(
-    "variant", [pytest.param(name, marks=() if name == "DoRA" else pytest.mark.long) for name in VARIANTS]
+    ("family", "variant"), [pytest.param(*case, marks=() if case[1] == "DoRA" else pytest.mark.long) for case in CASES]
 )
-def test_variant_has_the_gradients_of_peft(variant: str) -> None:
-    model = adapted("gemma4", **VARIANTS[variant])
+def test_variant_has_the_gradients_of_peft(family: str, variant: str) -> None:
+    model = adapted(family, **(VARIANTS if family == "gemma4" else OF_LATENTS)[variant])
     expected_loss, expected = reference(model, rows())
     _, loss, gradients = fused(model, rows(), "smart")
     assert torch.isclose(loss.double(), expected_loss, rtol=1e-5)

@@ -21,7 +21,7 @@ from tunesmith_engine.fused.recognise.sharing import Lent
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
-from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, Unfused
+from tunesmith_engine.shapes import AnyModel, AttentionShape, LatentShape, LayerShape, ModelShape, NotFusableError, Unfused
 
 
 OF_IMAGES = "vision"
@@ -95,7 +95,7 @@ def _layers(body: Body) -> list[LayerShape]:
         rotary_kind = kind if tables and tables.has_kinds else ""
         layout = tables.layout(rotary_kind, _device(body)) if tables else None
         shapes.append(read_layer(name, layer, window, rotary_kind, layout, lent, index))
-    if not any(isinstance(shape.attention, AttentionShape) for shape in shapes):
+    if not any(isinstance(shape.attention, AttentionShape | LatentShape) for shape in shapes):
         raise NotFusableError("No layer of {name} has attention.", name=body.name)
     return _with_lenders(shapes)
 
@@ -125,7 +125,7 @@ def _rotary(body: Body, layers: tuple[LayerShape, ...]) -> RotaryTables | None:
     rotating = [
         (layer.rotary_kind, layer.attention.interleaved)
         for layer in layers
-        if isinstance(layer.attention, AttentionShape) and layer.attention.rotary
+        if isinstance(layer.attention, AttentionShape | LatentShape) and layer.attention.rotary
     ]
     if not rotating:
         return None
@@ -149,6 +149,9 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     for layer in shape.layers:
         parts += [*layer.attention.inputs, layer.attention.output]
         parts += [layer.per_layer.gate, layer.per_layer.output] if layer.per_layer else []
+        if isinstance(layer.attention, LatentShape):
+            expansions = layer.attention.query_expansion, layer.attention.expansion
+            parts += [part for part in expansions if part is not None]
         if isinstance(layer.mlp, Unfused):
             parts.append(layer.mlp.module)
         else:

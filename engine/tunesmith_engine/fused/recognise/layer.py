@@ -12,6 +12,7 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import read_attention
 from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.delta import read_delta
+from tunesmith_engine.fused.recognise.latent import is_latent, read_latent
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.per_layer import NORM as THIRD_NORM
@@ -32,6 +33,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
 from tunesmith_engine.shapes import (
     AttentionShape,
     DeltaShape,
+    LatentShape,
     LayerShape,
     MlpShape,
     Norm,
@@ -42,6 +44,8 @@ from tunesmith_engine.shapes import (
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 
 DELTA = "linear_attn"
+RESIDUAL_SCALES = ("residual_multiplier", "residual_scale")
+
 MIXERS = ("self_attn", "attention", "attn", "self_attention", DELTA)
 """What transformers calls attention, or what is in its place."""
 
@@ -85,6 +89,7 @@ def check_layer_words(name: str, module: nn.Module) -> None:
     known = words.LAYER | words.OWN_INPUTS_LAYER
     words.check_words(name, module, known if has_mlp else known | words.MLP)
     of_attention = words.ATTENTION | words.SHARING_ATTENTION if shares(mixer) else words.ATTENTION
+    of_attention = words.ATTENTION | words.LATENT_ATTENTION if is_latent(mixer) else of_attention
     words.check_words(f"{name}.{role}", mixer, words.DELTA if role == DELTA else of_attention)
 
 
@@ -124,9 +129,11 @@ def read_layer(
         )
     norms = {role: read_norm(f"{name}.{role}", getattr(module, role)) for role in found}
     role, mixer = mixer_of(name, module)
-    attention: AttentionShape | DeltaShape
+    attention: AttentionShape | DeltaShape | LatentShape
     if role == DELTA:
         attention = read_delta(f"{name}.{role}", mixer)
+    elif is_latent(mixer):
+        attention = read_latent(f"{name}.{role}", mixer, layout)
     elif shares(mixer):
         attention = read_sharing(f"{name}.{role}", mixer, window, layout, lent, index)
     else:
@@ -139,7 +146,7 @@ def read_layer(
         post_attention_norm=None,
         mlp_norm=None,
         post_mlp_norm=None,
-        residual_scale=float(module.residual_multiplier) if "residual_multiplier" in used else 1.0,
+        residual_scale=next((float(getattr(module, word)) for word in RESIDUAL_SCALES if word in used), 1.0),
         rotary_kind=rotary_kind,
         per_layer=read_block(name, module, index),
         output_scale=read_scale(module),

@@ -21,10 +21,12 @@ class Layout:
     Attributes:
         width: numbers of a position, as many as are turned in each head.
         halves: each angle stands once in the first half and once in the second; else it stands twice in a row.
+        is_complex: the decoder hands its layers cos + i sin, once for each angle (DeepSeek-V2).
     """
 
     width: int
     halves: bool
+    is_complex: bool = False
 
     def spread(self, angles: torch.Tensor) -> torch.Tensor:
         """Lay out one number an angle, [..., width / 2], as this table does."""
@@ -45,7 +47,11 @@ class RotaryTables:
 
     def __call__(self, x: torch.Tensor, positions: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cos and sin, [1, T, width]."""
-        cos, sin = self.module(x, positions, kind) if kind else self.module(x, positions)
+        table = self.module(x, positions, kind) if kind else self.module(x, positions)
+        if isinstance(table, torch.Tensor):
+            cos, sin = (part.repeat_interleave(2, dim=-1) for part in (table.real, table.imag))
+            return cos, sin
+        cos, sin = table
         return (in_pairs(cos), in_pairs(sin)) if self.to_pairs else (cos, sin)
 
     @property
@@ -62,7 +68,10 @@ class RotaryTables:
         rope_type = self.module.rope_type[kind] if kind else getattr(self.module, "rope_type", "")
         if "dynamic" in rope_type:
             raise NotFusableError("model.rotary_emb changes its table with the length of the text (dynamic).")
-        cos, _ = self(torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None], kind)
+        some = torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None]
+        cos, _ = self(*some, kind)
+        if isinstance(self.module(*some, kind) if kind else self.module(*some), torch.Tensor):
+            return Layout(cos.shape[-1], False, is_complex=True)
         first, second = cos.chunk(2, dim=-1)
         for halves, same in ((True, torch.equal(first, second)), (False, torch.equal(cos[..., ::2], cos[..., 1::2]))):
             if same:

@@ -88,10 +88,16 @@ CAUSAL_MODEL = frozenset(
 SHARING_ATTENTION = frozenset("is_kv_shared_layer layer_type shared_kv_states store_full_length_kv unsqueeze_dim v_norm".split())
 """Of attention with norms of values and keys and values that layers share, beside the others."""
 
+LATENT_ATTENTION = frozenset(
+    "apply_rotary_emb apply_rotary_pos_emb_interleave expand_kv kv_a_layernorm kv_a_proj_with_mqa kv_lora_rank "
+    "q_a_layernorm q_a_proj q_b_proj q_lora_rank qk_head_dim qk_nope_head_dim qk_rope_head_dim rope_interleave".split()
+)
+"""Of attention that compresses keys and values, beside the others."""
+
 OWN_INPUTS_LAYER = frozenset(
     "act_fn enable_moe_block experts hidden_size_per_layer_input layer_scalar per_layer_input_gate "
     "per_layer_projection post_feedforward_layernorm_1 post_feedforward_layernorm_2 post_per_layer_input_norm "
-    "pre_feedforward_layernorm_2 router shared_kv_states".split()
+    "pre_feedforward_layernorm_2 residual_scale router shared_kv_states".split()
 )
 """Of a layer with numbers of its own, beside the others."""
 
