@@ -23,7 +23,15 @@ from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter
 from tunesmith_engine.train.fused_path import compute_of_weights, whole_weights
 
-OTHER_SHAPES = ("gpt2", "gpt_neox", "falcon", "opt", "starcoder2", "nemotron", "persimmon", "codegen")
+OVERRIDES = {
+    "gemma4_text": {
+        "num_hidden_layers": 4,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_kv_shared_layers": 2,
+        "global_head_dim": 32,
+    },
+}
+OTHER_SHAPES = ("gpt2", "gpt_neox", "falcon", "opt", "starcoder2", "nemotron", "persimmon", "codegen", "minicpm3", "gemma3_text")
 
 
 @pytest.mark.parametrize("flops_per_s", [1e9, 3e10, 1e12])
@@ -61,7 +69,7 @@ def test_planner_and_engine_count_alike(
 
 
 @pytest.mark.parametrize("level", ["none", "smart", "full"])
-@pytest.mark.parametrize("kind", ["phi", *(pytest.param(kind, marks=pytest.mark.long) for kind in OTHER_SHAPES)])
+@pytest.mark.parametrize("kind", ["phi", "gemma4_text", "youtu", *(pytest.param(kind, marks=pytest.mark.long) for kind in OTHER_SHAPES)])
 def test_they_count_other_shapes_alike(
     tiny_spec: Callable[..., RunSpec],
     tiny_model: Path,
@@ -73,7 +81,7 @@ def test_they_count_other_shapes_alike(
     monkeypatch.setattr("tunesmith_engine.fused.memory.measure_matmul_rate", lambda *_: 1e12)
     # As on a GPU: models this small show the difference.
     monkeypatch.setitem(COLUMN_ALIGNMENT, "cpu", fused_memory.COLUMN_ALIGNMENT)
-    folder, tokens = causal_types.write_model(kind, tmp_path / kind, tiny_model), 5000
+    folder, tokens = causal_types.write_model(kind, tmp_path / kind, tiny_model, **OVERRIDES.get(kind, {})), 5000
     spec = tiny_spec(method={"rank": 16})
     card, compute = read_model_card(folder), choose_compute(spec)
     model = attach_adapter(load_model(folder, compute, False), spec)

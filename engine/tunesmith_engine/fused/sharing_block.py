@@ -21,10 +21,6 @@ from tunesmith_engine.kernels import rope
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.shapes import AttentionShape
 
-WIDE_BYTES = 4
-"""Of a number of the gradients that are added up."""
-
-
 @dataclass(frozen=True, slots=True)
 class Loan:
     """Keys and values that several layers read.
@@ -66,9 +62,8 @@ class SharingBlock(AttentionBlock):
         workspace.reserve("block", *self._block(capacity_tokens))
         if loan:
             workspace.reserve(self._name("lent"), *2 * [(capacity_tokens, self._num_key)])
-            # A region's numbers have the run's format, of which several make one of these.
-            numbers = capacity_tokens * self._num_key * WIDE_BYTES
-            workspace.reserve(self._name("slopes of lent"), *2 * [(1, numbers)])
+            slopes = self._lent_sizes(capacity_tokens, workspace.dtype)
+            workspace.reserve(self._name("slopes of lent"), *slopes)
 
     def _name(self, what: str) -> str:
         assert self._loan is not None, "asked only where keys and values are shared"
@@ -88,12 +83,15 @@ class SharingBlock(AttentionBlock):
             return self._workspace.carve(self._name("lent"), *2 * [(num_tokens, self._num_key)])
         return self._own_keys_values(num_tokens)
 
-    def _lent_slopes(self, like: torch.Tensor) -> list[torch.Tensor]:
+    def _lent_slopes(self, num_tokens: int) -> list[torch.Tensor]:
         """Return the gradients of keys and values that the readers add up, [T, K D] each."""
-        wide = torch.promote_types(like.dtype, torch.float32)
-        numbers = len(like) * self._num_key * (wide.itemsize // like.dtype.itemsize)
-        parts = self._workspace.carve(self._name("slopes of lent"), *2 * [(1, numbers)])
-        return [part.view(wide).view(len(like), self._num_key) for part in parts]
+        dtype = self._workspace.dtype
+        parts = self._workspace.carve(self._name("slopes of lent"), *self._lent_sizes(num_tokens, dtype))
+        return [part.view(_wide(dtype)) for part in parts]
+
+    def _lent_sizes(self, num_tokens: int, dtype: torch.dtype) -> list[tuple[int, int]]:
+        """Return the sizes of these in numbers of the run's format, of which two may make one."""
+        return 2 * [(num_tokens, self._num_key * (_wide(dtype).itemsize // dtype.itemsize))]
 
     # Forward
 
@@ -161,14 +159,18 @@ class SharingBlock(AttentionBlock):
     def _give_back(self, dk: torch.Tensor, dv: torch.Tensor) -> None:
         """Add a reader's gradients of keys and values to those of the others."""
         is_first = self._loan is not None and self._loan.last_reader == self._index
-        for total, slope in zip(self._lent_slopes(dk), (dk, dv), strict=True):
+        for total, slope in zip(self._lent_slopes(len(dk)), (dk, dv), strict=True):
             total.copy_(slope) if is_first else total.add_(slope)
 
     def _collect(self, dk: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
         """Add the readers' gradients to the lender's own, dv where it is; return the sum of dk."""
-        of_keys, of_values = self._lent_slopes(dk)
+        of_keys, of_values = self._lent_slopes(len(dk))
         dv.copy_(of_values.add_(dv))
         return of_keys.add_(dk)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _alone(heads: torch.Tensor) -> rope.Pair:

@@ -81,7 +81,17 @@ def _rope(sizes: Sizes, inputs: Inputs) -> Results:
     out = [inputs.empty(NUM_ROWS, width) for width in widths * 2]
     rotate(q, k, *form, out[0], out[1])
     rotate_backward(dq, dk, q, k, *form, out[2], out[3])
-    return dict(zip(("query", "key", "query gradient", "key gradient"), out, strict=True))
+    found = dict(zip(("query", "key", "query gradient", "key gradient"), out, strict=True))
+    if sizes.value_norm:
+        # The values' norm has no weight, and there are no keys beside.
+        norm = Norm(None, 1e-6)
+        form = (None, None, sizes.head_dim, False, norm, norm)
+        values, slopes = (inputs.empty(NUM_ROWS, widths[1]) for _ in range(2))
+        (v, dv), outs = ((x, x[:, :0]) for x in (k, dk)), [(x, x[:, :0]) for x in (values, slopes)]
+        rotate(*v, *form, *outs[0])
+        rotate_backward(*dv, *v, *form, *outs[1])
+        found |= {"value": values, "value gradient": slopes}
+    return found
 
 
 def _copy_rows(sizes: Sizes, inputs: Inputs) -> Results:
@@ -404,6 +414,7 @@ KERNEL_CASES = (
         exact_dtype=torch.float32,
     ),
     KernelCase("short_convolution", mixer_cases.short_convolution, wanted=lambda sizes: bool(sizes.convolution)),
+    KernelCase("latent_heads", mixer_cases.latent_heads, wanted=lambda sizes: bool(sizes.latent)),
     KernelCase("gated_norm", mixer_cases.gated_norms, wanted=lambda sizes: bool(sizes.delta_heads)),
     KernelCase(
         "delta_rule",

@@ -39,6 +39,9 @@ class Sizes:
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         convolution: channels and width of the short convolution; empty where there is none.
         output_gate: attention's output is multiplied by a gate.
+        latent: heads of latent attention, the widths of their plain, turning and value parts, and whether rotation
+            pairs neighbours; empty where there is none.
+        value_norm: each value head has a norm without a weight.
         others: as in `shapes`.
     """
 
@@ -74,6 +77,8 @@ class Sizes:
     delta_heads: tuple[int, ...] = ()
     convolution: tuple[int, ...] = ()
     output_gate: bool = False
+    latent: tuple[int, ...] = ()
+    value_norm: bool = False
 
 
 class Inputs:
@@ -170,7 +175,16 @@ def sizes_of(
         delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
         convolution=tuple(delta.convolution.shape) if delta else (),
         output_gate=attention.output_gate,
+        latent=_latent(shape),
+        value_norm=any(other.value_norm is not None for other in shape.attentions),
     )
+
+
+def _latent(shape: ModelShape) -> tuple[int, ...]:
+    if not shape.latents:
+        return ()
+    latent = shape.latents[0]
+    return latent.num_heads, latent.plain_dim, latent.turning_dim, latent.value_dim, int(latent.interleaved)
 
 
 def _rotary_width(shape: ModelShape) -> int:

@@ -48,7 +48,7 @@ def test_policies_and_groups_of_heads_change_no_bit(name: str) -> None:
         twin._change(twin._planner.plan(policy))
         again()
     twin._change(replace(twin.plan, tiling=Tiling(CAPACITY, 256, 2)))
-    assert len(list(twin._layers[0].attention._parts(39))) == 2
+    assert len(list(twin._layers[0].attention._parts(39))) > 1
     twin.arena.gradients.zero_()
     assert torch.isclose(twin.loss_and_gradients(batch, num_trained(rows())), loss, rtol=1e-6)
     assert_equal({name: parameter.grad for name, parameter in twin.arena.parameters.items()}, kept)

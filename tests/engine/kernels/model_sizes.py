@@ -50,6 +50,15 @@ MODELS: dict[str, dict[str, Any]] = {
         "vocabulary": 248320, "head_norms": True, "plus_one": True, "cast_last": True, "four_bit": True,
         "delta_heads": (16, 32, 128, 128), "convolution": (8192, 4), "output_gate": True,
     },
+    "deepseek-v2-lite": {
+        "hidden": 2048, "mlp": 10944, "num_heads": 16, "num_key_value_heads": 16, "head_dim": 192, "rotary": 0,
+        "vocabulary": 102400, "four_bit": True, "latent": (16, 128, 64, 128, 1),
+    },
+    "gemma-4-e4b": {
+        "hidden": 2560, "mlp": 10240, "num_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "rotary": 256,
+        "vocabulary": 262144, "activation": "gelu_tanh", "cast_last": True, "softcap": 30.0, "window": 512,
+        "head_norms": True, "value_norm": True, "four_bit": True,
+    },
     "smollm2-135m": {
         "hidden": 576, "mlp": 1536, "num_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rotary": 64,
         "vocabulary": 49152, "activation": "gelu",

@@ -110,6 +110,8 @@ def _with_rotation(name: str, module: nn.Module, shape: LatentShape, layout: Lay
     twin = replaced(module, parts, {})
     twin.config = copy.copy(module.config)
     twin.config._attn_implementation = "eager"
+    # Each head has keys of its own, whatever a config says that was made for other attention.
+    twin.num_key_value_groups = 1
     x = make.numbers(1, NUM_TOKENS, WIDTH) * (SPREAD / (shape.scale * shape.inner.head_dim**0.5)) ** 0.5
     layout = layout or Layout(shape.turning_dim, True)
     angles = make.numbers(2, 1, NUM_TOKENS, layout.width // 2)
