@@ -377,6 +377,19 @@ class PositionTable:
 
 
 @dataclass(frozen=True, slots=True)
+class Placeholders:
+    """Tokens in whose places a model puts images; in a text they are read as padding.
+
+    Attributes:
+        ids: of these tokens.
+        padding: id of what is read.
+    """
+
+    ids: tuple[int, ...]
+    padding: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """A whole decoder model.
 
@@ -386,6 +399,7 @@ class ModelShape:
             [1, T, rotary_dim]; None for models without.
         positions: what is added to the embedded tokens, after their factor, or None.
         per_layer: what each layer's third block reads, or None.
+        placeholders: tokens that are read as others, or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
     """
@@ -401,6 +415,7 @@ class ModelShape:
     hidden_size: int
     positions: PositionTable | None = None
     per_layer: PerLayerInputs | None = None
+    placeholders: Placeholders | None = None
     notes: list[str] = field(default_factory=list)
 
     @property

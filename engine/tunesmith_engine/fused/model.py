@@ -7,8 +7,10 @@ the very tensors that are updated here.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import torch
 from peft import PeftModel
@@ -438,6 +440,10 @@ class FusedModel:
                 capacity_tokens=room,
             )
         store, workspace = self._parts.store, self._parts.workspace
+        if placeholders := self._assembly.shape.placeholders:
+            ids = batch.input_ids
+            is_one = functools.reduce(torch.logical_or, [ids == each for each in placeholders.ids])
+            batch = replace(batch, input_ids=ids.masked_fill(is_one, placeholders.padding))
         return Pass(batch, self._rotary(batch), store, workspace, with_adapter, with_gradients)
 
     def _rotary(self, batch: PackedBatch) -> dict[str, Rotary]:

@@ -281,6 +281,13 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 WITH_STATES = frozenset({"qwen3.5", "qwen3-next"})
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
 
+WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite"})
+NO_STEP = WITH_STATES | WITH_LATENTS | {"gemma4", "gemma4-keys-are-values"}
+"""Models that decode as transformers does."""
+
+NOT_WHOLE = WITH_STATES | {"gemma4"}
+"""Models whose own weights train as plain PyTorch."""
+
 
 def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""

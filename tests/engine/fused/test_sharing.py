@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from peft import LoraConfig, get_peft_model
+from transformers import AutoConfig
 
 from tests.engine.fused import families
 from tests.engine.fused.test_model import CAPACITY, CPU, adapted, compute, fused, num_trained, reference, rows
@@ -20,7 +22,7 @@ from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.packed.pack import make_packed_batch
-from tunesmith_engine.shapes import AttentionShape, NotFusableError
+from tunesmith_engine.shapes import NotFusableError, Placeholders
 
 NAMES = ("gemma4", "deepseek-v3")
 
@@ -133,6 +135,63 @@ def test_answers_are_those_of_transformers(name: str) -> None:
     prompts = [[3, 5, 7], [4], [9, 8, 7, 6, 5, 31, 44, 100, 17, 3, 2, 1]]
     together = decoder.generate(prompts, Sampling(6), ())
     assert together == [decoder.generate([prompt], Sampling(6), ())[0] for prompt in prompts]
+
+
+# Models for images and texts
+
+QWEN_VISION = {
+    "depth": 1,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_heads": 2,
+    "out_hidden_size": 64,
+    "num_position_embeddings": 16,
+}
+PLACEHOLDERS = {"image_token_id": 15, "video_token_id": 16}
+WITH_IMAGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Gemma4ForConditionalGeneration": (
+        "gemma4",
+        {"model_type": "gemma4", "vision_config": {**families.VISION, "head_dim": 16, "num_key_value_heads": 2},
+         "audio_config": None, "audio_token_id": 17, **PLACEHOLDERS},
+    ),
+    "Qwen3_5ForConditionalGeneration": (
+        "qwen3.5", {"model_type": "qwen3_5", "vision_config": QWEN_VISION, **PLACEHOLDERS}
+    ),
+    "Mistral3ForConditionalGeneration": (
+        "mistral",
+        {"model_type": "mistral3", "vision_config": {"model_type": "pixtral", **families.VISION, "head_dim": 16},
+         "image_token_index": 15},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Gemma4ForConditionalGeneration",
+        pytest.param("Qwen3_5ForConditionalGeneration", marks=pytest.mark.long),
+        pytest.param("Mistral3ForConditionalGeneration", marks=pytest.mark.long),
+    ],
+)
+def test_text_trains_the_decoder_of_a_model_for_images(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    family, settings = WITH_IMAGES[kind]
+    config = AutoConfig.for_model(**settings, text_config={**families.SIZES, **families.FUSED[family]})
+    torch.manual_seed(0)
+    base = getattr(transformers, kind)(config).eval().requires_grad_(False)
+    base.set_attn_implementation("eager")
+    monkeypatch.setattr(families, "make", lambda _: base)
+    layers = r".*language_model.*(q_proj|down_proj|k_proj|per_layer_projection)"
+    model = adapted(family, target_modules=layers)
+    examples = rows()
+    # Tokens that stand for images are read as padding where there are none.
+    examples[0].input_ids[2:5] = (15, 16, 17)
+    expected_loss, expected = reference(model, examples)
+    twin, loss, gradients = fused(model, examples)
+    assert torch.isclose(loss.double(), expected_loss, rtol=1e-5)
+    assert_equal(gradients, expected)
+    assert twin.report[0].startswith(f"{len(twin.plan.policies)} of ")
+    found = recognise(model).placeholders
+    assert found == (Placeholders((15, 16, 17), 0) if kind.startswith("Gemma4") else None)
 
 
 def test_who_lends_and_who_reads_is_told_by_the_code() -> None:

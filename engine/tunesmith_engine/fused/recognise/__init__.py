@@ -13,9 +13,9 @@ import torch
 
 from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise import words
-from tunesmith_engine.fused.recognise.body import Body, head_of
+from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.layer import check_layer_words, mixer_of, read_layer
-from tunesmith_engine.fused.recognise.model import check_layer_inputs, find_decoder, read_embedding, read_logits, read_per_layer
+from tunesmith_engine.fused.recognise.model import check_layer_inputs, find_decoder, read_embedding, read_logits, read_per_layer, read_placeholders
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.sharing import Lent
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
@@ -65,6 +65,7 @@ def _read(model: AnyModel) -> ModelShape:
         hidden_size=embedding.embedding_dim,
         positions=positions,
         per_layer=read_per_layer(body),
+        placeholders=read_placeholders(body, getattr(whole, body_of(whole))),
     )
     shape.notes.extend(_check_trained(model, body, shape))
     return shape

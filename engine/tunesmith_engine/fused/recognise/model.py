@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     result_of,
 )
 from tunesmith_engine.model.saved_modules import plain
-from tunesmith_engine.shapes import AnyModel, NotFusableError, PerLayerInputs, PositionTable
+from tunesmith_engine.shapes import AnyModel, NotFusableError, PerLayerInputs, Placeholders, PositionTable
 
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""
@@ -33,6 +34,9 @@ INSIDE = "decoder"
 
 MOST_OFFSET = 2
 """Of a table of learned positions."""
+
+PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id")
+"""Names that configs have for tokens in whose places images, videos and sounds are put."""
 
 LAYER_INPUTS = frozenset({"attention_mask", "position_ids"})
 """Tensors that a decoder hands its layers by name."""
@@ -59,10 +63,22 @@ class _Echo(nn.Module):
         """As transformers' models have it."""
         return self.embed_tokens
 
-    def forward(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor | None = None, **_: Any) -> Any:
+    def get_per_layer_inputs(self, input_ids: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        """Return the tokens themselves."""
+        return input_ids
+
+    def forward(
+        self,
+        inputs_embeds: torch.Tensor,
+        position_ids: torch.Tensor | None = None,
+        per_layer_inputs: torch.Tensor | None = None,
+        **_: Any,
+    ) -> Any:
         """Return the embedded tokens in transformers' wrapping."""
-        if position_ids is not None:
+        if position_ids is not None and not torch.equal(position_ids, torch.arange(inputs_embeds.shape[1])[None]):
             raise ValueError("it has positions of its own")
+        if per_layer_inputs is not None and not torch.equal(self.embed_tokens(per_layer_inputs), inputs_embeds):
+            raise ValueError("its layers read other tokens than its embedding")
         return _Results(last_hidden_state=inputs_embeds)
 
 
@@ -76,11 +92,13 @@ def find_decoder(whole: AnyModel) -> Body:
     inner, head = getattr(whole, name, None), head_of(whole)
     if inner is None:
         raise NotFusableError("{kind} has no model and lm_head side by side.", kind=type(whole).__name__)
-    words.check_words("model", whole, words.CAUSAL_MODEL | words.OWN_INPUTS_CAUSAL_MODEL | {name})
+    has_images = hasattr(inner, "language_model")
+    known = words.CAUSAL_MODEL | words.OWN_INPUTS_CAUSAL_MODEL | (words.OF_IMAGES if has_images else frozenset())
+    words.check_words("model", whole, known | {name})
     linear_sizes(head, plain(getattr(whole, head)))
     decoder = inner
-    if hasattr(inner, "language_model"):
-        words.check_words("model", inner, words.WRAPPER)
+    if has_images:
+        words.check_words("model", inner, words.WRAPPER | words.OF_IMAGES)
         name, decoder = f"{name}.language_model", inner.language_model
         _try_wrapper(inner, decoder)
     elif INSIDE in words.words(whole):
@@ -135,7 +153,7 @@ def read_logits(whole: AnyModel) -> tuple[float, float | None]:
     if "logits_scaling" in used:
         scale = 1.0 / float(whole.config.logits_scaling)
     if "final_logit_softcapping" in used:
-        softcap = whole.config.final_logit_softcapping
+        softcap = whole.config.get_text_config().final_logit_softcapping
     _try_head(whole, scale, softcap)
     return scale, softcap
 
@@ -224,16 +242,48 @@ def check_layer_inputs(body: Body) -> None:
 
 
 def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:
-    """Check that a model for images and texts hands texts on as they are.
+    """Check that a model for images and texts hands texts on as they are, but for tokens that stand for images.
 
     Raises:
         NotFusableError: it doesn't.
     """
     embedding = _small_embedding(plain(decoder.embed_tokens), StandIns())
-    twin, ids = replaced(inner, {"language_model": _Echo(embedding)}, {}), torch.arange(NUM_TOKENS)[None]
-    result = result_of("model", lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
-    if not torch.equal(result, embedding(ids)):
+    expected = embedding(torch.arange(NUM_TOKENS)[None])
+    if not torch.equal(_echoed(inner, embedding, {}), expected):
         raise NotFusableError("model ({kind}) changes what its decoder reads.", kind=type(inner).__name__)
+
+
+def read_placeholders(body: Body, inner: AnyModel) -> Placeholders | None:
+    """Return which tokens a model for images and texts reads as padding where there are none; None for none.
+
+    Raises:
+        NotFusableError: it reads them as something else.
+    """
+    if not body.name.endswith("language_model"):
+        return None
+    embedding = _small_embedding(plain(body.part(body.embedding)), StandIns())
+    names = [name for name in PLACEHOLDERS if isinstance(getattr(inner.config, name, None), int)]
+    given = {name: place for place, name in enumerate(names, start=1)}
+    rows = torch.arange(NUM_TOKENS)[None]
+    result, padded = _echoed(inner, embedding, given), rows.where(rows > len(names), 0)
+    if torch.equal(result, embedding(rows)):
+        return None
+    if not torch.equal(result, embedding(padded)):
+        raise NotFusableError("model ({kind}) changes what its decoder reads.", kind=type(inner).__name__)
+    found = tuple(getattr(inner.config, name) for name in names)
+    return Placeholders(found, int(inner.config.get_text_config().pad_token_id))
+
+
+def _echoed(inner: AnyModel, embedding: nn.Module, ids: dict[str, int]) -> torch.Tensor:
+    """Return what a decoder's wrapper hands it for the first tokens; images have the ids that are given, else none."""
+    twin = replaced(inner, {"language_model": _Echo(embedding)}, {})
+    twin.config = copy.deepcopy(inner.config)
+    for name in PLACEHOLDERS:
+        if isinstance(getattr(twin.config, name, None), int):
+            setattr(twin.config, name, ids.get(name, -1))
+    twin.config.get_text_config().pad_token_id = 0
+    tokens = torch.arange(NUM_TOKENS)[None]
+    return result_of("model", lambda: twin(input_ids=tokens, use_cache=False).last_hidden_state)
 
 
 def _try_head(whole: AnyModel, scale: float, softcap: float | None) -> None:

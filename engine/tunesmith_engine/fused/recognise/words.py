@@ -111,6 +111,16 @@ OWN_INPUTS_MODEL = frozenset(
 OWN_INPUTS_CAUSAL_MODEL = frozenset("logits_to_keep per_layer_inputs shape shared_kv_states".split())
 """Of what is around that."""
 
+OF_IMAGES = frozenset(
+    "audio_hidden_states cat compute_3d_position_ids expand_as get_audio_features get_per_layer_inputs "
+    "get_text_config get_video_features hidden_size_per_layer_input image_grid_thw image_position_ids image_sizes "
+    "input_features input_features_mask input_ids mm_token_type_ids num_frames_per_video numel pad_token_id "
+    "per_layer_inputs pixel_values_videos router_logits second_per_grid_ts shared_kv_states sum text_config "
+    "torch_compilable_check video video_features video_grid_thw video_position_ids vision vision_feature_layer "
+    "vision_feature_select_strategy weight".split()
+)
+"""Of a model that puts images, videos and sounds among the texts of its decoder, and of what is around it."""
+
 MOST_NAMED = 6
 """Unknown words that a sentence lists."""
 
