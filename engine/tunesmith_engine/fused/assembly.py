@@ -39,7 +39,16 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.other_weights import Weights, asked_with
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, LatentShape, LayerShape, MlpShape, ModelShape, Norm, NotFusableError
+from tunesmith_engine.shapes import (
+    AttentionShape,
+    DeltaShape,
+    LatentShape,
+    LayerShape,
+    MlpShape,
+    ModelShape,
+    Norm,
+    NotFusableError,
+)
 
 
 @dataclass(frozen=True, slots=True)

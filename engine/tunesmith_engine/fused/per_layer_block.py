@@ -156,7 +156,7 @@ class PerLayerTable:
         workspace.reserve("block", *self._block(capacity_tokens))
 
     def _block(self, num_tokens: int) -> list[tuple[int, int]]:
-        """Return the sizes of the projection's output, beside which its gradient has adapter columns, and of another."""
+        """Return the sizes of the gradient of the projection's output, with adapter columns, and of that output."""
         return [(num_tokens, self.num_columns + self.projection.num_extra), (num_tokens, self.num_columns)]
 
     def _project(self, x: torch.Tensor, out: torch.Tensor, with_adapter: bool) -> torch.Tensor:

@@ -21,6 +21,7 @@ from tunesmith_engine.kernels import rope
 from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.shapes import AttentionShape
 
+
 @dataclass(frozen=True, slots=True)
 class Loan:
     """Keys and values that several layers read.

@@ -69,7 +69,8 @@ def spread(
         for out, result in zip(outs, _spread_twin(form, q, kv, shared, table), strict=True):
             out.copy_(result.flatten(1))
     elif len(q):
-        _launch(_spread, (len(q), triton.cdiv(form.num_heads, _heads_at_once(form)), 1), form, (q, kv, shared), table, outs)
+        grid = len(q), triton.cdiv(form.num_heads, _heads_at_once(form)), 1
+        _launch(_spread, grid, form, (q, kv, shared), table, outs)
 
 
 def gather(
@@ -130,7 +131,16 @@ def _launch(
 
 
 @jit
-def _angles(cos, sin, cos_stride, sin_stride, token, PAIRS: tl.constexpr, PAIR_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr):
+def _angles(
+    cos,
+    sin,
+    cos_stride,
+    sin_stride,
+    token,
+    PAIRS: tl.constexpr,
+    PAIR_BLOCK: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+):
     """Return cosines and sines of a token, [1, PAIR_BLOCK], and where the numbers of each pair are."""
     pair = tl.arange(0, PAIR_BLOCK)[None, :]
     first = pair * 2 if INTERLEAVED else pair
@@ -161,7 +171,9 @@ def _spread(
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)[:, None]
     exists = head < NUM_HEADS
-    cosine, sine, first, second, in_pair = _angles(cos, sin, cos_stride, sin_stride, token, PAIRS, PAIR_BLOCK, INTERLEAVED)
+    cosine, sine, first, second, in_pair = _angles(
+        cos, sin, cos_stride, sin_stride, token, PAIRS, PAIR_BLOCK, INTERLEAVED
+    )
     turns = exists & in_pair
     plain = tl.arange(0, PLAIN_BLOCK)[None, :]
     is_plain = exists & (plain < PLAIN)
@@ -200,7 +212,9 @@ def _gather(
     INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
-    cosine, sine, first, second, in_pair = _angles(cos, sin, cos_stride, sin_stride, token, PAIRS, PAIR_BLOCK, INTERLEAVED)
+    cosine, sine, first, second, in_pair = _angles(
+        cos, sin, cos_stride, sin_stride, token, PAIRS, PAIR_BLOCK, INTERLEAVED
+    )
     plain, column = tl.arange(0, PLAIN_BLOCK)[None, :], tl.arange(0, ROOM_BLOCK)[None, :]
     sum_a, sum_b = tl.zeros([1, PAIR_BLOCK], tl.float32), tl.zeros([1, PAIR_BLOCK], tl.float32)
     for start in range(0, NUM_HEADS, HEADS):

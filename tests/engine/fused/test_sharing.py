@@ -28,7 +28,7 @@ NAMES = ("gemma4", "deepseek-v3")
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "DoRA": {"use_dora": True},
-    "biases": {"lora_bias": True, "target_modules": ["q_proj", "k_proj", "per_layer_input_gate", "per_layer_projection"]},
+    "biases": {"lora_bias": True, "target_modules": ["q_proj", "per_layer_input_gate", "per_layer_projection"]},
     "values alone": {"target_modules": ["v_proj"]},
     "per-layer inputs alone": {"target_modules": ["per_layer_model_projection"]},
     "not of per-layer inputs": {"target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "down_proj"]},

@@ -31,7 +31,7 @@ def _inputs(form: Form, num_tokens: int, dtype: torch.dtype, device: torch.devic
 
 
 def _ours(form: Form, given: Tensors, slopes: Tensors, table: Tensors) -> Tensors:
-    outs = [torch.full((len(part), part.shape[1] + 5), 7.0, dtype=part.dtype, device=part.device) for part in (*slopes, *given)]
+    outs = [part.new_full((len(part), part.shape[1] + 5), 7.0) for part in (*slopes, *given)]
     spread(form, *given, table, tuple(out[:, :-5] for out in outs[:3]))
     gather(form, slopes, table, *(out[:, :-5] for out in outs[3:]))
     assert all((out[:, -5:] == 7).all() for out in outs)

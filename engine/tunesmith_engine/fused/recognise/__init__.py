@@ -15,14 +15,28 @@ from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.layer import check_layer_words, mixer_of, read_layer
-from tunesmith_engine.fused.recognise.model import check_layer_inputs, find_decoder, read_embedding, read_logits, read_per_layer, read_placeholders
+from tunesmith_engine.fused.recognise.model import (
+    check_layer_inputs,
+    find_decoder,
+    read_embedding,
+    read_logits,
+    read_per_layer,
+    read_placeholders,
+)
 from tunesmith_engine.fused.recognise.parts import read_norm
-from tunesmith_engine.fused.recognise.sharing import Lent
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
+from tunesmith_engine.fused.recognise.sharing import Lent
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
-from tunesmith_engine.shapes import AnyModel, AttentionShape, LatentShape, LayerShape, ModelShape, NotFusableError, Unfused
-
+from tunesmith_engine.shapes import (
+    AnyModel,
+    AttentionShape,
+    LatentShape,
+    LayerShape,
+    ModelShape,
+    NotFusableError,
+    Unfused,
+)
 
 OF_IMAGES = "vision"
 """Attention that is causal among the tokens of texts."""

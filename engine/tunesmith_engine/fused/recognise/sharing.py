@@ -163,10 +163,8 @@ def _norm(name: str, module: nn.Module, role: str, head_dim: int) -> Norm | None
     part = getattr(module, role, None)
     if part is None:
         return None
-    if any(True for _ in part.parameters()):
-        norm = read_norm(name, part)
-    else:
-        norm = _norm_without_weight(name, part, head_dim)
+    has_weight = any(True for _ in part.parameters())
+    norm = read_norm(name, part) if has_weight else _norm_without_weight(name, part, head_dim)
     if norm.centred or norm.bias is not None or (norm.weight is not None and norm.weight.shape != (head_dim,)):
         raise NotFusableError("{name} is not a norm of each head.", name=name)
     return norm
@@ -208,12 +206,11 @@ def _twin(module: nn.Module, shape: AttentionShape) -> tuple[nn.Module, dict[str
 
 def _tried(shape: AttentionShape, parts: Mapping[str, nn.Module]) -> AttentionShape:
     """Return a shape with the norms of the stand-ins."""
-    norms = {
-        place: replace(norm, weight=getattr(parts[role], "weight", None))
-        for place, role, norm in (("query_norm", "q_norm", shape.query_norm), ("key_norm", "k_norm", shape.key_norm))
-        if norm is not None
-    }
-    return replace(shape, **norms)
+    query_norm, key_norm = (
+        norm and replace(norm, weight=getattr(parts[role], "weight", None))
+        for role, norm in (("q_norm", shape.query_norm), ("k_norm", shape.key_norm))
+    )
+    return replace(shape, query_norm=query_norm, key_norm=key_norm)
 
 
 def _plain(

@@ -85,7 +85,9 @@ CAUSAL_MODEL = frozenset(
     "slice_logits_to_keep tanh text_config to token_type_ids torch use_cache vocab_size".split()
 )
 
-SHARING_ATTENTION = frozenset("is_kv_shared_layer layer_type shared_kv_states store_full_length_kv unsqueeze_dim v_norm".split())
+SHARING_ATTENTION = frozenset(
+    "is_kv_shared_layer layer_type shared_kv_states store_full_length_kv unsqueeze_dim v_norm".split()
+)
 """Of attention with norms of values and keys and values that layers share, beside the others."""
 
 LATENT_ATTENTION = frozenset(
