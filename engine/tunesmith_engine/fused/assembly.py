@@ -123,7 +123,7 @@ class Assembly:
         if shape.per_layer:
             found = self._projection((shape.per_layer.projection,), 0, "", Message("The per-layer inputs"))
             if isinstance(found, PlainModules):
-                raise NotFusableError("{reason}", reason=self._unfused[""][0])
+                raise NotFusableError("The model needs plain PyTorch. {reason}", reason=self._unfused[""][0])
             self._per_layer = found
         self.use([self._layer_projections(layer) for layer in shape.layers])
         self._host_table: HostTable | None = None
