@@ -98,7 +98,7 @@ def read_sharing(
         found = replace(shape, interleaved=interleaved)
         if not has_keys:
             source = lent.get(store.taken)
-            if source is None:
+            if source is None or _sizes_of_keys(source.shape) != _sizes_of_keys(shape):
                 break
             return replace(found, source=source.layer)
         for key, pair in store.items():
@@ -110,6 +110,10 @@ def read_sharing(
     raise NotFusableError(
         "{name} ({kind}) doesn't compute what its attributes say.", name=name, kind=type(module).__name__
     )
+
+
+def _sizes_of_keys(shape: AttentionShape) -> tuple[int, int]:
+    return shape.num_key_value_heads, shape.head_dim
 
 
 def _own(name: str, module: nn.Module, window: int | None) -> AttentionShape:
