@@ -132,12 +132,10 @@ def sizes_of(
     Args:
         shape: the recognised model.
         dtype: number format of the run.
-        four_bit: whether its frozen weights are NF4.
-        eight_bit: whether products with them are wanted in 8 bits.
+        four_bit, eight_bit: whether its frozen weights are NF4, and products with them are wanted in 8 bits.
         magnitudes: whether the adapter is DoRA.
         dropout: of the adapter.
-        noise: whether embedded tokens get noise.
-        whole: whether the weights themselves are trained.
+        noise, whole: whether embedded tokens get noise, and whether the weights themselves are trained.
         embeds: whether the embedding is trained beside an adapter.
     """
     layer, attention, norm = shape.layers[0], shape.attentions[0], shape.final_norm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -128,19 +128,9 @@ def read_layer(
             "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
         )
     norms = {role: read_norm(f"{name}.{role}", getattr(module, role)) for role in found}
-    role, mixer = mixer_of(name, module)
-    attention: AttentionShape | DeltaShape | LatentShape
-    if role == DELTA:
-        attention = read_delta(f"{name}.{role}", mixer)
-    elif is_latent(mixer):
-        attention = read_latent(f"{name}.{role}", mixer, layout)
-    elif shares(mixer):
-        attention = read_sharing(f"{name}.{role}", mixer, window, layout, lent, index)
-    else:
-        attention = read_attention(f"{name}.{role}", mixer, window, layout)
     shape = LayerShape(
         name=name,
-        attention=attention,
+        attention=_read_mixer(name, module, window, layout, lent, index),
         mlp=_read_mlp(name, module),
         input_norm=None,
         post_attention_norm=None,
@@ -151,6 +141,21 @@ def read_layer(
         per_layer=read_block(name, module, index),
         output_scale=read_scale(module),
     )
+    return _with_norms(name, module, places, norms, shape)
+
+
+def _with_norms(
+    name: str,
+    module: nn.Module,
+    places: Sequence[tuple[str, ...]],
+    norms: Mapping[str, Norm],
+    shape: LayerShape,
+) -> LayerShape:
+    """Return a shape with its norms in the places in which the layer's own code has them.
+
+    Raises:
+        NotFusableError: in none of those that are possible.
+    """
     for names in places:
         # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
         for parallel in (False, True):
@@ -168,6 +173,21 @@ def read_layer(
     raise NotFusableError(
         "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
     )
+
+
+def _read_mixer(
+    name: str, module: nn.Module, window: int | None, layout: Layout | None, lent: dict[str, Lent], index: int
+) -> AttentionShape | DeltaShape | LatentShape:
+    """Return the shape of attention, or of what is in its place; see `read_layer`."""
+    role, mixer = mixer_of(name, module)
+    full_name = f"{name}.{role}"
+    if role == DELTA:
+        return read_delta(full_name, mixer)
+    if is_latent(mixer):
+        return read_latent(full_name, mixer, layout)
+    if shares(mixer):
+        return read_sharing(full_name, mixer, window, layout, lent, index)
+    return read_attention(full_name, mixer, window, layout)
 
 
 def _is_norm(word: str) -> bool:
