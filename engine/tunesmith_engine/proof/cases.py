@@ -85,12 +85,11 @@ def _rope(sizes: Sizes, inputs: Inputs) -> Results:
     found = dict(zip(("query", "key", "query gradient", "key gradient"), out, strict=True))
     if sizes.value_norm:
         # The values' norm has no weight, and there are no keys beside.
-        norm = Norm(None, 1e-6)
+        norm, none = Norm(None, 1e-6), slice(0, 0)
         form = (None, None, sizes.head_dim, False, norm, norm)
         values, slopes = (inputs.empty(NUM_ROWS, widths[1]) for _ in range(2))
-        (v, dv), outs = ((x, x[:, :0]) for x in (k, dk)), [(x, x[:, :0]) for x in (values, slopes)]
-        rotate(*v, *form, *outs[0])
-        rotate_backward(*dv, *v, *form, *outs[1])
+        rotate(k, k[:, none], *form, values, values[:, none])
+        rotate_backward(dk, dk[:, none], k, k[:, none], *form, slopes, slopes[:, none])
         found |= {"value": values, "value gradient": slopes}
     return found
 
