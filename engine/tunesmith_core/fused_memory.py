@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tunesmith_core.adapter_ranks import is_in_layers, layer_numbers, ranks, size_of
-from tunesmith_core.mixer_memory import INTERLEAVED, Mixer, mixers
+from tunesmith_core.mixer_memory import INTERLEAVED, Mixer, lent_numbers, mixers
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -41,7 +41,12 @@ _ATTENTION_OUTPUTS = frozenset({"o_proj", "out_proj", "dense", "c_proj"})
 _MLP_OUTPUTS = frozenset({"down_proj", "fc2", "fc_out", "dense_4h_to_h", "c_proj", "w2", "output_linear"})
 _MERGED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
 _MERGED |= {"w1": "gate_up", "w3": "gate_up"}
+_MERGED |= {"q_a_proj": "qkv", "kv_a_proj_with_mqa": "qkv"}
 _MERGED |= dict.fromkeys("in_proj_qkv in_proj_z in_proj_b in_proj_a in_proj_qkvz in_proj_ba".split(), "qkv")
+
+
+_NORMS_BEHIND = (".post_feedforward_layernorm.weight", ".post_mlp_layernorm.weight")
+"""Where there is one behind the MLP, there is one behind attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,7 @@ def products_of(card: ModelCard) -> Iterator[tuple[str, int, int]]:
 
 
 def _inner_width(card: ModelCard) -> int:
-    """Return the width of gate and up together, or of up where the MLP has no gate."""
+    """Return the width of gate and up together, or of up where the MLP has no gate, of the widest layer."""
     leaves = {tensor.removesuffix(".weight").rpartition(".")[2] for tensor in card.linear_shapes}
     names_gate = any("gate" in leaf or leaf in ("w3", "input_linear") for leaf in leaves)
     has_gate = bool(card.expert_shapes) or not leaves or names_gate
@@ -181,7 +186,10 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
     scaled = {product.name for product in products if product.has_magnitudes}
     kinds, gate_up = mixers(card, "qkv" in scaled), _inner_width(card) + extra
     # The gradient of DoRA's magnitudes needs the outputs of the blocks.
-    of_attention, of_mlp = d * bool(scaled & _ATTENTION_OUTPUTS), d * bool(scaled & _MLP_OUTPUTS)
+    # So do norms behind them.
+    has_norms = any(tensor.endswith(_NORMS_BEHIND) for tensor in card.shapes)
+    of_attention = d * (has_norms or bool(scaled & _ATTENTION_OUTPUTS))
+    of_mlp = d * (has_norms or bool(scaled & _MLP_OUTPUTS))
     outputs = of_mlp + (0 if level in ("full", "saver") else of_attention)
     kept = {"none": 2 * d + gate_up, "mlp": 2 * d, "smart": 2 * d}.get(level, d) + outputs
     wide = [kind.kept + kind.kept_columns * extra for kind in kinds]
@@ -191,6 +199,7 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
     keeps_attention = level in ("none", "mlp")
     num_sums = sum(kind.num_sums * (kind.num_layers + 1 if keeps_attention else 2) for kind in kinds)
     beside = max(kind.beside + kind.beside_columns * extra for kind in kinds) + d * _is_parallel(card)
+    beside += lent_numbers(card, size) + _own_inputs(card) + (d + extra) * bool(_own_inputs(card))
     numbers = num_kept * kept + keeps_attention * attention + shared + 3 * (d + extra) + beside
     inside = max(
         kind.tokens_at_once(num_tokens, _tiling(level).attention_numbers)
@@ -211,7 +220,15 @@ def _block_bytes(
     mlp = tile * (card.intermediate_size + extra + (0 if level == "none" else _inner_width(card) + extra))
     if any(name.endswith(_MLP_NORM) for name in card.shapes):
         mlp += 2 * tile * card.intermediate_size
-    return size * max(mlp, num_tokens * (max(kind.block for kind in kinds) + extra))
+    attention = max(kind.block + kind.block_columns * extra for kind in kinds)
+    own = _own_inputs(card)
+    return size * max(mlp, num_tokens * max(attention, 2 * own + extra if own else 0))
+
+
+def _own_inputs(card: ModelCard) -> int:
+    """Return the numbers of a token that all layers together have of their own, as Gemma 4 has them."""
+    found = [rows for name, (rows, _) in card.linear_shapes.items() if ".per_layer_model_projection." in name]
+    return max(found, default=0)
 
 
 def tokens_at_once(card: ModelCard, num_tokens: int, level: str) -> int:

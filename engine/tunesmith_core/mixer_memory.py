@@ -7,6 +7,8 @@ convolution, the width of all its value heads and their number; see `tunesmith_e
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from tunesmith_core.model_cards import ModelCard
@@ -33,6 +35,8 @@ MOST_IN_PART = 16
 FIRST_TOKEN_BYTES = 24
 """Of a token, while it is found where its document begins."""
 
+_EXPANSION = ".kv_b_proj.weight"
+
 CHUNK = 64
 """Tokens between two states, of the delta rule or a scan, that exist at once."""
 
@@ -52,6 +56,7 @@ class Mixer:
         num_sums: of weights, in 32 bits, that stay until the backward pass.
         numbers_at_once: of which its own operations make copies.
         bytes_at_once: that they take beside.
+        block_columns: how often the adapters' columns stand in the block.
     """
 
     num_layers: int
@@ -65,6 +70,7 @@ class Mixer:
     num_sums: int
     numbers_at_once: int
     bytes_at_once: int
+    block_columns: int = 1
 
     def tokens_at_once(self, num_tokens: int, numbers_at_once: int) -> int:
         """Return of how many tokens with all heads it takes the memory: long batches go by groups of heads."""
@@ -81,6 +87,10 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
         card: of the model.
         has_raw: DoRA's magnitudes need queries and keys as they were before they were rotated.
     """
+    if any(name.endswith(_EXPANSION) for name in card.linear_shapes):
+        return [_latent(card)]
+    if any(name.endswith(".layer_scalar") for name in card.shapes):
+        return _sharing(card)
     of_rules, gated, of_scans = (
         [shape[0] for name, shape in card.shapes.items() if name.endswith(ending)]
         for ending in (OF_RULE, GATED, OF_SCAN)
@@ -135,6 +145,83 @@ def _value_widths(card: ModelCard, q: int, k: int) -> tuple[int, int]:
     if values is None or output is None or queries is None or queries[0] != q:
         return k, q
     return values[0], output[1]
+
+
+def _of_layers(card: ModelCard, leaf: str) -> dict[int, int]:
+    """Return the outputs of a linear layer by the number of the decoder's layer."""
+    found = {}
+    for name, (rows, _) in card.linear_shapes.items():
+        match = re.search(rf"\.(\d+)\.(?:self_attn|mlp)\.{leaf}\.weight$", name)
+        if match:
+            found[int(match[1])] = rows
+    return found
+
+
+def _sharing(card: ModelCard) -> list[Mixer]:
+    """Return the kinds of Gemma 4's layers: heads of two sizes, and keys and values of earlier layers."""
+    queries, keys, values = (_of_layers(card, leaf) for leaf in ("q_proj", "k_proj", "v_proj"))
+    widths = {q: keys[number] for number, q in queries.items() if number in keys}
+    kinds = Counter((q, number in keys, number in values) for number, q in queries.items())
+    found = []
+    for (q, has_keys, has_values), num_layers in kinds.items():
+        k = widths.get(q, q)
+        own = q + 2 * k if has_keys else q
+        by_keys = has_keys and not has_values
+        found.append(
+            Mixer(
+                num_layers=num_layers,
+                kept=own + q,
+                kept_columns=1,
+                block=own + 2 * q + 2 * k,
+                beside=own if by_keys else 0,
+                beside_columns=int(by_keys),
+                width=q,
+                num_groups=max(1, k * card.num_heads // q),
+                num_sums=card.num_heads,
+                numbers_at_once=3 * q + 2 * k,
+                bytes_at_once=ATTENTION_BYTES_PER_NUMBER * q,
+            )
+        )
+    return found
+
+
+def lent_numbers(card: ModelCard, size: int) -> int:
+    """Return the numbers of a token that layers lend others: keys and values, and their gradients in 32 bits.
+
+    Args:
+        card: of the model.
+        size: bytes per number.
+    """
+    queries, keys = _of_layers(card, "q_proj"), _of_layers(card, "k_proj")
+    lent = {q for number, q in queries.items() if number not in keys}
+    widths = {q: keys[number] for number, q in queries.items() if number in keys}
+    return sum(2 * widths.get(q, 0) for q in lent) * (1 + 4 // size) if keys else 0
+
+
+def _latent(card: ModelCard) -> Mixer:
+    """Return latent attention: what inputs and expansions give is kept, heads are made again from it."""
+    shapes = {name.rpartition(".self_attn.")[2].removesuffix(".weight"): shape for name, shape in card.shapes.items()}
+    c, heads = shapes["kv_a_layernorm"][0], card.num_heads
+    columns, expanded, values = shapes["kv_a_proj_with_mqa"][0], shapes["kv_b_proj"][0], shapes["o_proj"][1]
+    has_latents = "q_b_proj" in shapes
+    q = shapes["q_b_proj" if has_latents else "q_proj"][0]
+    of_queries = shapes["q_a_proj"][0] if has_latents else q
+    columns += of_queries
+    return Mixer(
+        num_layers=card.num_layers,
+        kept=columns + q * has_latents + expanded + values,
+        kept_columns=1,
+        # A room holds the padded output or the gradient of the queries, the other that or what is expanded.
+        block=3 * q + q + max(q, expanded) + values + columns,
+        beside=max(c, of_queries * has_latents),
+        beside_columns=1,
+        width=q,
+        num_groups=heads,
+        num_sums=heads,
+        numbers_at_once=5 * q,
+        bytes_at_once=ATTENTION_BYTES_PER_NUMBER * q,
+        block_columns=1 + has_latents + (expanded >= q),
+    )
 
 
 def _delta(card: ModelCard, num_layers: int, c: int) -> Mixer:

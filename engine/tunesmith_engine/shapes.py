@@ -94,6 +94,10 @@ class AttentionShape:
         output_gate: q gives each head's queries and, behind them, its gate; the output is multiplied by sigmoid(gate).
         pieces: where q, k, v and the gates lie in what the inputs give (GPT-NeoX, Falcon, CodeGen, Qwen3-Next); None
             where they lie in this order.
+        value_norm: norm of each value head, without a weight (Gemma 4).
+        values_are_keys: the keys as they were before norm and rotation are the values as well; the inputs give q and k.
+        source: index of the layer whose finished keys and values this one reads (Gemma 4); the inputs give q alone.
+        lends: later layers read this one's.
     """
 
     inputs: tuple[nn.Module, ...]
@@ -121,6 +125,10 @@ class AttentionShape:
     clip: float | None = None
     temperature: Temperature | None = None
     output_norm: Norm | None = None
+    value_norm: Norm | None = None
+    values_are_keys: bool = False
+    source: int | None = None
+    lends: bool = False
 
     @property
     def steps_apart(self) -> bool:
@@ -149,6 +157,18 @@ class AttentionShape:
         sinks, slopes = (None if each is None else each[heads] for each in (self.sinks, self.slopes))
         num_heads, num_groups = heads.stop - heads.start, groups.stop - groups.start
         return replace(self, num_heads=num_heads, num_key_value_heads=num_groups, sinks=sinks, slopes=slopes)
+
+    @property
+    def num_columns(self) -> int:
+        """Numbers of queries, gates, keys and values that a token has of its own."""
+        own = 0 if self.source is not None else self.num_key_value_heads * (self.head_dim + self.value_dim)
+        return self.numbers_per_token + own + (self.output_width if self.output_gate else 0)
+
+    @property
+    def shares(self) -> bool:
+        """Whether values have a norm or are keys, or keys and values are those of another layer."""
+        has_own_values = self.value_norm is None and not self.values_are_keys
+        return not has_own_values or self.source is not None or self.lends
 
     @property
     def num_groups(self) -> int:
@@ -300,7 +320,80 @@ class StateSpaceShape:
         return self.num_heads * self.head_dim
 
 
-MixerShape = AttentionShape | DeltaShape | ConvolutionShape | StateSpaceShape
+@dataclass(frozen=True, slots=True)
+class LatentShape:
+    """Attention whose keys and values come through a narrow latent vector (DeepSeek).
+
+    The inputs give queries, or their latents, then the latents of keys and values, then the turning part that the keys
+    of all heads share. Latents are normalised and expanded. A head of queries and keys is a plain part and a turning
+    part, which alone is rotated; see kernels/latent_heads.py.
+
+    Attributes:
+        inputs: modules whose outputs, side by side, have what is named above.
+        query_norm, query_expansion: of the queries' latents, or both None.
+        key_norm, expansion: of the latents of keys and values; each head's plain part of the key and its value.
+        output: the output projection.
+        num_heads: of queries, keys and values.
+        plain_dim, turning_dim, value_dim: widths of the parts of a head.
+        latent_dim: width of the latents of keys and values.
+        scale, rotary, interleaved: as in `AttentionShape`.
+    """
+
+    inputs: tuple[nn.Module, ...]
+    query_norm: Norm | None
+    query_expansion: nn.Module | None
+    key_norm: Norm
+    expansion: nn.Module
+    output: nn.Module
+    num_heads: int
+    plain_dim: int
+    turning_dim: int
+    value_dim: int
+    latent_dim: int
+    scale: float
+    rotary: bool = True
+    interleaved: bool = False
+
+    @property
+    def inner(self) -> AttentionShape:
+        """What attention itself computes, with values as wide as keys."""
+        width = self.plain_dim + self.turning_dim
+        return AttentionShape((), self.output, self.num_heads, self.num_heads, width, self.scale, rotary=False)
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Width of all heads of queries."""
+        return self.num_heads * (self.plain_dim + self.turning_dim)
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of heads that can be computed apart."""
+        return self.num_heads
+
+    @property
+    def num_query_columns(self) -> int:
+        """Columns of queries, or of their latents, in what the inputs give."""
+        norm = self.query_norm
+        return self.numbers_per_token if norm is None or norm.weight is None else norm.weight.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of what the inputs give."""
+        return self.num_query_columns + self.latent_dim + self.turning_dim
+
+    @property
+    def num_expanded(self) -> int:
+        """Columns to which the latents of keys and values are expanded."""
+        return self.num_heads * (self.plain_dim + self.value_dim)
+
+    @property
+    def num_expanding(self) -> int:
+        """Weights of the expansions."""
+        of_queries = 0 if self.query_expansion is None else self.num_query_columns * self.numbers_per_token
+        return of_queries + self.latent_dim * self.num_expanded
+
+
+MixerShape = AttentionShape | DeltaShape | ConvolutionShape | StateSpaceShape | LatentShape
 """What lets the tokens of a document see each other."""
 
 
@@ -355,6 +448,50 @@ class UnfusedLayer:
     parallel: bool = False
     rotary_kind: str = ""
     norms: tuple[Norm, ...] = ()
+    per_layer: None = None
+    output_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PerLayerShape:
+    """A third block of a layer, behind the MLP: x += norm(output(activation(gate(x)) * own)) (Gemma 3n and 4).
+
+    Attributes:
+        gate, output: linear layers, from the residual stream to `width` numbers and back.
+        activation: as in `MlpShape`.
+        norm: of the block's output.
+        first: column of the layer's own numbers among all layers', see `PerLayerInputs`.
+        width: how many they are.
+    """
+
+    gate: nn.Module
+    output: nn.Module
+    activation: str
+    norm: Norm
+    first: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class PerLayerInputs:
+    """Numbers of a token that each layer has of its own: scale * (norm(factor * projection(x)) + row of a table).
+
+    Attributes:
+        embedding: the table, [V, L * width]; its output is multiplied by embedding_scale, in its own number format.
+        projection: a linear layer that reads the embedded tokens and gives as many.
+        factor: of its output.
+        norm: over the `width` numbers of a layer.
+        scale: of the sum.
+        width: numbers of a layer.
+    """
+
+    embedding: nn.Embedding
+    embedding_scale: float
+    projection: nn.Module
+    factor: float
+    norm: Norm
+    scale: float
+    width: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +505,8 @@ class LayerShape:
             MLP through the mlp_norm (GPT-NeoX).
         residual_scale: factor of what a block adds (Granite).
         rotary_kind: key of the rotary table that this layer takes, "" where there is one only.
+        per_layer: a third block, or None.
+        output_scale: factor of what leaves the layer (Gemma 4).
     """
 
     name: str
@@ -380,15 +519,21 @@ class LayerShape:
     parallel: bool = False
     residual_scale: float = 1.0
     rotary_kind: str = ""
+    per_layer: PerLayerShape | None = None
+    output_scale: float = 1.0
 
     @property
     def norms(self) -> list[Norm]:
         """Those whose weights can be trained, of attention's heads as well."""
         found = [self.input_norm, self.post_attention_norm, self.mlp_norm, self.post_mlp_norm]
+        if isinstance(self.attention, AttentionShape | LatentShape):
+            found += [self.attention.query_norm, self.attention.key_norm]
         if isinstance(self.attention, AttentionShape):
-            found += [self.attention.query_norm, self.attention.key_norm, self.attention.output_norm]
+            found.append(self.attention.output_norm)
         if isinstance(self.mlp, MlpShape):
             found.append(self.mlp.norm)
+        if self.per_layer:
+            found.append(self.per_layer.norm)
         return [norm for norm in found if norm is not None]
 
 
@@ -411,6 +556,19 @@ class Caller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Placeholders:
+    """Tokens in whose places a model puts images; in a text they are read as padding.
+
+    Attributes:
+        ids: of these tokens.
+        padding: id of what is read.
+    """
+
+    ids: tuple[int, ...]
+    padding: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """A whole decoder model.
 
@@ -420,6 +578,8 @@ class ModelShape:
             [1, T, rotary_dim]; None for models without.
         positions: what is added to the embedded tokens, after their factor, or None.
         embedding_norm: a norm of the sum, before the layers (BLOOM), or None.
+        per_layer: what each layer's third block reads, or None.
+        placeholders: tokens that are read as others, or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
         handing: calls what runs as it was written; None where all is understood.
@@ -437,6 +597,8 @@ class ModelShape:
     hidden_size: int
     positions: PositionTable | None = None
     embedding_norm: Norm | None = None
+    per_layer: PerLayerInputs | None = None
+    placeholders: Placeholders | None = None
     notes: list[str] = field(default_factory=list)
     handing: Caller | None = None
     begins_as_written: bool = False
@@ -455,7 +617,14 @@ class ModelShape:
     @property
     def attentions(self) -> list[AttentionShape]:
         """The attention of all layers that have it and are understood."""
-        return [layer.attention for layer in self.layers if isinstance(layer.attention, AttentionShape)]
+        mixers = [layer.attention for layer in self.layers]
+        latent = [mixer.inner if isinstance(mixer, LatentShape) else mixer for mixer in mixers]
+        return [mixer for mixer in latent if isinstance(mixer, AttentionShape)]
+
+    @property
+    def latents(self) -> list[LatentShape]:
+        """The layers' attention that is latent."""
+        return [layer.attention for layer in self.layers if isinstance(layer.attention, LatentShape)]
 
     @property
     def deltas(self) -> list[DeltaShape]:
@@ -471,11 +640,6 @@ class ModelShape:
     def scans(self) -> list[StateSpaceShape]:
         """The state-space scan of all layers that have it."""
         return [layer.attention for layer in self.layers if isinstance(layer.attention, StateSpaceShape)]
-
-    @property
-    def kinds(self) -> list[LayerShape | UnfusedLayer]:
-        """The first layer of each kind of mixer."""
-        return list({type(layer.attention): layer for layer in reversed(self.layers)}.values())
 
 
 class NotFusableError(MessageError):

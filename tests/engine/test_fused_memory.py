@@ -23,9 +23,18 @@ from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter
 from tunesmith_engine.train.fused_path import compute_of_weights, whole_weights
 
-QUICK_SHAPES = ("phi", "lfm2")
+OVERRIDES = {
+    "gemma4_text": {
+        "num_hidden_layers": 4,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_kv_shared_layers": 2,
+        "global_head_dim": 32,
+    },
+}
+QUICK_SHAPES = ("phi", "lfm2", "gemma4_text", "youtu")
 OTHER_SHAPES = (
-    "gpt2 gpt_neox falcon opt starcoder2 nemotron persimmon codegen bitnet hunyuan_v1_dense mpt bloom olmo".split()
+    "gpt2 gpt_neox falcon opt starcoder2 nemotron persimmon codegen bitnet hunyuan_v1_dense mpt bloom olmo minicpm3 "
+    "gemma3_text".split()
 )
 
 
@@ -78,7 +87,7 @@ def test_they_count_other_shapes_alike(
     monkeypatch.setattr("tunesmith_engine.fused.memory.measure_matmul_rate", lambda *_: 1e12)
     # As on a GPU: models this small show the difference.
     monkeypatch.setitem(COLUMN_ALIGNMENT, "cpu", fused_memory.COLUMN_ALIGNMENT)
-    folder, tokens = causal_types.write_model(kind, tmp_path / kind, tiny_model), 5000
+    folder, tokens = causal_types.write_model(kind, tmp_path / kind, tiny_model, **OVERRIDES.get(kind, {})), 5000
     spec = tiny_spec(method={"rank": 16})
     card, compute = read_model_card(folder), choose_compute(spec)
     model = attach_adapter(load_model(folder, compute, False), spec)

@@ -8391,6 +8391,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在留出的词元中，有 {after} 的位置模型会写出与更大的模型相同的内容（训练前：{before}）。</translation>
     </message>
     <message>
+        <source>Attention&apos;s expansions</source>
+        <translation>注意力的升维层</translation>
+    </message>
+    <message>
         <source>Choose the unquantized model that it was made from: {base}.</source>
         <translation>请选择它的未量化原模型：{base}。</translation>
     </message>
@@ -8783,6 +8787,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>模型与更大的模型的比较由普通 PyTorch 完成。</translation>
     </message>
     <message>
+        <source>The model needs plain PyTorch. {reason}</source>
+        <translation>该模型需要用普通 PyTorch 运行。{reason}</translation>
+    </message>
+    <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
         <translation>模型使用原生 PyTorch 训练，未使用快速内核。{reason}</translation>
     </message>
@@ -8809,6 +8817,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The pattern {pattern} takes too much time or memory for one answer.</source>
         <translation>正则表达式 {pattern} 匹配一个回答时占用的时间或内存过多。</translation>
+    </message>
+    <message>
+        <source>The per-layer block</source>
+        <translation>逐层输入模块</translation>
+    </message>
+    <message>
+        <source>The per-layer inputs</source>
+        <translation>逐层输入</translation>
     </message>
     <message>
         <source>The preferences were not learned, although the held-out loss fell from {before} to {after}.</source>
@@ -11635,6 +11651,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}（{kind}）不是带权重的归一化层。</translation>
     </message>
     <message>
+        <source>{name} ({kind}) makes its per-layer inputs in an unsupported way.</source>
+        <translation>{name}（{kind}）生成逐层输入的方式不受支持。</translation>
+    </message>
+    <message>
         <source>{name} ({kind}) was not tried.</source>
         <translation>{name}（{kind}）未经试算。</translation>
     </message>
@@ -11655,6 +11675,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name} 没有把各层的结果原样传给下一层。</translation>
     </message>
     <message>
+        <source>{name} doesn&apos;t look at all tokens before its own, which is not supported.</source>
+        <translation>{name} 没有看到此前的全部词元，这种情况不受支持。</translation>
+    </message>
+    <message>
         <source>{name} hands {kind} what comes from other layers: {names}.</source>
         <translation>{name} 把其他层的结果传给 {kind}：{names}。</translation>
     </message>
@@ -11669,6 +11693,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} has another date than before. Only samples of it were compared: they are equal.</source>
         <translation>{name} 的日期与之前不同。只比较了其中的抽样部分，结果一致。</translation>
+    </message>
+    <message>
+        <source>{name} has experts beside its MLP, which is not supported.</source>
+        <translation>{name} 在 MLP 之外还有专家，暂不支持。</translation>
     </message>
     <message>
         <source>{name} has heads of {head_dim} with states of {state_dim} and a convolution of {width}; at most {largest}, {most} and {widest} are supported.</source>
@@ -11703,6 +11731,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name} 的形状为 {shape}，所训练的适配器为 {own}</translation>
     </message>
     <message>
+        <source>{name} has values that are wider than its keys.</source>
+        <translation>{name} 的值比键更宽。</translation>
+    </message>
+    <message>
         <source>{name} holds no LoRA weights</source>
         <translation>{name} 中没有 LoRA 权重</translation>
     </message>
@@ -11729,6 +11761,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} is not a JSON number</source>
         <translation>{name} 不是 JSON 数字</translation>
+    </message>
+    <message>
+        <source>{name} is not a norm of each head.</source>
+        <translation>{name} 不是逐头的归一化。</translation>
     </message>
     <message>
         <source>{name} is not a table.</source>
@@ -11765,6 +11801,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} passes over a layer.</source>
         <translation>{name} 跳过了某一层。</translation>
+    </message>
+    <message>
+        <source>{name} reads keys and values that no earlier layer has.</source>
+        <translation>{name} 读取的键和值在前面的层中不存在。</translation>
     </message>
     <message>
         <source>{name} sees no GPU: /dev/dxg is missing.</source>

@@ -22,9 +22,11 @@ from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.host_memory import HostTable
+from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.layer import FusedLayer, Mixer
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.per_layer_block import PerLayerBlock, PerLayerTable
 from tunesmith_engine.fused.plain_documents import PlainDocuments, PlainMixer
 from tunesmith_engine.fused.plain_layer import PlainLayer
 from tunesmith_engine.fused.plain_modules import PlainModules
@@ -32,6 +34,7 @@ from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
 from tunesmith_engine.fused.recognise.handed import Handing
+from tunesmith_engine.fused.sharing_block import Loan, SharingBlock
 from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
@@ -45,6 +48,7 @@ from tunesmith_engine.shapes import (
     AttentionShape,
     ConvolutionShape,
     DeltaShape,
+    LatentShape,
     LayerShape,
     MlpShape,
     ModelShape,
@@ -61,17 +65,30 @@ class LayerProjections:
     """The linear layers of a decoder layer, in the order in which they run.
 
     The first one of a block is None where the block before is the whole layer, the second where the first is the block.
+    The others are those of a third block, and those that expand latents.
     """
 
     attention_inputs: Projection | PlainModules
     attention_output: Projection | PlainModules | None
     mlp_inputs: Projection | PlainModules | None
     mlp_down: Projection | PlainModules | None
+    per_layer_gate: Projection | PlainModules | None = None
+    per_layer_output: Projection | PlainModules | None = None
+    query_expansion: Projection | PlainModules | None = None
+    expansion: Projection | PlainModules | None = None
 
     def all(self) -> list[Projection | PlainModules]:
         """Return those that there are."""
-        parts = [self.attention_inputs, self.attention_output, self.mlp_inputs, self.mlp_down]
-        return [part for part in parts if part is not None]
+        return [*self.for_whole_rows(), *self.for_tiles()]
+
+    def for_whole_rows(self) -> list[Projection | PlainModules]:
+        """Return those that take all rows of a micro-batch at once."""
+        parts = [self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output]
+        return [part for part in (*parts, self.query_expansion, self.expansion) if part is not None]
+
+    def for_tiles(self) -> list[Projection | PlainModules]:
+        """Return those that take a tile of rows after the other."""
+        return [part for part in (self.mlp_inputs, self.mlp_down) if part is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,7 @@ class Parts:
     head: Head
     workspace: Workspace
     store: ActivationStore
+    per_layer: PerLayerTable | None = None
 
 
 class Assembly:
@@ -111,6 +129,12 @@ class Assembly:
             raise NotFusableError("DoRA of the output projection runs in plain PyTorch.")
         self.head = head
         self.tables = Tables(base_model(model), shape.embedding, head, self.scratch, compute.dtype)
+        self._per_layer: Projection | None = None
+        if shape.per_layer:
+            found = self._projection((shape.per_layer.projection,), 0, "", Message("The per-layer inputs"))
+            if isinstance(found, PlainModules):
+                raise NotFusableError("The model needs plain PyTorch. {reason}", reason=self._unfused[""][0])
+            self._per_layer = found
         self.use([self._layer_projections(index, layer) for index, layer in enumerate(shape.layers)])
         self._host_table: HostTable | None = None
         if self._is_full:
@@ -120,8 +144,14 @@ class Assembly:
         """Let the layers that are built from now on multiply with these."""
         self.projections = projections
         # Adapter columns stand beside the stream in whichever block has most of them.
-        most = max(part.num_extra for parts in projections for part in parts.all())
+        most = max(part.num_extra for part in self._of_body)
         self.gradient_width = self.shape.hidden_size + most
+
+    @property
+    def _of_body(self) -> list[Projection | PlainModules]:
+        """All linear layers below the head."""
+        before = [self._per_layer] if self._per_layer else []
+        return [*before, *(part for parts in self.projections for part in parts.all())]
 
     def _weight_gradients(self, head: Projection) -> WeightGradients | None:
         """Return where the gradients of trained weights are added up; None where nothing is trained."""
@@ -143,7 +173,7 @@ class Assembly:
         norm = self.shape.embedding_norm
         of_embedded = norm.trained_parameters if norm else []
         found = WeightGradients(group, layers, tables[0], tied, self.compute.dtype, tables[1], of_embedded)
-        for part in [head, *(part for parts in self.projections for part in parts.all())]:
+        for part in [head, *self._of_body]:
             if isinstance(part, TrainedProjection):
                 part.gradients = found
         return found
@@ -178,12 +208,12 @@ class Assembly:
         # Whole weights make steps so large that launches take no time beside them.
         if self._is_full:
             return False
-        return not any(isinstance(part, PlainModules) for parts in self.projections for part in parts.all())
+        return not any(isinstance(part, PlainModules) for part in self._of_body)
 
     @property
     def num_packed_weights(self) -> int:
         """Weights of the layers that are packed in 4 bits."""
-        parts = (part for parts in self.projections for part in parts.all() if isinstance(part, Projection))
+        parts = (part for part in self._of_body if isinstance(part, Projection))
         members = (member for part in parts for member in part.members)
         return sum(m.num_inputs * m.num_outputs for m in members if not isinstance(m.weight, torch.Tensor))
 
@@ -191,8 +221,8 @@ class Assembly:
         """Return what a product takes for 8-bit copies of its input, at most."""
         attention, mlp = 0, 0
         for parts in self.projections:
-            attention = max(attention, *map(_quantised_bytes, (parts.attention_inputs, parts.attention_output)))
-            mlp = max(mlp, *map(_quantised_bytes, (parts.mlp_inputs, parts.mlp_down)))
+            attention = max(attention, *map(_quantised_bytes_per_row, parts.for_whole_rows()))
+            mlp = max(mlp, *map(_quantised_bytes_per_row, parts.for_tiles()))
         return max(num_tokens * attention, min(num_tokens, tile_tokens) * mlp)
 
     def _layer_projections(self, index: int, layer: LayerShape | UnfusedLayer) -> LayerProjections:
@@ -208,16 +238,27 @@ class Assembly:
         else:
             inputs = self._projection(attention.inputs, 0, layer.name, Message("Attention's inputs"))
             output = self._projection((attention.output,), 1, layer.name, Message("Attention's output"))
+        expansions: list[Projection | PlainModules | None] = [None, None]
+        if isinstance(attention, LatentShape):
+            both, what = (attention.query_expansion, attention.expansion), Message("Attention's expansions")
+            for place, part in enumerate(both):
+                if part is not None:
+                    expansions[place] = self._projection((part,), 1 - place, layer.name, what)
         if isinstance(mlp, MlpShape):
             gate_up = self._projection(mlp.inputs, 0, layer.name, Message("The MLP's inputs"))
             down = self._projection((mlp.down,), 1, layer.name, Message("The MLP's output"))
         elif mlp is not None:
             self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
             gate_up = PlainModules((mlp.module,), hidden, hidden, self._autocast)
+        third: list[Projection | PlainModules | None] = [None, None]
+        if layer.per_layer:
+            pair = layer.per_layer.gate, layer.per_layer.output
+            what = Message("The per-layer block")
+            third = [self._projection((part,), place, layer.name, what) for place, part in enumerate(pair)]
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
-        return LayerProjections(inputs, output, gate_up, down)
+        return LayerProjections(inputs, output, gate_up, down, *third, *expansions)
 
     @property
     def handing(self) -> Handing | None:
@@ -271,7 +312,7 @@ class Assembly:
         """Take over the adapters' present weights."""
         self.scratch.forget()
         self.tables.refresh()
-        for part in [self.head, *(part for parts in self.projections for part in parts.all())]:
+        for part in [self.head, *self._of_body]:
             if isinstance(part, Projection):
                 part.refresh()
 
@@ -289,7 +330,7 @@ class Assembly:
     def release(self) -> None:
         """Give the modules weights of their own again."""
         self._bring_embedding_back()
-        for part in [self.head, *(part for parts in self.projections for part in parts.all())]:
+        for part in [self.head, *self._of_body]:
             if isinstance(part, Projection):
                 part.release()
 
@@ -341,7 +382,7 @@ class Assembly:
             torch.cuda.empty_cache()
         tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
         store = ActivationStore(buffers, policies, capacity_tokens, self.compute.device, tile_tokens=tile_tokens)
-        return Parts(layers, head, workspace, store)
+        return Parts(layers, head, workspace, store, self.per_layer_of(workspace, capacity_tokens))
 
     def head_of(self, workspace: Workspace, capacity_tokens: int, tiling: Tiling) -> Head:
         """Return the end of the model, which reserves what it needs in the workspace."""
@@ -369,7 +410,7 @@ class Assembly:
                     raise TypeError(f"{shape.name} has nothing that can be run.")
                 layers.append(PlainLayer(index, shape, parts.attention_inputs, hidden))
                 continue
-            mixer = self._mixer(shape, parts, workspace, capacity_tokens, tiling.attention_numbers)
+            mixer = self._mixer(index, shape, parts, workspace, capacity_tokens, tiling.attention_numbers)
             mlp: MlpBlock | PlainMlp
             if isinstance(shape.mlp, MlpShape) and parts.mlp_inputs is not None and parts.mlp_down is not None:
                 keeps = policy.level == "none"
@@ -379,11 +420,19 @@ class Assembly:
                 mlp = PlainMlp(parts.mlp_inputs)
             else:
                 raise TypeError(f"{shape.name} has no MLP that can be run.")
-            layers.append(FusedLayer(index, shape, mixer, mlp, hidden, self.gradient_width, self.gradients))
+            widths = hidden, self.gradient_width
+            third = self._per_layer_block(shape, parts, workspace, capacity_tokens)
+            layers.append(FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, third))
         return layers
 
     def _mixer(
-        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int, at_once: int
+        self,
+        index: int,
+        shape: LayerShape,
+        parts: LayerProjections,
+        workspace: Workspace,
+        capacity_tokens: int,
+        at_once: int,
     ) -> Mixer:
         """Return what a layer has between its first norm and the residual; see `AttentionBlock`."""
         if isinstance(parts.attention_inputs, PlainDocuments):
@@ -398,10 +447,45 @@ class Assembly:
             return StateSpaceBlock(shape.attention, *around, *sizes)
         if isinstance(shape.attention, ConvolutionShape):
             return ConvolutionBlock(shape.attention, *around, capacity_tokens)
+        if isinstance(shape.attention, LatentShape):
+            assert parts.expansion is not None, "made with the others"
+            both = parts.query_expansion, parts.expansion
+            return LatentBlock(shape.attention, *around[:2], both, workspace, *sizes, self.gradients)
+        if shape.attention.shares:
+            return SharingBlock(index, self._loan(index), shape.attention, *around, *sizes, self.gradients)
         return AttentionBlock(shape.attention, *around, *sizes, self.gradients)
 
+    def _loan(self, index: int) -> Loan | None:
+        """Return where a layer's keys and values are shared with others."""
+        sources = {
+            number: layer.attention.source
+            for number, layer in enumerate(self.shape.layers)
+            if isinstance(layer.attention, AttentionShape) and layer.attention.source is not None
+        }
+        lender = sources.get(index, index)
+        readers = [number for number, source in sources.items() if source == lender]
+        return Loan(lender, max(readers)) if readers else None
 
-def _quantised_bytes(part: Projection | PlainModules | None) -> int:
+    def per_layer_of(self, workspace: Workspace, capacity_tokens: int) -> PerLayerTable | None:
+        """Return what makes the own numbers of all layers, which reserves what it needs in the workspace."""
+        shape, projection = self.shape.per_layer, self._per_layer
+        if shape is None or projection is None:
+            return None
+        hidden, embeds = self.shape.hidden_size, self.tables.trains_embedding
+        return PerLayerTable(shape, projection, workspace, capacity_tokens, hidden, embeds)
+
+    def _per_layer_block(
+        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, capacity_tokens: int
+    ) -> PerLayerBlock | None:
+        table = self.per_layer_of(workspace, capacity_tokens)
+        gate, output = parts.per_layer_gate, parts.per_layer_output
+        if table is None or shape.per_layer is None or gate is None or output is None:
+            return None
+        sizes = capacity_tokens, table.num_columns, self.shape.hidden_size
+        return PerLayerBlock(shape.per_layer, gate, output, workspace, *sizes, self.gradients, table.needs_gradient)
+
+
+def _quantised_bytes_per_row(part: Projection | PlainModules) -> int:
     return part.quantised_bytes_per_row if isinstance(part, Projection) else 0
 
 

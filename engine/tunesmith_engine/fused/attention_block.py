@@ -54,12 +54,12 @@ def inputs_backward(
     """
     gradient = to_qkv
     if pieces is not None:
-        (gradient,) = workspace.carve("product", (to_qkv.shape[0], to_qkv.shape[1]))
+        (gradient,) = workspace.carve("product", (to_qkv.shape[0], inputs.num_outputs + inputs.num_extra))
         scatter(to_qkv, pieces, gradient)
     if isinstance(inputs, Projection) and inputs.has_magnitudes:
         dots = column_dots(to_qkv[:, : qkv.shape[1]], qkv)
         if pieces is not None:
-            ordered = torch.empty_like(dots)
+            ordered = dots.new_empty(inputs.num_outputs)
             scatter(dots[None], pieces, ordered[None])
             dots = ordered
         inputs.add_to_magnitudes(dots, gradient)
@@ -105,8 +105,7 @@ class AttentionBlock:
         self._num_query = shape.num_heads * shape.head_dim
         self._num_key = shape.num_key_value_heads * shape.head_dim
         self._num_value, self._num_out = shape.num_key_value_heads * shape.value_dim, shape.output_width
-        num_all = self._num_query + self._num_key + self._num_value + (self._num_out if shape.output_gate else 0)
-        self.qkv_width = num_all
+        num_all = self.qkv_width = shape.num_columns
         self._is_direct = not shape.output_gate and shape.output_norm is None
         self.heads_width = self._num_out + (output.num_extra if self._is_direct else 0)
         if not self._is_direct:
@@ -144,7 +143,7 @@ class AttentionBlock:
         if self.shape.pieces is None:
             self.inputs.forward(x, qkv, with_adapter)
         else:
-            (product,) = self._workspace.carve("product", (len(x), self.qkv_width))
+            (product,) = self._workspace.carve("product", (len(x), self.inputs.num_outputs))
             self.inputs.forward(x, product, with_adapter)
             gather(product, self.shape.pieces, qkv)
         if self._in_place:
@@ -201,15 +200,14 @@ class AttentionBlock:
             rotary, documents: of the batch.
             out: [T, hidden], or None when nobody needs it.
         """
-        num_tokens, num_query, num_key = qkv.shape[0], self._num_query, self._num_key
+        num_tokens = qkv.shape[0]
         to_heads, to_qkv = self._workspace.carve(
             "block", (num_tokens, self._num_out), (num_tokens, self.qkv_width + self.inputs.num_extra)
         )
         q, k = self._queries_keys(qkv, rotary)
         self._output_backward(gradient, qkv, heads, to_heads, to_qkv)
         backend, parts = self.backend(documents, qkv), list(self._parts(num_tokens))
-        attended = to_qkv[:, : num_query + num_key + self._num_value]
-        of_q, of_k, of_v = attended.split([num_query, num_key, self._num_value], dim=1)
+        of_q, of_k, of_v = self._slopes(to_qkv)
         wanted = [self._split(of_q), self._split(of_k), self._split_values(of_v)]
         to_sinks = self._sinks_gradient()
         for part, statistics in zip(parts, saved, strict=True):
@@ -258,6 +256,11 @@ class AttentionBlock:
             glu.gate_backward(to_heads, self._gates(qkv), heads, GATE, self._gates(to_qkv), to_heads)
 
     # Parts
+
+    def _slopes(self, to_qkv: torch.Tensor) -> list[torch.Tensor]:
+        """Return where the gradients of queries, keys and values are written that attention gives."""
+        widths = [self._num_query, self._num_key, self._num_value]
+        return list(to_qkv[:, : sum(widths)].split(widths, dim=1))
 
     def _gates(self, qkv: torch.Tensor) -> torch.Tensor:
         """Return the columns of gates in a buffer of queries, keys, values and gates."""
@@ -383,17 +386,29 @@ class AttentionBlock:
             return
         cos, sin = (rotary.cos, rotary.sin) if self.shape.rotary else (None, None)
         apart = self.shape.norms_apart
-        norms = self._norms(apart is None)
-        if self._gradients and any(norm is not None and norm.trained is not None for norm in norms):
-            # The weights' gradients need those of the norms' outputs, before they go through the norms.
-            form = self.shape.head_dim, self.shape.interleaved
-            rope.rotate_backward(dq, dk, q, k, cos, sin, *form, None, None, out_q, out_k)
-            for norm, slope, raw in zip(norms, (out_q, out_k), (q, k), strict=True):
-                self._gradients.add_norm(norm, slope, raw, None)
-            dq, dk, cos, sin = out_q, out_k, None, None
-        rope.rotate_backward(dq, dk, q, k, cos, sin, self.shape.head_dim, self.shape.interleaved, *norms, out_q, out_k)
+        self._turn_back((dq, dk), (q, k), cos, sin, self._norms(apart is None), (out_q, out_k))
         if apart:
             self._norms_backward(apart, (q, k), (out_q, out_k), scrap)
+
+    def _turn_back(
+        self,
+        slopes: rope.Pair,
+        raws: rope.Pair,
+        cos: torch.Tensor | None,
+        sin: torch.Tensor | None,
+        norms: tuple[Norm | None, Norm | None],
+        outs: rope.Pair,
+    ) -> None:
+        """Go back through rotation and norms of heads, and add the gradients of the norms' weights."""
+        form = self.shape.head_dim, self.shape.interleaved
+        if self._gradients and any(norm is not None and norm.trained is not None for norm in norms):
+            # The weights' gradients need those of the norms' outputs, before they go through the norms.
+            rope.rotate_backward(*slopes, *raws, cos, sin, *form, None, None, *outs)
+            for norm, slope, raw in zip(norms, outs, raws, strict=True):
+                if raw.shape[1]:
+                    self._gradients.add_norm(norm, slope, raw, None)
+            slopes, cos, sin = outs, None, None
+        rope.rotate_backward(*slopes, *raws, cos, sin, *form, *norms, *outs)
 
     def _norms_backward(
         self,

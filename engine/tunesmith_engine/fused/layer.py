@@ -11,7 +11,9 @@ from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
+from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.per_layer_block import PerLayerBlock
 from tunesmith_engine.fused.plain_documents import PlainMixer
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
@@ -24,7 +26,7 @@ from tunesmith_engine.kernels.copy_rows import copy_rows
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape, Norm
 
-Mixer = AttentionBlock | DeltaBlock | ConvolutionBlock | StateSpaceBlock | PlainMixer
+Mixer = AttentionBlock | DeltaBlock | ConvolutionBlock | StateSpaceBlock | LatentBlock | PlainMixer
 """Attention, or what a layer has in its place."""
 
 
@@ -44,7 +46,7 @@ class FusedLayer:
     """Runs one layer.
 
     The stream between layers is a pair: the residual stream and the last block's output, not yet added to it. The next
-    norm adds them in the pass in which it reads them anyway.
+    norm adds them in the pass in which it reads them anyway. Where there is more behind the MLP, the second is None.
     """
 
     def __init__(
@@ -56,16 +58,22 @@ class FusedLayer:
         hidden_size: int,
         gradient_width: int,
         gradients: WeightGradients | None = None,
+        per_layer: PerLayerBlock | None = None,
     ) -> None:
         self.index, self.shape, self._gradients = index, shape, gradients
-        self.attention, self.mlp = attention, mlp
+        self.attention, self.mlp, self._per_layer = attention, mlp, per_layer
         self._hidden_size, self._gradient_width = hidden_size, gradient_width
         self._saved: tuple[tuple[torch.Tensor, ...], ...] = ()
-        parts = (attention.inputs, attention.output, mlp.inputs, mlp.down)
+        parts = [attention.inputs, attention.output, mlp.inputs, mlp.down]
+        if per_layer:
+            parts += [per_layer.gate, per_layer.output]
+        if isinstance(attention, LatentBlock):
+            parts += [part for part in (attention.query_expansion, attention.expansion) if part is not None]
         self._plain = [part for part in parts if isinstance(part, PlainModules)]
-        # A norm behind a block needs the block's output for its gradient, and so do DoRA's magnitudes.
+        # A norm behind a block needs the block's output for its gradient, and so do DoRA's magnitudes; a third block
+        # reads what is behind the MLP.
         self._keeps_attention_output = shape.post_attention_norm is not None or attention.output.has_magnitudes
-        self._keeps_mlp_output = shape.post_mlp_norm is not None or mlp.down.has_magnitudes
+        self._keeps_mlp_output = shape.post_mlp_norm is not None or mlp.down.has_magnitudes or per_layer is not None
 
     def buffers(self, keep_gate_up: bool, dtype: torch.dtype) -> LayerBuffers:
         """Return what the forward pass leaves, and which of it stays under which level of the policy."""
@@ -124,9 +132,38 @@ class FusedLayer:
             rms_norm.add_norm(mlp_output, None, shape.post_mlp_norm, y)
         elif self._keeps_mlp_output:
             copy_rows(mlp_output, y)
+        ends_here = self._per_layer is not None or shape.output_scale != 1.0
+        if ends_here:
+            self._end(kept["x_mid"], y, normed, now.with_adapter)
         if now.with_gradients:
             now.store.forward_done(self.index)
-        return kept["x_mid"], y
+        return (y, None) if ends_here else (kept["x_mid"], y)
+
+    def _end(self, x: torch.Tensor, y: torch.Tensor, normed: torch.Tensor, with_adapter: bool) -> None:
+        """Do what is behind the MLP, whose output y is, and write what leaves the layer there."""
+        stream = normed[:, : self._hidden_size]
+        self._add(x, y, stream)
+        if self._per_layer:
+            self._per_layer.forward(self._with_columns(normed, self._per_layer.gate), y, with_adapter)
+            torch.add(stream, y, out=y)
+        else:
+            copy_rows(stream, y)
+        if self.shape.output_scale != 1.0:
+            y.mul_(self.shape.output_scale)
+
+    def _end_backward(
+        self, stream: torch.Tensor, kept: dict[str, torch.Tensor], normed: torch.Tensor, scratch: torch.Tensor
+    ) -> None:
+        """Turn the gradient of what leaves the layer into that of what is behind the MLP."""
+        if self.shape.output_scale != 1.0:
+            stream.mul_(self.shape.output_scale)
+        if self._per_layer:
+            output, hidden = kept["mlp_output"], self._hidden_size
+            if self.shape.post_mlp_norm:
+                output = scratch[:, :hidden]
+                rms_norm.add_norm(kept["mlp_output"], None, self.shape.post_mlp_norm, output)
+            self._add(kept["x_mid"], output, normed[:, :hidden])
+            self._per_layer.backward(stream, self._with_columns(normed, self._per_layer.gate), scratch)
 
     def _attention_output(self, kept: dict[str, torch.Tensor], y: torch.Tensor, with_adapter: bool) -> None:
         """Write the attention block's output, normalised where the model does that."""
@@ -156,6 +193,7 @@ class FusedLayer:
         normed, scratch = self._normed(num_tokens, now), self._output(num_tokens, now)
         to_input = scratch[:, : self._hidden_size]
         stream = gradient[:, : self._hidden_size]
+        self._end_backward(stream, kept, normed, scratch)
 
         to_block = self._block_gradient(gradient, shape.post_mlp_norm, kept.get("mlp_output"), self.mlp.down, scratch)
         self._add_to_magnitudes(self.mlp.down, to_block, kept.get("mlp_output"))

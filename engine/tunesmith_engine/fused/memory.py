@@ -35,7 +35,15 @@ from tunesmith_engine.fused.rates import (
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
 from tunesmith_engine.kernels import delta_rule, state_space
-from tunesmith_engine.shapes import AttentionShape, ConvolutionShape, DeltaShape, MlpShape, StateSpaceShape, Unfused
+from tunesmith_engine.shapes import (
+    AttentionShape,
+    ConvolutionShape,
+    DeltaShape,
+    LatentShape,
+    MlpShape,
+    StateSpaceShape,
+    Unfused,
+)
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.
@@ -279,7 +287,8 @@ class MemoryPlanner:
     def _costs_of(self, capacity: int, document_tokens: int) -> LayerCosts:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
-        alike = len(shape.kinds) == 1 and shape.handing is None
+        mixers = [layer.attention for layer in shape.layers if not isinstance(layer.attention, Unfused)]
+        alike = shape.handing is None and len({(type(each), each.numbers_per_token) for each in mixers}) == 1
         layers = shape.layers[:1] if alike else shape.layers
         return LayerCosts.mean(
             [LayerCosts.of(layer, shape.hidden_size, capacity, document_tokens, flops) for layer in layers]
@@ -326,6 +335,7 @@ class MemoryPlanner:
         workspace = assembly.workspace(capacity)
         layers = assembly.layers(policies, workspace, capacity, tiling)
         assembly.head_of(workspace, capacity, tiling)
+        assembly.per_layer_of(workspace, capacity)
         buffers = [layer.buffers(policy.level == "none", dtype) for layer, policy in zip(layers, policies, strict=True)]
         return buffers, workspace.num_bytes
 
@@ -387,6 +397,7 @@ class MemoryPlanner:
             if isinstance(mixer, ConvolutionShape):
                 most = max(most, self._convolution_bytes(mixer, whole))
                 continue
+            mixer = mixer.inner if isinstance(mixer, LatentShape) else mixer
             query, key = mixer.numbers_per_token, mixer.num_key_value_heads * mixer.head_dim
             out, value = mixer.output_width, mixer.num_key_value_heads * mixer.value_dim
             beside = 8 * query if self._on_gpu else 0
@@ -398,7 +409,7 @@ class MemoryPlanner:
                 norms = capacity * (2 * (query + key) + 2 * query + value) * itemsize
             most = max(most, at_once * (copies * (query + 2 * out + key + value) * itemsize + beside) + norms)
         for layer, policy in zip(shape.layers, policies, strict=True):
-            if isinstance(layer.attention, AttentionShape):
+            if isinstance(layer.attention, AttentionShape | LatentShape):
                 sums = whole * 4 * layer.attention.num_heads
                 statistics += sums * (policy.level in ("none", "mlp"))
                 largest = max(largest, sums)

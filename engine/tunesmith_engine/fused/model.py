@@ -7,8 +7,10 @@ the very tensors that are updated here.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import torch
 from peft import PeftModel
@@ -399,6 +401,8 @@ class FusedModel:
             layer.backward(gradient, now, first=layer.index == lowest and not needs_input)
             if gradients:
                 gradients.done_with_layer(layer.index)
+        if self._parts.per_layer:
+            self._parts.per_layer.backward(stream)
         if shape.embedding_norm and needs_input:
             self._embedding_norm_backward(shape.embedding_norm, stream, now)
         if gradients:
@@ -442,6 +446,8 @@ class FusedModel:
         self._embed(x, now)
         if shape.embedding_norm:
             rms_norm.add_norm(x, None, shape.embedding_norm, x)
+        if self._parts.per_layer:
+            self._parts.per_layer.forward(now.batch.input_ids, embedded, now.with_adapter)
         pending: torch.Tensor | None = None
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
@@ -457,6 +463,10 @@ class FusedModel:
                 capacity_tokens=room,
             )
         store, workspace = self._parts.store, self._parts.workspace
+        if placeholders := self._assembly.shape.placeholders:
+            ids = batch.input_ids
+            is_one = functools.reduce(torch.logical_or, [ids == each for each in placeholders.ids])
+            batch = replace(batch, input_ids=ids.masked_fill(is_one, placeholders.padding))
         if handing := self._assembly.handing:
             handing.begin(batch, self._assembly.compute.dtype, self.plan.tiling.mlp_tokens)
         return Pass(batch, self._rotary(batch), store, workspace, with_adapter, with_gradients)

@@ -18,6 +18,7 @@ from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
 from tunesmith_engine.shapes import (
     ConvolutionShape,
     DeltaShape,
+    LatentShape,
     LayerShape,
     MlpShape,
     StateSpaceShape,
@@ -97,6 +98,7 @@ class LayerCosts:
             return LayerCosts._as_written(shape, hidden_size, num_tokens, flops_per_s)
         query = attention.numbers_per_token
         width, inner = (shape.mlp.width, shape.mlp.inner_width) if isinstance(shape.mlp, MlpShape) else (0, 0)
+        expanding = 0
         if isinstance(attention, DeltaShape):
             inputs = attention.num_channels + query + 2 * attention.num_heads
             heads, scores, backward = query, float(DELTA_FLOPS * attention.key_dim * query), 2.0
@@ -106,15 +108,16 @@ class LayerCosts:
         elif isinstance(attention, ConvolutionShape):
             heads, inputs, scores, backward = query, NUM_PARTS * query, 0.0, 1.0
         else:
-            key = attention.num_key_value_heads * attention.head_dim
-            heads, value = attention.output_width, attention.num_key_value_heads * attention.value_dim
-            inputs = query + key + value + (heads if attention.output_gate else 0)
-            reach = attention.window or attention.chunk
+            inputs, reach = attention.num_columns, None
+            if isinstance(attention, LatentShape):
+                heads, expanding = attention.num_heads * attention.value_dim, 2 * attention.num_expanding
+            else:
+                heads, reach = attention.output_width, attention.window or attention.chunk
             seen = min(document_length, 2 * reach) if reach else document_length
             scores, backward = (query + heads) * seen, 2.5
-        products = 2 * hidden_size * (heads + inputs + inner + width)
+        products = 2 * hidden_size * (heads + inputs + inner + width) + expanding
         mlp = 2 * hidden_size * inner
-        smart = mlp + 2 * hidden_size * inputs + scores
+        smart = mlp + 2 * hidden_size * inputs + expanding + scores
         seconds = num_tokens / flops_per_s
         replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": smart + 2 * hidden_size * heads}
         return LayerCosts(

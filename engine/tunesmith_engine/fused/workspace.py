@@ -27,6 +27,11 @@ class Workspace:
         self._sizes[region] = max(self._sizes.get(region, 0), sum(_rounded(rows * width) for rows, width in shapes))
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of all numbers in it."""
+        return self._dtype
+
+    @property
     def num_bytes(self) -> int:
         """Memory of all regions."""
         return sum(self._sizes.values()) * self._dtype.itemsize

@@ -70,6 +70,7 @@ def _rms_norm(sizes: Sizes, inputs: Inputs) -> Results:
 
 def _rope(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.rope import rotate, rotate_backward
+    from tunesmith_engine.shapes import Norm
 
     widths = [sizes.num_heads * sizes.head_dim, sizes.num_key_value_heads * sizes.head_dim]
     q, k, dq, dk = (inputs.rows(width) for width in widths * 2)
@@ -81,7 +82,16 @@ def _rope(sizes: Sizes, inputs: Inputs) -> Results:
     out = [inputs.empty(NUM_ROWS, width) for width in widths * 2]
     rotate(q, k, *form, out[0], out[1])
     rotate_backward(dq, dk, q, k, *form, out[2], out[3])
-    return dict(zip(("query", "key", "query gradient", "key gradient"), out, strict=True))
+    found = dict(zip(("query", "key", "query gradient", "key gradient"), out, strict=True))
+    if sizes.value_norm:
+        # The values' norm has no weight, and there are no keys beside.
+        norm, none = Norm(None, 1e-6), slice(0, 0)
+        form = (None, None, sizes.head_dim, False, norm, norm)
+        values, slopes = (inputs.empty(NUM_ROWS, widths[1]) for _ in range(2))
+        rotate(k, k[:, none], *form, values, values[:, none])
+        rotate_backward(dk, dk[:, none], k, k[:, none], *form, slopes, slopes[:, none])
+        found |= {"value": values, "value gradient": slopes}
+    return found
 
 
 def _copy_rows(sizes: Sizes, inputs: Inputs) -> Results:
@@ -403,6 +413,7 @@ KERNEL_CASES = (
         exact_dtype=torch.float32,
     ),
     KernelCase("short_convolution", mixer_cases.short_convolution, wanted=lambda sizes: bool(sizes.convolution)),
+    KernelCase("latent_heads", mixer_cases.latent_heads, wanted=lambda sizes: bool(sizes.latent)),
     KernelCase(
         "gated_convolution",
         mixer_cases.gated_convolution,

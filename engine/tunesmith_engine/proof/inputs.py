@@ -46,6 +46,9 @@ class Sizes:
             groups or 0, and 1 where the gate comes first; empty where there is none.
         output_gate: attention's output is multiplied by a gate.
         sinks, slopes: attention has such scores.
+        latent: heads of latent attention, the widths of their plain, turning and value parts, and whether rotation
+            pairs neighbours; empty where there is none.
+        value_norm: each value head has a norm without a weight.
         others: as in `shapes`.
     """
 
@@ -87,6 +90,8 @@ class Sizes:
     value_size: int | None = None
     gated_convolution: tuple[int, ...] = ()
     scan: tuple[int, ...] = ()
+    latent: tuple[int, ...] = ()
+    value_norm: bool = False
 
     @property
     def value_dim(self) -> int:
@@ -171,8 +176,7 @@ def sizes_of(
         four_bit, eight_bit: whether its frozen weights are NF4, and whether products with them are wanted in 8 bits.
         magnitudes: whether the adapter is DoRA.
         dropout: of the adapter.
-        noise: whether embedded tokens get noise.
-        whole: whether the weights themselves are trained.
+        noise, whole: whether embedded tokens get noise, and whether the weights themselves are trained.
         embeds: whether the embedding is trained beside an adapter.
     """
     layer, attention, norm = _usual_layer(shape), shape.attentions[0] if shape.attentions else NONE, shape.final_norm
@@ -208,6 +212,8 @@ def sizes_of(
         convolution=_convolution(shape),
         gated_convolution=tuple(shape.convolutions[0].convolution.shape) if shape.convolutions else (),
         scan=_scan(shape),
+        latent=_latent(shape),
+        value_norm=any(other.value_norm is not None for other in shape.attentions),
         **_kinds_of_scores(shape),
     )
 
@@ -246,6 +252,13 @@ def _scan(shape: ModelShape) -> tuple[int, ...]:
         sizes = scan.num_groups, scan.num_heads, scan.state_dim, scan.head_dim
         return *sizes, scan.norm_width, int(scan.gate_first)
     return ()
+
+
+def _latent(shape: ModelShape) -> tuple[int, ...]:
+    if not shape.latents:
+        return ()
+    latent = shape.latents[0]
+    return latent.num_heads, latent.plain_dim, latent.turning_dim, latent.value_dim, int(latent.interleaved)
 
 
 def _rotary_width(shape: ModelShape) -> int:

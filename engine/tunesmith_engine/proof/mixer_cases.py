@@ -120,5 +120,26 @@ def has_gated_norm(sizes: Sizes) -> bool:
     return bool(sizes.delta_heads or (sizes.scan and sizes.scan[4]))
 
 
+def latent_heads(sizes: Sizes, inputs: Inputs) -> Results:
+    """Return the heads of latent attention and the gradients of what they are made from."""
+    from tunesmith_engine.kernels.latent_heads import Form, gather, spread
+
+    num_heads, plain, turning, value, interleaved = sizes.latent
+    form = Form(num_heads, plain, turning, value, plain + turning, bool(interleaved))
+    query, expanded, values = form.widths
+    widths = {"query": query, "expanded": expanded, "shared": turning}
+    outs = {"queries": query, "keys": query, "values": values}
+    angle = inputs.random(NUM_ROWS, turning // 2)
+    angle = angle.repeat_interleave(2, 1) if interleaved else angle.repeat(1, 2)
+    table = angle.cos(), angle.sin()
+    found = {name: inputs.empty(NUM_ROWS, width) for name, width in outs.items()}
+    slopes = {f"{name} gradient": inputs.empty(NUM_ROWS, width) for name, width in widths.items()}
+    q, kv, shared = (inputs.rows(width) for width in widths.values())
+    spread(form, q, kv, shared, table, tuple(found.values()))
+    dq, dk, dv = (inputs.rows(width) for width in outs.values())
+    gather(form, (dq, dk, dv), table, *slopes.values())
+    return found | slopes
+
+
 def _bounds(inputs: Inputs) -> torch.Tensor:
     return torch.tensor([0, *itertools.accumulate(LENGTHS)], dtype=torch.int32, device=inputs.device)

@@ -153,6 +153,36 @@ SCAN = {
     "time_step_limit": (0.4, 1.5),
 }
 
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 40,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 12,
+    "v_head_dim": 16,
+    # Of the rotary table.
+    "head_dim": 12,
+}
+DENSE = {"first_k_dense_replace": 2, "n_routed_experts": 4, "n_group": 1, "topk_group": 1}
+
+GEMMA4 = {
+    "hidden_size": 48,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "sliding_window": 5,
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+    "vocab_size_per_layer_input": 160,
+    "hidden_size_per_layer_input": 24,
+    "final_logit_softcapping": 2.0,
+    "rope_parameters": {
+        "sliding_attention": PLAIN_ROPE,
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
+    },
+}
+
 # Numbers are far from their usual values where the usual ones would not show: caps are low, scales are odd, and the
 # square root of Gemma's width is not a whole number.
 FUSED: dict[str, dict[str, Any]] = {
@@ -252,6 +282,21 @@ FUSED: dict[str, dict[str, Any]] = {
         "logits_scaling": 3.0,
         **SCAN,
     },
+    "minicpm3": {"model_type": "minicpm3", **LATENT, "v_head_dim": 20},
+    "deepseek-v2": {"model_type": "deepseek_v2", **LATENT, **DENSE, "q_lora_rank": None},
+    "deepseek-v3": {"model_type": "deepseek_v3", **LATENT, **DENSE, "rope_parameters": YARN_ROPE},
+    "youtu": {"model_type": "youtu", **LATENT, "rope_interleave": False, "q_lora_rank": None},
+    "gemma4": {"model_type": "gemma4_text", **GEMMA4},
+    "gemma4-keys-are-values": {
+        "model_type": "gemma4_text",
+        **GEMMA4,
+        "num_hidden_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "num_kv_shared_layers": 0,
+        "hidden_size_per_layer_input": 0,
+        "attention_k_eq_v": True,
+        "num_global_key_value_heads": 1,
+    },
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
     **BY_SHAPE,
@@ -265,6 +310,10 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "experts",
     ),
     "qwen3-moe": ({"model_type": "qwen3_moe", "head_dim": 16, **EXPERTS}, "experts"),
+    "glm4-moe-lite": (
+        {"model_type": "glm4_moe_lite", **LATENT, **EXPERTS, "mlp_layer_types": ["sparse", "sparse"], "n_group": 1},
+        "experts",
+    ),
     "mixtral": ({"model_type": "mixtral", "sliding_window": 5, **EXPERTS}, "experts"),
     "olmoe": ({"model_type": "olmoe", "clip_qkv": 0.5, **EXPERTS}, "experts"),
     "gpt-oss": ({"model_type": "gpt_oss", "head_dim": 16, "sliding_window": 5, **EXPERTS}, "experts"),
@@ -336,6 +385,13 @@ WITH_STATES = frozenset({"qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba"
 VARIANTS = frozenset({"lfm2-biases"})
 """Models that repeat shapes of others."""
 
+WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite"})
+NO_STEP = WITH_STATES | WITH_LATENTS | {"gemma4", "gemma4-keys-are-values"}
+"""Models that decode as transformers does."""
+
+NOT_WHOLE = WITH_STATES | {"gemma4"}
+"""Models whose own weights train as plain PyTorch."""
+
 
 def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
@@ -366,6 +422,13 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
         for parameter in model.parameters():
             # Ones and zeros, which norms and biases start with, would hide what is left out.
             parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.dim() == 1 else 0.05))
+        for buffer_name, buffer in model.named_buffers():
+            if buffer_name.endswith("layer_scalar"):
+                buffer.uniform_(0.6, 0.9)
+        for parameter_name, parameter in model.named_parameters():
+            if name.startswith("gemma4") and parameter_name.endswith("q_norm.weight"):
+                # These models' norms hold the scale of the scores.
+                parameter.mul_(len(parameter) ** -0.5)
     torch.set_rng_state(state)
     if name not in FUSED and "num_experts" in with_reasons[name][0]:
         # The grouped products that newer versions choose have no float64.

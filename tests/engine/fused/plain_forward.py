@@ -7,6 +7,7 @@ the modules themselves. Numbers are float32, or float64 when the model is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch.nn import functional
@@ -15,10 +16,13 @@ from tunesmith_engine.shapes import (
     AttentionShape,
     ConvolutionShape,
     DeltaShape,
+    LatentShape,
     LayerShape,
     MlpShape,
     ModelShape,
     Norm,
+    PerLayerInputs,
+    PerLayerShape,
     Piece,
     StateSpaceShape,
     Unfused,
@@ -63,8 +67,13 @@ def hidden_numbers(
     if shape.positions is not None:
         x = x + shape.positions.embedding.weight[positions[0] + shape.positions.offset]
     x = normalise(x, shape.embedding_norm)
+    own = None if shape.per_layer is None else _own_numbers(shape.per_layer, input_ids, x)
+    finished: list[tuple[torch.Tensor, torch.Tensor]] = []
     for layer in shape.layers:
-        x = _layer(layer, x, _table(shape, layer, x, positions), lengths)
+        x = _layer(layer, x, _table(shape, layer, x, positions), lengths, finished)
+        if layer.per_layer is not None:
+            x = x + _third(layer.per_layer, x, own)
+        x = x * layer.output_scale
     return normalise(x, shape.final_norm) if with_final_norm else x
 
 
@@ -89,15 +98,32 @@ def _table(
     shape: ModelShape, layer: LayerShape, x: torch.Tensor, positions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return cos and sin, [T, rotary width] each, for a layer that has rotation."""
-    if not isinstance(layer.attention, AttentionShape) or not layer.attention.rotary:
+    if not isinstance(layer.attention, AttentionShape | LatentShape) or not layer.attention.rotary:
         return None
     assert shape.rotary is not None
     cos, sin = shape.rotary(x, positions, layer.rotary_kind)
     return cos[0], sin[0]
 
 
+def _own_numbers(inputs: PerLayerInputs, input_ids: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return what all layers have of their own, [T, L * width]."""
+    rows = functional.embedding(input_ids, inputs.embedding.weight) * inputs.embedding_scale
+    projected = (inputs.projection(x) * inputs.factor).view(-1, inputs.width)
+    return (normalise(projected, inputs.norm).view_as(rows) + rows) * inputs.scale
+
+
+def _third(shape: PerLayerShape, x: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """norm(output(activation(gate(x)) * own)) with the layer's own columns."""
+    gated = ACTIVATIONS[shape.activation](shape.gate(x)) * own[:, shape.first : shape.first + shape.width]
+    return normalise(shape.output(gated), shape.norm)
+
+
 def _layer(
-    layer: LayerShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
+    layer: LayerShape,
+    x: torch.Tensor,
+    table: tuple[torch.Tensor, torch.Tensor] | None,
+    lengths: Sequence[int],
+    finished: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> torch.Tensor:
     """x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP."""
     read = normalise(x, layer.input_norm)
@@ -107,8 +133,10 @@ def _layer(
         mixed = _scan(layer.attention, read, lengths)
     elif isinstance(layer.attention, ConvolutionShape):
         mixed = _convolution(layer.attention, read, lengths)
+    elif isinstance(layer.attention, LatentShape):
+        mixed = _latent(layer.attention, read, table, lengths)
     else:
-        mixed = _attention(layer.attention, read, table, lengths)
+        mixed = _attention(layer.attention, read, table, lengths, finished)
     attended = layer.residual_scale * normalise(mixed, layer.post_attention_norm)
     if layer.parallel:
         read = read if layer.mlp_norm is None else normalise(x, layer.mlp_norm)
@@ -134,25 +162,59 @@ def _down(mlp: MlpShape, inner: torch.Tensor) -> torch.Tensor:
 
 
 def _attention(
-    shape: AttentionShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
+    shape: AttentionShape,
+    x: torch.Tensor,
+    table: tuple[torch.Tensor, torch.Tensor] | None,
+    lengths: Sequence[int],
+    finished: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> torch.Tensor:
-    """Return the output of the output projection, [T, hidden]."""
+    """Return the output of the output projection, [T, hidden]; the layer's keys and values are appended."""
     projected = _in_order(torch.cat([module(x) for module in shape.inputs], dim=-1), shape.pieces)
     num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
     num_value = shape.num_key_value_heads * shape.value_dim
     ends = [num_query, num_query + num_key, num_query + num_key + num_value]
     q, k, v, gates = projected.tensor_split(ends, dim=-1)
-    q, k = _heads(q, shape, shape.query_norm, table), _heads(k, shape, shape.key_norm, table)
+    q = _heads(q, shape, shape.query_norm, table)
     if shape.temperature is not None:
         place = torch.cat([torch.arange(length) for length in lengths]).to(q.dtype)
         warm = shape.temperature
         q = q * (1.0 + warm.factor * torch.log(1.0 + ((place + warm.offset) / warm.period).floor()))[:, None, None]
-    v = _clipped(v.view(len(v), -1, shape.value_dim), shape) * shape.value_scale
+    if shape.source is None:
+        k = _heads(k, shape, shape.key_norm, table)
+        v = _clipped(v.reshape(len(v), -1, shape.value_dim), shape) * shape.value_scale
+        v = normalise(v, shape.value_norm)
+    else:
+        k, v = finished[shape.source]
+    finished.append((k, v))
     outputs = [
         _one_document(shape, *parts) for parts in zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
     ]
     attended = normalise(torch.cat(outputs), shape.output_norm)
     return shape.output(attended / (1.0 + torch.exp(-gates)) if shape.output_gate else attended)
+
+
+def _latent(
+    shape: LatentShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
+) -> torch.Tensor:
+    """Return the output of latent attention's block, [T, hidden]: head by head."""
+    queries, compressed = (module(x) for module in shape.inputs)
+    if shape.query_expansion is not None:
+        queries = shape.query_expansion(normalise(queries, shape.query_norm))
+    expanded = shape.expansion(normalise(compressed[:, : shape.latent_dim], shape.key_norm))
+    turning = replace(shape.inner, head_dim=shape.turning_dim, interleaved=shape.interleaved)
+    shared = _heads(compressed[:, shape.latent_dim :], turning, None, table)[:, 0]
+    outputs = []
+    for head in range(shape.num_heads):
+        q = queries[:, head * shape.inner.head_dim :][:, : shape.inner.head_dim]
+        own = expanded[:, head * (shape.plain_dim + shape.value_dim) :]
+        turned = _heads(q[:, shape.plain_dim :], turning, None, table)[:, 0]
+        q = torch.cat([q[:, : shape.plain_dim], turned], dim=-1)[:, None]
+        k = torch.cat([own[:, : shape.plain_dim], shared], dim=-1)[:, None]
+        v = own[:, shape.plain_dim : shape.plain_dim + shape.value_dim][:, None]
+        one = replace(shape.inner, num_heads=1, num_key_value_heads=1)
+        documents = zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
+        outputs.append(torch.cat([_one_document(one, *parts) for parts in documents]))
+    return shape.output(torch.cat(outputs, dim=-1))
 
 
 def _in_order(projected: torch.Tensor, pieces: Sequence[Piece] | None) -> torch.Tensor:

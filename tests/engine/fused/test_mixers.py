@@ -22,7 +22,7 @@ from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.proof.inputs import sizes_of
-from tunesmith_engine.shapes import NotFusableError, StateSpaceShape, Unfused
+from tunesmith_engine.shapes import NotFusableError, StateSpaceShape, Unfused, UnfusedLayer
 
 NAMES = ("lfm2", *(pytest.param(name, marks=pytest.mark.long) for name in ("bamba", "granite-hybrid")))
 
@@ -161,9 +161,9 @@ def test_a_loss_with_another_term_is_refused() -> None:
         recognise(model)
 
 
-def test_experts_beside_a_dense_mlp_are_refused() -> None:
-    with pytest.raises(NotFusableError):
-        recognise(families.make("granite-hybrid", num_local_experts=4, num_experts_per_tok=2))
+def test_layers_with_experts_beside_a_dense_mlp_run_as_written() -> None:
+    shape = recognise(families.make("granite-hybrid", num_local_experts=4, num_experts_per_tok=2))
+    assert all(isinstance(layer, UnfusedLayer) for layer in shape.layers)
 
 
 def test_the_proof_is_told_of_scans() -> None:

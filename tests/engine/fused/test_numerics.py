@@ -19,6 +19,8 @@ FAMILIES = ["llama", "qwen2", "qwen3", "gemma2", "granite", "cohere", "olmo2", "
 CASES: list[tuple[str, torch.dtype, dict[str, Any]]] = [
     *((name, torch.bfloat16, {}) for name in FAMILIES),
     ("qwen3.5", torch.bfloat16, {}),
+    ("gemma4", torch.bfloat16, {}),
+    ("deepseek-v3", torch.bfloat16, {}),
     # Slow on a CPU, which has no float16 arithmetic of its own.
     *((name, torch.float16, {}) for name in ("llama", "gemma2")),
     *((name, torch.bfloat16, {"use_dora": True}) for name in ("llama", "qwen2", "gemma2")),

@@ -60,8 +60,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "biased": True, "slopes": True,
     },
     "deepseek-v2-lite": {
-        "hidden": 2048, "mlp": 10944, "num_heads": 16, "num_key_value_heads": 16, "head_dim": 192, "rotary": 64,
-        "vocabulary": 102400, "value_size": 128,
+        "hidden": 2048, "mlp": 10944, "num_heads": 16, "num_key_value_heads": 16, "head_dim": 192, "rotary": 0,
+        "vocabulary": 102400, "value_size": 128, "four_bit": True, "latent": (16, 128, 64, 128, 1),
     },
     "llama-4-scout": {
         "hidden": 5120, "mlp": 16384, "num_heads": 40, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
@@ -78,6 +78,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "lfm2-1.2b": {
         "hidden": 2048, "mlp": 8192, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
         "vocabulary": 65536, "head_norms": True, "gated_convolution": (2048, 3),
+    },
+    "gemma-4-e4b": {
+        "hidden": 2560, "mlp": 10240, "num_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "rotary": 256,
+        "vocabulary": 262144, "activation": "gelu_tanh", "cast_last": True, "softcap": 30.0, "window": 512,
+        "head_norms": True, "value_norm": True, "four_bit": True,
     },
     "smollm2-135m": {
         "hidden": 576, "mlp": 1536, "num_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rotary": 64,

@@ -182,6 +182,19 @@ def test_kernels_compile(triton_folder: Any, tmp_path: Path, version: str, capab
     assert declined == (set() if divmod(capability, 10) >= DOT_CAPABILITY else {ATTENTION, "nf4_rows"})
 
 
+@pytest.mark.parametrize(
+    ("version", "capability"),
+    [pytest.param(*pair, marks=() if pair in (PAIRS[0], PAIRS[-1]) else pytest.mark.long) for pair in PAIRS],
+    ids=str,
+)
+def test_heads_of_latent_attention_and_norms_of_values_compile(
+    triton_folder: Any, tmp_path: Path, version: str, capability: int
+) -> None:
+    dtype = usual_format(capability)
+    cases = [f"deepseek-v2-lite:{dtype}:latent_heads", f"gemma-4-e4b:{dtype}:rope"]
+    assert check(triton_folder(version), capability, cases, tmp_path) == set()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("version", "capability"), PAIRS, ids=str)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

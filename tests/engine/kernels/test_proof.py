@@ -209,7 +209,7 @@ def test_a_kernel_may_round_its_largest_value_the_other_way() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_proof_needs_little_memory_and_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = [sizes_of_model(model, "bfloat16") for model in ("llama-3.1-8b", "qwen3.5-4b")]
+    models = [sizes_of_model(model, "bfloat16") for model in ("llama-3.1-8b", "qwen3.5-4b", "deepseek-v2-lite")]
     sizes = next((sizes for sizes in models if CASES[name].wanted(sizes)), models[0])
     asked: list[int] = []
     random = Inputs.random

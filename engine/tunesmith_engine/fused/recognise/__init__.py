@@ -7,6 +7,7 @@ give what was read from it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -15,31 +16,42 @@ from torch import nn
 from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import Sight
-from tunesmith_engine.fused.recognise.body import Body, head_of
+from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.handed import Handing
 from tunesmith_engine.fused.recognise.layer import mixer_of, read_as_written, read_layer
-from tunesmith_engine.fused.recognise.model import find_decoder, read_embedding, read_layer_inputs, read_logits
+from tunesmith_engine.fused.recognise.model import (
+    find_decoder,
+    read_embedding,
+    read_layer_inputs,
+    read_logits,
+    read_per_layer,
+    read_placeholders,
+)
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
+from tunesmith_engine.fused.recognise.sharing import Lent
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import (
     AnyModel,
     AttentionShape,
+    LatentShape,
     LayerShape,
     ModelShape,
     Norm,
     NotFusableError,
+    PerLayerInputs,
     PositionTable,
     Unfused,
     UnfusedLayer,
 )
 
+OF_IMAGES = "vision"
+"""Attention that is causal among the tokens of texts."""
+
 CHUNKED = "chunked_attention"
 KINDS = ("", "full_attention", "sliding_attention", "linear_attention", "conv", CHUNKED)
 """Of layers, as configs name them."""
-
-LAYER_TYPES = frozenset({"layer_types", "layers_block_type"})
 
 LAYER_TYPES = frozenset({"layer_types", "layers_block_type"})
 
@@ -82,6 +94,8 @@ def _read(model: AnyModel) -> ModelShape:
         hidden_size=embedding.embedding_dim,
         positions=positions,
         embedding_norm=embedding_norm,
+        per_layer=_read_per_layer(body, layers),
+        placeholders=read_placeholders(body, getattr(whole, body_of(whole))),
         handing=reader.handing,
         begins_as_written=begins_as_written,
     )
@@ -101,16 +115,17 @@ class _Layers:
         self._body, self._is_full = body, is_full
         self.handing: Handing | None = None
         self._slopes: torch.Tensor | None = None
+        self._lent: dict[str, Lent] = {}
         self.notes: list[str] = []
 
     def read(self) -> tuple[LayerShape | UnfusedLayer, ...]:
         """Return the layers; the decoder hands each its mask and its rotary table by the config's `layer_types`."""
         body, config = self._body, self._body.module.config
-        if getattr(config, "use_bidirectional_attention", False):
+        if getattr(config, "use_bidirectional_attention", False) not in (False, None, OF_IMAGES):
             raise NotFusableError("The decoder's attention is not causal.")
         modules = list(body.part(body.layers)[: config.num_hidden_layers])
         try:
-            words.check_words(body.name, body.module, words.MODEL)
+            words.check_words(body.name, body.module, words.MODEL | words.OWN_INPUTS_MODEL)
             self._slopes = read_layer_inputs(body)
             mixers = [mixer_of(f"{body.name}.{body.layers}", module)[1] for module in modules]
             read = partial(self._read_whole, rotary_tables(body.module, mixers))
@@ -122,7 +137,7 @@ class _Layers:
                 shapes.append(read(index, module))
             except NotFusableError as error:
                 shapes.append(self._read_less(index, module, error.message, shapes))
-        return tuple(shapes)
+        return _with_lenders(shapes)
 
     def begins(self) -> tuple[nn.Embedding, float, PositionTable | None, Norm | None, bool]:
         """Return what `read_embedding` does, and whether the decoder's own code computes the first layer's input.
@@ -186,12 +201,36 @@ class _Layers:
         rotary_kind = kind if tables and tables.has_kinds else ""
         layout = tables.layout(rotary_kind, _device(body)) if tables else None
         sight = Sight(int(config.attention_chunk_size) if kind == CHUNKED else None, self._slopes)
-        shape = read_layer(f"{label}.{index}", module, window, rotary_kind, layout, sight)
-        if self._is_full and not isinstance(shape.attention, AttentionShape):
+        shape = read_layer(f"{label}.{index}", module, window, rotary_kind, layout, sight, self._lent, index)
+        if self._is_full and not isinstance(shape.attention, AttentionShape | LatentShape):
             # A convolution and what a state decays by have no gradients of ours.
             kind = type(mixer_of(label, module)[1]).__name__
             raise NotFusableError("The own weights of {kind} are trained in plain PyTorch.", kind=kind)
         return shape
+
+
+def _with_lenders(layers: list[LayerShape | UnfusedLayer]) -> tuple[LayerShape | UnfusedLayer, ...]:
+    """Return the layers, with it noted whose keys and values later ones read."""
+    read = {layer.attention.source for layer in layers if isinstance(layer.attention, AttentionShape)}
+    return tuple(
+        replace(layer, attention=replace(layer.attention, lends=True))
+        if index in read and isinstance(layer, LayerShape) and isinstance(layer.attention, AttentionShape)
+        else layer
+        for index, layer in enumerate(layers)
+    )
+
+
+def _read_per_layer(body: Body, layers: tuple[LayerShape | UnfusedLayer, ...]) -> PerLayerInputs | None:
+    """Return how what layers have of their own is made; see `read_per_layer`.
+
+    Raises:
+        NotFusableError: a layer that runs as it was written reads it.
+    """
+    found = read_per_layer(body)
+    for layer in layers:
+        if found and isinstance(layer.attention, Unfused):
+            raise NotFusableError("The model needs plain PyTorch. {reason}", reason=layer.attention.reason)
+    return found
 
 
 def _device(body: Body) -> torch.device:
@@ -206,9 +245,13 @@ def _rotary(body: Body, layers: tuple[LayerShape | UnfusedLayer, ...]) -> Rotary
         NotFusableError: the layers want them in different places.
     """
     rotating = [
-        (layer.rotary_kind, layer.attention.interleaved, layer.attention.backwards)
+        (
+            layer.rotary_kind,
+            layer.attention.interleaved,
+            isinstance(layer.attention, AttentionShape) and layer.attention.backwards,
+        )
         for layer in layers
-        if isinstance(layer.attention, AttentionShape) and layer.attention.rotary
+        if isinstance(layer.attention, AttentionShape | LatentShape) and layer.attention.rotary
     ]
     if not rotating:
         return None
@@ -232,8 +275,12 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     Raises:
         NotFusableError: a text passes through one; it is named.
     """
-    parts = [shape.head]
+    parts = [shape.head, *([shape.per_layer.projection] if shape.per_layer else [])]
     for layer in shape.layers:
+        parts += [layer.per_layer.gate, layer.per_layer.output] if layer.per_layer else []
+        if isinstance(layer.attention, LatentShape):
+            expansions = layer.attention.query_expansion, layer.attention.expansion
+            parts += [part for part in expansions if part is not None]
         if isinstance(layer.attention, Unfused):
             parts.append(layer.attention.module)
         else:

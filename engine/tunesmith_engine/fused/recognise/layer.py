@@ -16,9 +16,13 @@ from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.convolution import read_convolution
 from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.handed import FORMS, Call, Handing, Recorder, hollowed
+from tunesmith_engine.fused.recognise.latent import is_latent, read_latent
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
+from tunesmith_engine.fused.recognise.per_layer import NORM as THIRD_NORM
+from tunesmith_engine.fused.recognise.per_layer import TriedBlock, read_block, read_scale
 from tunesmith_engine.fused.recognise.rotary import Layout
+from tunesmith_engine.fused.recognise.sharing import Lent, read_sharing, shares
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -33,6 +37,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
 from tunesmith_engine.fused.recognise.state_space import read_state_space
 from tunesmith_engine.shapes import (
     AttentionShape,
+    LatentShape,
     LayerShape,
     MixerShape,
     MlpShape,
@@ -102,7 +107,9 @@ def read_layer(
     window: int | None,
     rotary_kind: str,
     layout: Layout | None,
-    sight: Sight = NOTHING_ELSE,
+    sight: Sight,
+    lent: dict[str, Lent],
+    index: int,
 ) -> LayerShape:
     """Return the shape of a decoder layer whose attention, or what is in its place, is understood.
 
@@ -112,16 +119,41 @@ def read_layer(
         window: of this layer's mask.
         rotary_kind: see `LayerShape`.
         layout, sight: see `read_attention`.
+        lent: see `read_sharing`.
+        index: of the layer.
 
     Raises:
         NotFusableError: its attention or its order of parts isn't understood.
     """
     role, mixer = mixer_of(name, module)
-    known, read = OTHERS.get(role, (words.ATTENTION, None))
-    words.check_words(role, mixer, known)
-    attention = read(role, mixer) if read else read_attention(role, mixer, window, layout, sight)
-    shape, _ = _around(name, module, attention, None)
+    attention = _read_mixer(role, mixer, window, layout, sight, lent, index)
+    shape, _ = _around(name, module, attention, None, index)
     return replace(shape, rotary_kind=rotary_kind)
+
+
+def _read_mixer(
+    role: str,
+    mixer: nn.Module,
+    window: int | None,
+    layout: Layout | None,
+    sight: Sight,
+    lent: dict[str, Lent],
+    index: int,
+) -> MixerShape:
+    """Return the shape of attention, or of what is in its place; see `read_layer`."""
+    known, read = OTHERS.get(role, (words.ATTENTION, None))
+    known |= words.LATENT_ATTENTION if is_latent(mixer) else frozenset()
+    known |= words.SHARING_ATTENTION if shares(mixer) else frozenset()
+    words.check_words(role, mixer, known)
+    if read:
+        return read(role, mixer)
+    if is_latent(mixer) and (window or sight != NOTHING_ELSE):
+        raise NotFusableError("{name} doesn't look at all tokens before its own, which is not supported.", name=role)
+    if is_latent(mixer):
+        return read_latent(role, mixer, layout)
+    if shares(mixer) and sight == NOTHING_ELSE:
+        return read_sharing(role, mixer, window, layout, lent, index)
+    return read_attention(role, mixer, window, layout, sight)
 
 
 def read_as_written(
@@ -165,20 +197,25 @@ def _norms_of(module: nn.Module) -> frozenset[str]:
 
 
 def _around(
-    name: str, module: nn.Module, attention: MixerShape | Unfused, call: Call | None
+    name: str, module: nn.Module, attention: MixerShape | Unfused, call: Call | None, index: int = 0
 ) -> tuple[LayerShape, Forms]:
     """Return the shape of a layer with a given attention, and how many results that and the MLP have.
 
     Args:
         call: how the decoder calls the layer, on the CPU; None for a usual call.
+        index: of the layer.
 
     Raises:
         NotFusableError: its order of parts isn't understood.
     """
     has_mlp = first_of(module, MLPS) is not None
-    words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
+    # What a layer reads of its own comes with a usual call alone.
+    known = words.LAYER if call else words.LAYER | words.OWN_INPUTS_LAYER
+    words.check_words(name, module, known if has_mlp else known | words.MLP)
     check_no_dropout(name, module)
-    used, found = words.words(module), _norms_of(module)
+    if getattr(module, "enable_moe_block", False):
+        raise NotFusableError("{name} has experts beside its MLP, which is not supported.", name=name)
+    used, found = words.words(module), _norms_of(module) - {THIRD_NORM}
     places = [names for names in NAMES if found == {role for role in names if role}]
     if not places:
         raise NotFusableError(
@@ -194,8 +231,10 @@ def _around(
         mlp_norm=None,
         post_mlp_norm=None,
         residual_scale=next((float(getattr(module, word)) for word in SCALES if word in used), 1.0),
+        per_layer=read_block(name, module, index),
+        output_scale=read_scale(module),
     )
-    of_mixer: tuple[int, ...] = (2,) if isinstance(attention, AttentionShape) else (0,)
+    of_mixer: tuple[int, ...] = (2,) if isinstance(attention, AttentionShape | LatentShape) else (0,)
     of_mixer = FORMS if isinstance(attention, Unfused) else of_mixer
     of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else (0,)
     problem: NotFusableError | None = None
@@ -260,9 +299,11 @@ def _agrees(
             norms[place] = replace(norm, **weights)
     twin = replaced(module, parts, {})
     x = make.numbers(*(call.hidden.shape[:2] if call else (1, NUM_TOKENS)), WIDTH)
+    third = TriedBlock(module, shape.per_layer, make)
+    third.put(twin)
     if call is None:
         usual = dict.fromkeys(("attention_mask", "position_embeddings", "position_ids"))
-        nothing = accepted(module, usual, dict.fromkeys(BIASES))
+        nothing = accepted(module, usual, {**dict.fromkeys(BIASES), "per_layer_input": third.own})
         result = result_of(name, lambda: twin(x, **nothing))
     else:
         result = result_of(name, lambda: call.run(twin, x))
@@ -277,7 +318,7 @@ def _agrees(
     if shape.parallel and shape.mlp_norm is None:
         to_mlp = read
     expected = middle + shape.residual_scale * normed("post_mlp_norm", mlp(to_mlp))
-    return agrees(result, expected)
+    return agrees(result, third.after(expected))
 
 
 def _mlp_stand_in(

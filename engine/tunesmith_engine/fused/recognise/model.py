@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
-from tunesmith_engine.fused.recognise import words
+from tunesmith_engine.fused.recognise import per_layer, words
 from tunesmith_engine.fused.recognise.biases import BIASES, slopes_of
 from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
@@ -24,7 +25,14 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     result_of,
 )
 from tunesmith_engine.model.saved_modules import plain
-from tunesmith_engine.shapes import AnyModel, Norm, NotFusableError, PositionTable
+from tunesmith_engine.shapes import (
+    AnyModel,
+    Norm,
+    NotFusableError,
+    PerLayerInputs,
+    Placeholders,
+    PositionTable,
+)
 
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""
@@ -41,6 +49,9 @@ INSIDE = "decoder"
 MOST_OFFSET = 2
 """Of a table of learned positions."""
 
+PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id")
+"""Names that configs have for tokens in whose places images, videos and sounds are put."""
+
 LAYER_INPUTS = frozenset({"attention_mask", "position_ids"})
 """Tensors that a decoder hands its layers by name."""
 
@@ -50,8 +61,10 @@ class _Results(MoeModelOutputWithPast):
     """What a decoder, or a wrapper around it, returns: every field that a head asks for."""
 
     image_hidden_states: torch.Tensor | None = None
+    audio_hidden_states: torch.Tensor | None = None
     cross_attentions: tuple[torch.Tensor, ...] | None = None
     cache_params: None = None
+    shared_kv_states: dict[str, tuple[torch.Tensor, ...]] | None = None
 
 
 class _Echo(nn.Module):
@@ -65,10 +78,22 @@ class _Echo(nn.Module):
         """As transformers' models have it."""
         return self.embed_tokens
 
-    def forward(self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor | None = None, **_: Any) -> Any:
+    def get_per_layer_inputs(self, input_ids: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        """Return the tokens themselves."""
+        return input_ids
+
+    def forward(
+        self,
+        inputs_embeds: torch.Tensor,
+        position_ids: torch.Tensor | None = None,
+        per_layer_inputs: torch.Tensor | None = None,
+        **_: Any,
+    ) -> Any:
         """Return the embedded tokens in transformers' wrapping."""
-        if position_ids is not None:
+        if position_ids is not None and not torch.equal(position_ids, torch.arange(inputs_embeds.shape[1])[None]):
             raise ValueError("it has positions of its own")
+        if per_layer_inputs is not None and not torch.equal(self.embed_tokens(per_layer_inputs), inputs_embeds):
+            raise ValueError("its layers read other tokens than its embedding")
         return _Results(last_hidden_state=inputs_embeds)
 
 
@@ -82,10 +107,11 @@ def find_decoder(whole: AnyModel) -> Body:
     inner, head = getattr(whole, name, None), head_of(whole)
     if inner is None:
         raise NotFusableError("{kind} has no model and lm_head side by side.", kind=type(whole).__name__)
+    has_images = hasattr(inner, "language_model")
     linear_sizes(head, plain(getattr(whole, head)))
     decoder = inner
-    if hasattr(inner, "language_model"):
-        words.check_words("model", inner, words.WRAPPER)
+    if has_images:
+        words.check_words("model", inner, words.WRAPPER | words.OF_IMAGES)
         name, decoder = f"{name}.language_model", inner.language_model
         _try_wrapper(inner, decoder)
     elif INSIDE in words.words(whole):
@@ -119,6 +145,11 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
     return embedding, *_try_embedding(body, scale)
 
 
+def read_per_layer(body: Body) -> PerLayerInputs | None:
+    """Return how what layers have of their own is made; see `per_layer.read_inputs`."""
+    return per_layer.read_inputs(body, _small_embedding(plain(body.part(body.embedding)), StandIns()))
+
+
 def read_logits(whole: AnyModel) -> tuple[float, float | None]:
     """Return the logits' factor and their soft cap.
 
@@ -130,7 +161,7 @@ def read_logits(whole: AnyModel) -> tuple[float, float | None]:
         raise NotFusableError("The loss includes a term that balances the experts (output_router_logits).")
     if "z_loss_coefficient" in used and whole.config.z_loss_coefficient:
         raise NotFusableError("The loss includes a term that keeps logits small (z_loss_coefficient).")
-    config = vars(whole.config)
+    config = vars(whole.config) | vars(whole.config.get_text_config())
     scale = _logit_scale(whole, config)
     caps = [value for name, value in config.items() if "cap" in name and isinstance(value, float) and value > 0]
     for softcap in (None, *dict.fromkeys(caps)):
@@ -198,6 +229,7 @@ def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | Non
         body.layers: nn.ModuleList(),
         body.norm: (norm := _Counted()),
         "rotary_emb": Constant((None, None)),
+        **per_layer.stand_ins(body, make),
     }
     if body.embedding_norm:
         parts[body.embedding_norm] = make.norm(body.part(body.embedding_norm), WIDTH).to(embedding.weight.dtype)
@@ -262,6 +294,7 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
         body.layers: nn.ModuleList([taken]),
         body.norm: nn.Identity(),
         "rotary_emb": Constant((None, None)),
+        **per_layer.stand_ins(body, make),
     }
     if body.positions is not None:
         parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)
@@ -286,16 +319,48 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
 
 
 def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:
-    """Check that a model for images and texts hands texts on as they are.
+    """Check that a model for images and texts hands texts on as they are, but for tokens that stand for images.
 
     Raises:
         NotFusableError: it doesn't.
     """
     embedding = _small_embedding(plain(decoder.embed_tokens), StandIns())
-    twin, ids = replaced(inner, {"language_model": _Echo(embedding)}, {}), torch.arange(NUM_TOKENS)[None]
-    result = result_of("model", lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
-    if not torch.equal(result, embedding(ids)):
+    expected = embedding(torch.arange(NUM_TOKENS)[None])
+    if not torch.equal(_echoed(inner, embedding, {}), expected):
         raise NotFusableError("model ({kind}) changes what its decoder reads.", kind=type(inner).__name__)
+
+
+def read_placeholders(body: Body, inner: AnyModel) -> Placeholders | None:
+    """Return which tokens a model for images and texts reads as padding where there are none; None for none.
+
+    Raises:
+        NotFusableError: it reads them as something else.
+    """
+    if not body.name.endswith("language_model"):
+        return None
+    embedding = _small_embedding(plain(body.part(body.embedding)), StandIns())
+    names = [name for name in PLACEHOLDERS if isinstance(getattr(inner.config, name, None), int)]
+    given = {name: place for place, name in enumerate(names, start=1)}
+    rows = torch.arange(NUM_TOKENS)[None]
+    result, padded = _echoed(inner, embedding, given), rows.where(rows > len(names), 0)
+    if torch.equal(result, embedding(rows)):
+        return None
+    if not torch.equal(result, embedding(padded)):
+        raise NotFusableError("model ({kind}) changes what its decoder reads.", kind=type(inner).__name__)
+    found = tuple(getattr(inner.config, name) for name in names)
+    return Placeholders(found, int(inner.config.get_text_config().pad_token_id))
+
+
+def _echoed(inner: AnyModel, embedding: nn.Module, ids: dict[str, int]) -> torch.Tensor:
+    """Return what a decoder's wrapper hands it for the first tokens; images have the ids that are given, else none."""
+    twin = replaced(inner, {"language_model": _Echo(embedding)}, {})
+    twin.config = copy.deepcopy(inner.config)
+    for name in PLACEHOLDERS:
+        if isinstance(getattr(twin.config, name, None), int):
+            setattr(twin.config, name, ids.get(name, -1))
+    twin.config.get_text_config().pad_token_id = 0
+    tokens = torch.arange(NUM_TOKENS)[None]
+    return result_of("model", lambda: twin(input_ids=tokens, use_cache=False).last_hidden_state)
 
 
 def _logits(whole: AnyModel, hidden: torch.Tensor, training: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -21,7 +21,7 @@ class Layout:
     Attributes:
         width: numbers of a position, as many as are turned in each head.
         halves: each angle stands once in the first half and once in the second; else it stands twice in a row.
-        is_complex: layers are handed complex numbers, one for each pair of neighbours.
+        is_complex: layers are handed complex numbers, one for each pair of neighbours (DeepSeek-V2, Llama 4).
         is_once: layers are handed each angle once.
     """
 
@@ -62,7 +62,7 @@ class RotaryTables:
         """Return cos and sin, [1, T, width]."""
         table = self.module(x, positions, kind) if kind else self.module(x, positions)
         if isinstance(table, torch.Tensor) and table.is_complex():
-            # One number for each pair of neighbours (Llama 4).
+            # One number for each pair of neighbours (DeepSeek-V2, Llama 4).
             table = tuple(part.repeat_interleave(2, dim=-1) for part in (table.real, table.imag))
         if not isinstance(table, tuple) or len(table) != len(("cos", "sin")):
             name = type(self.module).__name__

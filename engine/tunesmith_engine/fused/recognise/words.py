@@ -105,6 +105,41 @@ WRAPPER = MODEL | frozenset(
 )
 """Of a model that puts images among the texts of its decoder."""
 
+SHARING_ATTENTION = frozenset(
+    "is_kv_shared_layer layer_type shared_kv_states store_full_length_kv unsqueeze_dim v_norm".split()
+)
+"""Of attention with norms of values and keys and values that layers share, beside the others."""
+
+LATENT_ATTENTION = frozenset(
+    "apply_rotary_emb apply_rotary_pos_emb_interleave expand_kv kv_a_layernorm kv_a_proj_with_mqa kv_lora_rank "
+    "q_a_layernorm q_a_proj q_b_proj q_lora_rank qk_head_dim qk_nope_head_dim qk_rope_head_dim rope_interleave".split()
+)
+"""Of attention that compresses keys and values, beside the others."""
+
+OWN_INPUTS_LAYER = frozenset(
+    "act_fn enable_moe_block experts hidden_size_per_layer_input layer_scalar per_layer_input_gate "
+    "per_layer_projection post_feedforward_layernorm_1 post_feedforward_layernorm_2 post_per_layer_input_norm "
+    "pre_feedforward_layernorm_2 residual_scale router shared_kv_states".split()
+)
+"""Of a layer with numbers of its own, beside the others."""
+
+OWN_INPUTS_MODEL = frozenset(
+    "KVSharingDict _maybe_slice_kv_shared_inputs first_kv_shared_layer_idx get get_per_layer_inputs "
+    "hidden_size_per_layer_input project_per_layer_inputs return_shared_kv_states shared_kv_states "
+    "unique_layer_types".split()
+)
+"""Of its decoder."""
+
+OF_IMAGES = frozenset(
+    "audio_hidden_states cat compute_3d_position_ids expand_as get_audio_features get_per_layer_inputs "
+    "get_text_config get_video_features hidden_size_per_layer_input image_grid_thw image_position_ids image_sizes "
+    "input_features input_features_mask input_ids mm_token_type_ids num_frames_per_video numel pad_token_id "
+    "per_layer_inputs pixel_values_videos router_logits second_per_grid_ts shared_kv_states sum text_config "
+    "torch_compilable_check video video_features video_grid_thw video_position_ids vision vision_feature_layer "
+    "vision_feature_select_strategy weight".split()
+)
+"""Of a model that puts images, videos and sounds among the texts of its decoder, and of what is around it."""
+
 MOST_NAMED = 6
 """Unknown words that a sentence lists."""
 
