@@ -19,6 +19,7 @@ from tunesmith_engine.fused.activations import ActivationStore
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
+from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.host_memory import HostTable
 from tunesmith_engine.fused.layer import FusedLayer
@@ -28,6 +29,8 @@ from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
+from tunesmith_engine.fused.routing import Router
+from tunesmith_engine.fused.sparse_block import SparseBlock
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.trained_projection import TrainedProjection
@@ -36,20 +39,36 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.model.other_weights import Weights, asked_with
-from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape, ModelShape, Norm, NotFusableError
+from tunesmith_engine.shapes import (
+    DeltaShape,
+    LayerShape,
+    MlpShape,
+    ModelShape,
+    Norm,
+    NotFusableError,
+    SparseShape,
+    Unfused,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerProjections:
-    """The linear layers of a decoder layer, in the order in which they run; `mlp_down` is None for a plain MLP."""
+    """The linear layers of a decoder layer, in the order in which they run.
+
+    Attributes:
+        mlp_inputs: None for a mixture of experts without a shared MLP.
+        mlp_down: the same, and None for a plain MLP.
+        experts: those of a mixture; its shared MLP has the place of the MLP.
+    """
 
     attention_inputs: Projection | PlainModules
     attention_output: Projection | PlainModules
-    mlp_inputs: Projection | PlainModules
+    mlp_inputs: Projection | PlainModules | None
     mlp_down: Projection | PlainModules | None
+    experts: Experts | None = None
 
     def all(self) -> list[Projection | PlainModules]:
-        """Return those that there are."""
+        """Return those that there are, the experts left out."""
         parts = [self.attention_inputs, self.attention_output, self.mlp_inputs, self.mlp_down]
         return [part for part in parts if part is not None]
 
@@ -149,7 +168,7 @@ class Assembly:
     def capturable(self) -> bool:
         """Whether a step may be captured in a CUDA graph."""
         # Whole weights make steps so large that launches take no time beside them.
-        if self._is_full:
+        if self._is_full or any(parts.experts for parts in self.projections):
             return False
         return not any(isinstance(part, PlainModules) for parts in self.projections for part in parts.all())
 
@@ -165,7 +184,7 @@ class Assembly:
         attention, mlp = 0, 0
         for parts in self.projections:
             sizes = [part.quantised_bytes_per_row if isinstance(part, Projection) else 0 for part in parts.all()]
-            attention, mlp = max(attention, *sizes[:2]), max(mlp, *sizes[2:])
+            attention, mlp = max(attention, *sizes[:2]), max([mlp, *sizes[2:]])
         return max(num_tokens * attention, min(num_tokens, tile_tokens) * mlp)
 
     def _layer_projections(self, layer: LayerShape) -> LayerProjections:
@@ -173,18 +192,51 @@ class Assembly:
         hidden = self.shape.hidden_size
         inputs = self._projection(attention.inputs, 0, layer.name, Message("Attention's inputs"))
         output = self._projection((attention.output,), 1, layer.name, Message("Attention's output"))
+        experts = self._experts(layer.name, mlp) if isinstance(mlp, SparseShape) else None
+        gate_up: Projection | PlainModules | None
+        down: Projection | PlainModules | None = None
         if isinstance(mlp, MlpShape):
-            gate_up = self._projection(mlp.inputs, 0, layer.name, Message("The MLP's inputs"))
-            down: Projection | PlainModules | None = self._projection(
-                (mlp.down,), 1, layer.name, Message("The MLP's output")
-            )
+            gate_up, down = self._mlp_projections(layer.name, mlp)
+        elif experts and isinstance(mlp, SparseShape):
+            gate_up, down = self._shared_projections(layer.name, mlp)
         else:
-            self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
-            gate_up, down = PlainModules((mlp.module,), hidden, hidden, self._autocast), None
+            if isinstance(mlp, Unfused):
+                self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
+            gate_up = PlainModules((mlp.module,), hidden, hidden, self._autocast)
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
-        return LayerProjections(inputs, output, gate_up, down)
+        return LayerProjections(inputs, output, gate_up, down, experts)
+
+    def _mlp_projections(
+        self, layer: str, mlp: MlpShape
+    ) -> tuple[Projection | PlainModules, Projection | PlainModules]:
+        gate_up = self._projection(mlp.inputs, 0, layer, Message("The MLP's inputs"))
+        return gate_up, self._projection((mlp.down,), 1, layer, Message("The MLP's output"))
+
+    def _experts(self, layer: str, mlp: SparseShape) -> Experts | None:
+        """Return the experts of a layer; None where only the module itself can compute them."""
+        try:
+            if self._is_full:
+                raise PlainOnlyError("Weights beside experts are trained.")
+            return Experts(mlp, self.compute.dtype)
+        except PlainOnlyError as reason:
+            self._note_unfused(layer, Message("The experts"), reason.message)
+            return None
+
+    def _shared_projections(
+        self, layer: str, mlp: SparseShape
+    ) -> tuple[Projection | PlainModules | None, Projection | PlainModules | None]:
+        """Return the linear layers of the MLP that all tokens go through, or its module, or nothing."""
+        if mlp.shared_module is None:
+            return None, None
+        if mlp.shared is not None:
+            gate_up, down = self._mlp_projections(layer, mlp.shared)
+            if not (gate_up.has_magnitudes or down.has_magnitudes):
+                return gate_up, down
+            self._note_unfused(layer, Message("The shared MLP"), Message("DoRA runs in plain PyTorch."))
+        hidden = self.shape.hidden_size
+        return PlainModules((mlp.shared_module,), hidden, hidden, self._autocast), None
 
     @property
     def _autocast(self) -> torch.dtype | None:
@@ -230,6 +282,9 @@ class Assembly:
         for part in [self.head, *(part for parts in self.projections for part in parts.all())]:
             if isinstance(part, Projection):
                 part.refresh()
+        for parts in self.projections:
+            if parts.experts:
+                parts.experts.refresh()
 
     @contextlib.contextmanager
     def asked_with(self, model: PeftModel, weights: Weights) -> Iterator[None]:
@@ -324,17 +379,28 @@ class Assembly:
                 attention = DeltaBlock(shape.attention, *around, *sizes)
             else:
                 attention = AttentionBlock(shape.attention, *around, *sizes, self.gradients)
-            mlp: MlpBlock | PlainMlp
-            if isinstance(shape.mlp, MlpShape) and parts.mlp_down is not None:
-                keeps = policy.level == "none"
-                mlp = MlpBlock(shape.mlp, parts.mlp_inputs, parts.mlp_down, workspace, tile_tokens, keeps)
-            elif isinstance(parts.mlp_inputs, PlainModules):
-                mlp = PlainMlp(parts.mlp_inputs)
-            else:
-                raise TypeError(f"{shape.name} has no MLP that can be run.")
+            mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none")
             widths = self.shape.hidden_size, self.gradient_width
             layers.append(FusedLayer(index, shape, attention, mlp, *widths, self.gradients))
         return layers
+
+    def _mlp(
+        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, tile_tokens: int, keeps_gate_up: bool
+    ) -> MlpBlock | PlainMlp | SparseBlock:
+        """Return a layer's MLP, or its mixture of experts with the MLP beside them."""
+        mlp, inputs, down = shape.mlp, parts.mlp_inputs, parts.mlp_down
+        shared = mlp.shared if isinstance(mlp, SparseShape) else mlp
+        block: MlpBlock | PlainMlp | None = None
+        if isinstance(shared, MlpShape) and inputs is not None and down is not None:
+            block = MlpBlock(shared, inputs, down, workspace, tile_tokens, keeps_gate_up)
+        elif isinstance(inputs, PlainModules):
+            block = PlainMlp(inputs)
+        if isinstance(mlp, SparseShape) and parts.experts is not None:
+            router = Router(mlp, self._autocast)
+            return SparseBlock(mlp, parts.experts, router, block, workspace, tile_tokens, keeps_gate_up)
+        if block is None:
+            raise TypeError(f"{shape.name} has no MLP that can be run.")
+        return block
 
 
 def _bundles(part: Projection | PlainModules) -> list[Bundle]:

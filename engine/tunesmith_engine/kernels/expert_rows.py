@@ -1,15 +1,12 @@
 """What an expert does between its products and behind them: the gate with the router's weights, and the sum of a token.
 
-The gate is activation(gate) * up as everywhere, or gpt-oss's (OpenAI 2025, arXiv 2508.10925): g = min(gate, limit),
-u = clamp(up, limit), (u + 1) g sigmoid(alpha g). Gate and up lie behind each other, or take turns. All is computed in
-float32 and rounded once, float64 in float64.
+The gate is activation(gate) * up as everywhere, or gpt-oss's; gate and up lie behind each other, or take turns: see
+`Gate`. All is computed in float32 and rounded once, float64 in float64.
 
 # M rows, T tokens, k experts of each, M = T k, F numbers of an expert's MLP, H hidden numbers
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 
@@ -18,29 +15,14 @@ from tunesmith_engine.kernels.expert_order import Order
 from tunesmith_engine.kernels.glu import _activate_twin, _slope_twin, activate
 from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
+from tunesmith_engine.shapes import Gate
 
 NAME = "expert_rows"
 BLOCK = 1024
 NUM_WARPS = 4
 
 CLAMPED = "clamped"
-"""The activation of gpt-oss."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """What an expert does with gate and up.
-
-    Attributes:
-        activation: as in `MlpShape`, or CLAMPED.
-        in_turn: gate and up take turns instead of lying behind each other.
-        limit, alpha: of the clamped gate.
-    """
-
-    activation: str
-    in_turn: bool = False
-    limit: float = 0.0
-    alpha: float = 0.0
+"""The activation of gpt-oss, see `Gate`."""
 
 
 def activate_rows(gate_up: torch.Tensor, gate: Gate, out: torch.Tensor) -> torch.Tensor:
@@ -53,7 +35,7 @@ def activate_rows(gate_up: torch.Tensor, gate: Gate, out: torch.Tensor) -> torch
     """
     num_rows, width = out.shape
     if not registry.runs(NAME, out.device) or out.dtype == torch.float64:
-        return out.copy_(_gated_twin(gate_up, gate)[0])
+        return _activate_rows_twin(gate_up, gate, out)
     if num_rows:
         launch(
             _activate_rows,
@@ -100,16 +82,20 @@ def activate_rows_backward(
 
 
 def combine(
-    rows: torch.Tensor, order: Order, weights: torch.Tensor | None, out: torch.Tensor, scale: float = 1.0
+    rows: torch.Tensor,
+    order: Order,
+    weights: torch.Tensor | None,
+    out: torch.Tensor,
+    added: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Write the sum of each token's rows, each times its weight and all times a factor.
+    """Write the sum of each token's rows, each times its weight, and of what is added.
 
     Args:
         rows: [M, H], rows anywhere.
         order: of the rows.
         weights: float32 [T, k], float64 beside float64, or None for ones.
         out: [T, H], rows anywhere.
-        scale: the factor.
+        added: [T, H], rows anywhere; may be `out`.
     """
     num_tokens, width = out.shape
     per_token = order.num_rows // max(1, num_tokens)
@@ -117,13 +103,14 @@ def combine(
         found = _wide(rows[order.place.long()]).view(num_tokens, per_token, width)
         if weights is not None:
             found = found * weights[..., None]
-        return out.copy_(found.sum(1) * scale)
+        total = found.sum(1)
+        return out.copy_(total if added is None else total + added)
     if num_tokens:
         launch(
             _combine,
             (num_tokens, triton.cdiv(width, BLOCK), 1),
-            (rows, order.place, weights, out),
-            (rows.stride(0), out.stride(0), width, scale),
+            (rows, order.place, weights, out, added),
+            (rows.stride(0), out.stride(0), 0 if added is None else added.stride(0), width),
             (per_token, min(BLOCK, triton.next_power_of_2(width))),
             num_warps=NUM_WARPS,
         )
@@ -216,7 +203,17 @@ def _activate_rows_backward(
 
 @jit
 def _combine(
-    rows, place, weights, out, rows_stride, out_stride, width, scale, PER_TOKEN: tl.constexpr, BLOCK: tl.constexpr
+    rows,
+    place,
+    weights,
+    out,
+    added,
+    rows_stride,
+    out_stride,
+    added_stride,
+    width,
+    PER_TOKEN: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Sum the rows of a token in the order of its choices."""
     token = tl.program_id(0).to(tl.int64)
@@ -229,10 +226,16 @@ def _combine(
         if weights is not None:
             some = some * tl.load(weights + token * PER_TOKEN + number)
         total += some
-    tl.store(out + token * out_stride + column, (total * scale).to(out.dtype.element_ty), mask=inside)
+    if added is not None:
+        total += tl.load(added + token * added_stride + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + token * out_stride + column, total.to(out.dtype.element_ty), mask=inside)
 
 
 # The same in PyTorch; float64 stays float64
+
+
+def _activate_rows_twin(gate_up: torch.Tensor, gate: Gate, out: torch.Tensor) -> torch.Tensor:
+    return out.copy_(_gated_twin(gate_up, gate)[0])
 
 
 def _halves(gate_up: torch.Tensor, gate: Gate) -> tuple[torch.Tensor, torch.Tensor]:

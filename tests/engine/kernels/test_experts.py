@@ -11,11 +11,12 @@ from tests.engine.kernels.conftest import DTYPES, rows
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels import expert_order, expert_rows, grouped_product
 from tunesmith_engine.kernels.expert_order import Order, order_of
-from tunesmith_engine.kernels.expert_rows import CLAMPED, Gate
+from tunesmith_engine.kernels.expert_rows import CLAMPED
+from tunesmith_engine.shapes import Gate
 
 CASES = [(13, 3, 5, 24, 40), (70, 2, 3, 64, 33), (4, 1, 6, 16, 16)]
 """Tokens, experts of each, experts, inputs, outputs: no block is full, tiles of several sizes, experts without rows."""
-GATES = [Gate("silu"), Gate("gelu_tanh", in_turn=True), Gate(CLAMPED, in_turn=True, limit=0.9, alpha=1.7)]
+GATES = [Gate("silu"), Gate("quick_gelu", in_turn=True), Gate(CLAMPED, in_turn=True, limit=0.9, alpha=1.7)]
 
 Values = tuple[torch.Tensor, ...]
 
@@ -145,7 +146,7 @@ def _gate_by_autograd(gradient: torch.Tensor, gate_up: torch.Tensor, gate: Gate,
     elif gate.activation == "silu":
         product = torch.nn.functional.silu(first) * second
     else:
-        product = torch.nn.functional.gelu(first, approximate="tanh") * second
+        product = first * torch.sigmoid(1.702 * first) * second
     (product * weights[:, None]).backward(gradient)
     assert leaf.grad is not None
     assert weights.grad is not None
@@ -181,12 +182,19 @@ def test_sum_of_a_tokens_rows(device: torch.device, dtype: torch.dtype, weighted
     some = rows(order.num_rows, width, dtype, device, seed=1)
     weights = rows(num_tokens, per_token, torch.float32, device, seed=2).contiguous() if weighted else None
 
-    def loop(some: torch.Tensor) -> torch.Tensor:
+    added = rows(num_tokens, width, dtype, device, seed=3)
+
+    def loop(some: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
         parts = some[order.place.long().to(some.device)].view(num_tokens, per_token, width)
         factors = 1.0 if weights is None else weights.to(some)[..., None]
-        return 2.5 * (parts * factors).sum(1)
+        return (parts * factors).sum(1) + added
 
-    ours = expert_rows.combine(some, order, weights, torch.empty(num_tokens, width, dtype=dtype, device=device), 2.5)
-    check = partial(_judge, "sum", loop(some), loop(some.cpu().double()), dtype)
+    ours = torch.empty(num_tokens, width, dtype=dtype, device=device)
+    expert_rows.combine(some, order, weights, ours, added)
+    usual, exact = loop(some, added), loop(some.cpu().double(), added.cpu().double())
+    check = partial(_judge, "sum", usual, exact, dtype)
     check(ours)
     mutants_fail(check, ours)
+    alone = expert_rows.combine(some, order, weights, torch.empty_like(ours))
+    check = partial(_judge, "sum", loop(some, 0 * added), loop(some.cpu().double(), 0 * added.cpu().double()), dtype)
+    check(alone)

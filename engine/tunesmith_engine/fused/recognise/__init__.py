@@ -18,7 +18,7 @@ from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
-from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, Unfused
+from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, SparseShape, Unfused
 
 
 def recognise(model: AnyModel) -> ModelShape:
@@ -128,7 +128,7 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     parts = [shape.head]
     for layer in shape.layers:
         parts += [*layer.attention.inputs, layer.attention.output]
-        if isinstance(layer.mlp, Unfused):
+        if isinstance(layer.mlp, SparseShape | Unfused):
             parts.append(layer.mlp.module)
         else:
             parts += [*layer.mlp.inputs, layer.mlp.down]

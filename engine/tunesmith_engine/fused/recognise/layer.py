@@ -15,6 +15,7 @@ from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import Layout
+from tunesmith_engine.fused.recognise.sparse import read_sparse
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -33,6 +34,7 @@ from tunesmith_engine.shapes import (
     MlpShape,
     Norm,
     NotFusableError,
+    SparseShape,
     Unfused,
 )
 
@@ -41,6 +43,9 @@ PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 DELTA = "linear_attn"
 MIXERS = ("self_attn", "attention", "attn", "self_attention", DELTA)
 """What transformers calls attention, or what is in its place."""
+
+MLPS = ("mlp", "block_sparse_moe", "feed_forward")
+"""What transformers calls an MLP, or what is in its place."""
 
 # What transformers calls the norms at these places. `post_attention_layernorm` means several things; the other norms
 # and the layer's own code tell which.
@@ -78,7 +83,7 @@ def check_layer_words(name: str, module: nn.Module) -> None:
         NotFusableError: it does.
     """
     role, mixer = mixer_of(name, module)
-    has_mlp = hasattr(module, "mlp")
+    has_mlp = first_of(module, MLPS) is not None
     words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
     words.check_words(f"{name}.{role}", mixer, words.DELTA if role == DELTA else words.ATTENTION)
 
@@ -145,15 +150,16 @@ def _is_norm(word: str) -> bool:
     return word.endswith("norm") or word.startswith("ln_")
 
 
-def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
+def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused:
     """Return the shape of a layer's MLP, whose parts may be the layer's own (OPT).
 
     Raises:
         NotFusableError: there is none.
     """
-    mlp = getattr(module, "mlp", None)
-    if mlp is not None:
-        return read_mlp(mlp)
+    role = first_of(module, MLPS)
+    if role is not None:
+        mlp = getattr(module, role)
+        return read_sparse(mlp) or read_mlp(mlp)
     roles = plain_roles(module)
     if roles is None:
         raise NotFusableError("{name} ({kind}) has no MLP.", name=name, kind=type(module).__name__)
@@ -197,9 +203,11 @@ def _mlp_stand_in(
     module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module]
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Put a stand-in for the MLP, or for its linear layers, among the parts of a layer; return what it computes."""
-    if hasattr(module, "mlp"):
-        parts["mlp"] = make.matrix(WIDTH, WIDTH)
-        return parts["mlp"]
+    if (role := first_of(module, MLPS)) is not None:
+        matrix = make.matrix(WIDTH, WIDTH)
+        returns_pair = isinstance(shape.mlp, SparseShape) and shape.mlp.returns_pair
+        parts[role] = Mixer(matrix.weight) if returns_pair else matrix
+        return matrix
     roles, own = plain_roles(module), shape.mlp
     if roles is None or not isinstance(own, MlpShape):
         raise NotFusableError("{name} ({kind}) has no MLP.", name=shape.name, kind=type(module).__name__)

@@ -39,9 +39,22 @@ MLP = frozenset(
     "dropout fc1 fc2 fc_in fc_out functional gate_proj gate_up_proj nn p residual_dropout training up_proj".split()
 )
 
+SPARSE = frozenset(
+    "F dtype e_score_correction_bias empty_like enable_moe_fp32_combine expert_bias experts float gate hidden_dim "
+    "input_jitter_noise input_size jitter_noise moe reshape routed_scaling_factor router shape shared_expert "
+    "shared_expert_gate shared_experts shared_mlp sigmoid size to torch training uniform_ view".split()
+)
+"""Of a mixture of experts; its router runs as written."""
+
+EXPERTS = frozenset(
+    "_apply_gate act_fn chunk device down_proj down_proj_bias dtype functional gate_up_proj gate_up_proj_bias greater "
+    "index_add_ linear nn no_grad nonzero num_experts one_hot permute sum to torch where zeros_like num_classes dim "
+    "size shape".split()
+)
+
 LAYER = frozenset(
-    "ValueError alibi attention attention_dropout attention_layernorm attention_mask attn block_type cache_params "
-    "config crossattention do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_hidden_states "
+    "ValueError alibi attention attention_dropout attention_layernorm attention_mask attn block_sparse_moe block_type "
+    "cache_params config crossattention do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_hidden_states "
     "feedforward_layernorm final_layer_norm full_attention functional hasattr hidden_dropout hidden_states "
     "input_layernorm isinstance layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mlp "
     "new_decoder_architecture nn num_ln_in_parallel_attn output_attentions p parallel_attn past_key_values "
