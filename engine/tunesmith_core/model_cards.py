@@ -33,6 +33,8 @@ FAMILY_LICENCES = {
 CARD_HEAD_LINES = 40
 CARD_HEAD_BYTES = 1 << 16
 USUAL_HEAD_DIM = 64
+USUAL_EXPERTS_PER_TOKEN = 2
+EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class ModelCard:
         licence: "" when unknown.
         size_bytes: of the folder, with what its links point to.
         shapes: of all weights, by tensor name.
+        experts_per_token: that each token goes through, in models with experts.
     """
 
     path: Path
@@ -67,6 +70,7 @@ class ModelCard:
     linear_shapes: Mapping[str, tuple[int, int]]
     expert_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    experts_per_token: int = USUAL_EXPERTS_PER_TOKEN
 
     @property
     def num_linear_parameters(self) -> int:
@@ -111,6 +115,7 @@ def read_model_card(folder: Path) -> ModelCard:
         linear_shapes={name: (shape[0], shape[1]) for name, shape in shapes.items() if is_linear(name, shape)},
         expert_shapes={name: shape for name, shape in shapes.items() if is_expert(name, shape)},
         shapes=dict(shapes),
+        experts_per_token=_number(text, *EXPERTS_PER_TOKEN, default=USUAL_EXPERTS_PER_TOKEN),
     )
 
 

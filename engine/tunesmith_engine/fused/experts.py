@@ -3,7 +3,7 @@
 Weights stay where and as they are. PEFT's A is [E r, K], the experts behind each other, and its B is [N, r E], in which
 the experts take turns; here both are copied once per update into [E, R, K] and [E, N, R] in the run's number format.
 
-# M rows, T tokens, K inputs, N outputs, E experts, r ranks, R columns: r filled up, see `grouped_product.padded_ranks`
+# M rows, T tokens, K inputs, N outputs, E experts, r ranks, R columns: r filled up, see `expert_memory.padded_ranks`
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from peft.tuners.lora.layer import ParamWrapper
 from torch import nn
 
+from tunesmith_core.expert_memory import padded_ranks
 from tunesmith_engine.fused.projection import PlainOnlyError
 from tunesmith_engine.kernels import grouped_product
 from tunesmith_engine.kernels.expert_order import Order
@@ -52,7 +53,7 @@ class StackedProjection:
             bias.data = bias.data.to(dtype)
         self._weight, self._bias, self._transposed, self._adapter = weight, bias, transposed, adapter
         self.num_experts, self.num_outputs, self.num_inputs = self.weight.shape
-        self.num_ranks = grouped_product.padded_ranks(adapter.rank) if adapter else 0
+        self.num_ranks = padded_ranks(adapter.rank) if adapter else 0
         self._beside = self._below = torch.empty(0)
         if adapter:
             like = {"device": weight.device, "dtype": dtype}
@@ -162,14 +163,19 @@ class Experts:
     num_extra = 0
     has_magnitudes = False
 
-    def __init__(self, shape: SparseShape, dtype: torch.dtype) -> None:
+    def __init__(self, shape: SparseShape, dtype: torch.dtype, all_frozen: bool = True) -> None:
         """Read the experts' weights and adapters.
+
+        Args:
+            shape: of the whole block.
+            dtype: the run's number format.
+            all_frozen: nothing but adapters is trained, the router neither.
 
         Raises:
             PlainOnlyError: for what a product can't hold.
         """
-        if any(parameter.requires_grad for parameter in shape.experts.parameters(recurse=False)):
-            raise PlainOnlyError("Weights of experts are trained.")
+        if not all_frozen or any(weight.requires_grad for weight in shape.experts.parameters(recurse=False)):
+            raise PlainOnlyError("Their own weights are trained.")
         adapters = _adapters(shape)
 
         def product(name: str) -> StackedProjection:
@@ -179,6 +185,11 @@ class Experts:
             )
 
         self.gate_up, self.down = product("gate_up_proj"), product("down_proj")
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Memory of the sums of one product's adapters."""
+        return max(self.gate_up.gradient_bytes, self.down.gradient_bytes)
 
     def refresh(self) -> None:
         """Take over the adapters' present weights."""

@@ -13,7 +13,7 @@ activations push a row's other numbers below the format's range. So a run measur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -155,8 +155,9 @@ def quantised(projections: Sequence[LayerProjections]) -> list[LayerProjections]
     """Return the layers' projections with 8-bit copies of their weights; what isn't fused stays as it is."""
     layers = []
     for layer in projections:
-        parts = [getattr(layer, field.name) for field in fields(layer)]
-        layers.append(LayerProjections(*(Fp8Projection(p) if isinstance(p, Projection) else p for p in parts)))
+        parts = {field.name: getattr(layer, field.name) for field in fields(layer)}
+        eight_bit = {name: Fp8Projection(part) for name, part in parts.items() if isinstance(part, Projection)}
+        layers.append(replace(layer, **eight_bit))
     return layers
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tunesmith_core.expert_memory import passing_bytes
 from tunesmith_core.fused_memory import LIBRARY_BYTES, USABLE_SHARE
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes, store_bytes
 from tunesmith_engine.fused.assembly import Assembly
@@ -32,7 +33,7 @@ from tunesmith_engine.fused.rates import (
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
 from tunesmith_engine.kernels import delta_rule
-from tunesmith_engine.shapes import AttentionShape, DeltaShape, MlpShape
+from tunesmith_engine.shapes import AttentionShape, DeltaShape, MlpShape, SparseShape
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.
@@ -276,7 +277,8 @@ class MemoryPlanner:
     def _costs_of(self, capacity: int, document_tokens: int) -> LayerCosts:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
-        layers = shape.layers if shape.deltas else shape.layers[:1]
+        alike = not shape.deltas and not any(isinstance(layer.mlp, SparseShape) for layer in shape.layers)
+        layers = shape.layers[:1] if alike else shape.layers
         return LayerCosts.mean(
             [LayerCosts.of(layer, shape.hidden_size, capacity, document_tokens, flops) for layer in layers]
         )
@@ -383,7 +385,18 @@ class MemoryPlanner:
                 sums = whole * 4 * layer.attention.num_heads
                 statistics += sums * (policy.level in ("none", "mlp"))
                 largest = max(largest, sums)
-        return most + statistics + largest
+        return most + statistics + largest + self._expert_bytes(capacity, tiling)
+
+    def _expert_bytes(self, capacity: int, tiling: Tiling) -> int:
+        """Return what routers, the order of rows and the sums of adapters' gradients take while a layer runs."""
+        shape, size = self._assembly.shape, self._assembly.compute.dtype.itemsize
+        sums = [parts.experts.gradient_bytes for parts in self._assembly.projections if parts.experts]
+        routers = [
+            passing_bytes(capacity, tiling.mlp_tokens, mlp.num_experts, mlp.per_token, shape.hidden_size, size)
+            for layer in shape.layers
+            if isinstance(mlp := layer.mlp, SparseShape)
+        ]
+        return max(sums, default=0) + max(routers, default=0)
 
     def _delta_bytes(self, shape: DeltaShape, at_once: int, whole: int) -> int:
         """Return what a delta rule's backward pass allocates: what is computed at once, gates, whole documents."""

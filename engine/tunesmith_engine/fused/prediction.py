@@ -14,7 +14,7 @@ from tunesmith_core.fused_memory import NUM_SLOTS
 from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
-from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape
+from tunesmith_engine.shapes import DeltaShape, LayerShape, MlpShape, SparseShape, Unfused
 
 COPY_DRAG = 0.02
 """Share of a hidden copy's time by which it slows the computation down: they use the same memory. A guess on the safe
@@ -49,6 +49,14 @@ class Tiles(NamedTuple):
 NO_TILES = Tiles(1, 0)
 
 
+def _mlp_widths(mlp: MlpShape | SparseShape | Unfused) -> tuple[int, int]:
+    """Return the numbers of a token between an MLP's products, and those that its inputs give."""
+    if isinstance(mlp, SparseShape):
+        width, inner = _mlp_widths(mlp.shared) if mlp.shared else (0, 0)
+        return width + mlp.per_token * mlp.width, inner + 2 * mlp.per_token * mlp.width
+    return (mlp.width, mlp.inner_width) if isinstance(mlp, MlpShape) else (0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class LayerCosts:
     """Seconds that one layer computes for a full micro-batch.
@@ -80,7 +88,7 @@ class LayerCosts:
         """
         attention = shape.attention
         query = attention.numbers_per_token
-        width, inner = (shape.mlp.width, shape.mlp.inner_width) if isinstance(shape.mlp, MlpShape) else (0, 0)
+        width, inner = _mlp_widths(shape.mlp)
         if isinstance(attention, DeltaShape):
             inputs = attention.num_channels + query + 2 * attention.num_heads
             scores, backward = float(DELTA_FLOPS * attention.key_dim * query), 2.0

@@ -79,7 +79,3 @@ def num_tiles(num_rows: int, num_experts: int, tile_rows: int) -> int:
     """Return the most tiles that rows can take, whatever the choice: each expert may have one that isn't full."""
     return num_rows // tile_rows + min(num_experts, num_rows)
 
-
-def order_bytes(num_rows: int, num_experts: int) -> int:
-    """Return the memory that `order_of` takes at most while it works: sorting keeps keys and places twice."""
-    return 64 * num_rows + 32 * (num_experts + num_tiles(num_rows, num_experts, TILE_ROWS[-1]))

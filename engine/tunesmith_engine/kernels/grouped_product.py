@@ -5,7 +5,7 @@ and adds the expert's adapter, whose shrunk input it is given, and bias in the s
 memory, transposed or not, so the same program serves forwards and backwards. The gradients of adapters are sums over
 an expert's rows, taken by one program in order. So the same inputs give the same bits.
 
-# M rows, T tokens, K inputs, N outputs, E experts, R columns of an adapter, a power of two
+# M rows, T tokens, K inputs, N outputs, E experts, R columns of an adapter: a power of two, at least 16
 """
 
 from __future__ import annotations
@@ -23,14 +23,6 @@ NAME = "grouped_product"
 
 MOST_COLUMNS = 128
 """Outputs of a program."""
-LEAST_RANKS = 16
-"""What a product on tensor cores takes at least."""
-
-
-def padded_ranks(rank: int) -> int:
-    """Return the columns that an adapter of a rank has here; those behind its own are zero."""
-    return max(LEAST_RANKS, 1 << (rank - 1).bit_length())
-
 
 def multiply(
     x: torch.Tensor,
@@ -68,11 +60,28 @@ def multiply(
     launch(
         _multiply,
         (num_blocks * parts * len(order.tile_expert), 1, 1),
-        (x, weight, out, order.token if gathered else None, order.tile_expert, order.tile_row, order.offsets)
-        + (shrunk, beside, bias),
-        (x.stride(0), *weight.stride(), out.stride(0), 0 if shrunk is None else shrunk.stride(0))
-        + ((0, 0, 0) if beside is None else beside.stride())
-        + (num_outputs, num_inputs, order.num_experts),
+        (
+            x,
+            weight,
+            out,
+            order.token if gathered else None,
+            order.tile_expert,
+            order.tile_row,
+            order.offsets,
+            shrunk,
+            beside,
+            bias,
+        ),
+        (
+            x.stride(0),
+            *weight.stride(),
+            out.stride(0),
+            0 if shrunk is None else shrunk.stride(0),
+            *((0, 0, 0) if beside is None else beside.stride()),
+            num_outputs,
+            num_inputs,
+            order.num_experts,
+        ),
         (num_blocks, parts, rows, columns, inner, 0 if beside is None else beside.shape[2], num_inputs % inner == 0),
         num_warps=8 if rows * columns > 64 * 64 else 4,
         num_stages=2 if wide else 3,

@@ -100,8 +100,8 @@ BY_SHAPE: dict[str, dict[str, Any]] = {
     "persimmon-no-norms": {"model_type": "persimmon", "qk_layernorm": False},
 }
 
-QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus")
-"""Of these, what between them has every shape; the others are for the long run."""
+QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus", "mixtral", "qwen2-moe", "glm4-moe")
+"""Of these and of the mixtures of experts, what between them has every shape; the others are for the long run."""
 
 STATES = {
     "head_dim": 32,
@@ -110,6 +110,57 @@ STATES = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 24,
 }
+
+SHARED = {**EXPERTS, "shared_expert_intermediate_size": 48}
+# The first layer is dense.
+GROUPS = {
+    **EXPERTS,
+    "head_dim": 16,
+    "n_routed_experts": 4,
+    "n_group": 2,
+    "topk_group": 1,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.7,
+}
+
+# Mixtures of experts.
+SPARSE: dict[str, dict[str, Any]] = {
+    "qwen3-moe": {"model_type": "qwen3_moe", "head_dim": 16, "norm_topk_prob": True, **EXPERTS},
+    "mixtral": {"model_type": "mixtral", "sliding_window": 5, **EXPERTS},
+    "qwen2-moe": {"model_type": "qwen2_moe", **SHARED},
+    "flex-olmo": {"model_type": "flex_olmo", **EXPERTS},
+    "glm4-moe": {"model_type": "glm4_moe", **GROUPS},
+    "dots1": {"model_type": "dots1", **GROUPS},
+    "minimax-m2": {"model_type": "minimax_m2", "head_dim": 16, **EXPERTS},
+    "granite-moe": {
+        "model_type": "granitemoe",
+        "embedding_multiplier": 12.0,
+        "attention_multiplier": 0.11,
+        "residual_multiplier": 0.22,
+        "logits_scaling": 3.0,
+        **EXPERTS,
+    },
+    "ernie-moe": {
+        "model_type": "ernie4_5_moe",
+        "moe_num_experts": 4,
+        "moe_k": 2,
+        "moe_layer_start_index": 1,
+        **EXPERTS,
+    },
+    "qwen3.5-moe": {
+        "model_type": "qwen3_5_moe_text",
+        "layer_types": ["linear_attention", "full_attention"],
+        **STATES,
+        **SHARED,
+    },
+    "solar-open": {"model_type": "solar_open", **GROUPS},
+    "exaone-moe": {"model_type": "exaone_moe", **GROUPS},
+    "hy3": {"model_type": "hy_v3", "head_dim": 16, **EXPERTS},
+}
+
+DRAWING: dict[str, dict[str, Any]] = {"phimoe": {"model_type": "phimoe", **EXPERTS}}
+"""Models with a router that draws in training, and that only looks like a linear layer."""
 
 # Numbers are far from their usual values where the usual ones would not show: caps are low, scales are odd, and the
 # square root of Gemma's width is not a whole number.
@@ -193,17 +244,20 @@ FUSED: dict[str, dict[str, Any]] = {
     },
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
+    "qwen3-next": {
+        "model_type": "qwen3_next",
+        "layer_types": ["linear_attention", "full_attention"],
+        **STATES,
+        **SHARED,
+    },
+    **SPARSE,
     **BY_SHAPE,
 }
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
 MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "qwen3-next": (
-        {"model_type": "qwen3_next", "layer_types": ["linear_attention", "full_attention"], **STATES, **EXPERTS},
-        "experts",
-    ),
-    "qwen3-moe": ({"model_type": "qwen3_moe", "head_dim": 16, **EXPERTS}, "experts"),
-    "mixtral": ({"model_type": "mixtral", "sliding_window": 5, **EXPERTS}, "experts"),
+    # Too little to change a number, so that results can be compared.
+    "mixtral-noise": ({"model_type": "mixtral", "router_jitter_noise": 1e-30, **EXPERTS}, "jitter_noise"),
 }
 """Models whose attention runs fused and whose MLPs don't, and a word of the reason."""
 
@@ -233,14 +287,15 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 """Models that the fused path refuses, and what the sentence matches."""
 
 
-WITH_STATES = frozenset({"qwen3.5", "qwen3-next"})
+WITH_STATES = frozenset({"qwen3.5", "qwen3-next", "qwen3.5-moe"})
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
 
 
 def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
     return [
-        pytest.param(name, marks=pytest.mark.long) if name in BY_SHAPE and name not in QUICK else name for name in names
+        pytest.param(name, marks=pytest.mark.long) if name in {**BY_SHAPE, **SPARSE} and name not in QUICK else name
+        for name in names
     ]
 
 
@@ -253,7 +308,8 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
         overrides: values of the config.
     """
     with_reasons = {**MLP_UNFUSED, **NOT_FUSABLE}
-    family = FUSED[name] if name in FUSED else with_reasons[name][0]
+    whole = {**FUSED, **DRAWING}
+    family = whole[name] if name in whole else with_reasons[name][0]
     config = AutoConfig.for_model(**{**SIZES, **family, **overrides})
     state = torch.get_rng_state()
     torch.manual_seed(seed)
@@ -264,7 +320,7 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
             # Ones and zeros, which norms and biases start with, would hide what is left out.
             parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.dim() == 1 else 0.05))
     torch.set_rng_state(state)
-    if name in MLP_UNFUSED and "num_experts" in MLP_UNFUSED[name][0]:
+    if "num_experts" in family:
         # The grouped products that newer versions choose have no float64.
         model.set_experts_implementation("eager")
     return model.requires_grad_(False)

@@ -138,7 +138,8 @@ def test_sum_of_products(
 
 
 def _gate_by_autograd(gradient: torch.Tensor, gate_up: torch.Tensor, gate: Gate, weights: torch.Tensor) -> Values:
-    leaf, weights = gate_up.detach().clone().requires_grad_(), weights.detach().to(gate_up.dtype, copy=True).requires_grad_()
+    leaf = gate_up.detach().clone().requires_grad_()
+    weights = weights.detach().to(gate_up.dtype, copy=True).requires_grad_()
     first, second = (leaf[:, ::2], leaf[:, 1::2]) if gate.in_turn else leaf.chunk(2, dim=1)
     if gate.activation == CLAMPED:
         first, second = first.clamp(max=gate.limit), second.clamp(-gate.limit, gate.limit)

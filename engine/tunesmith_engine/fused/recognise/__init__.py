@@ -18,7 +18,15 @@ from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
-from tunesmith_engine.shapes import AnyModel, AttentionShape, LayerShape, ModelShape, NotFusableError, SparseShape, Unfused
+from tunesmith_engine.shapes import (
+    AnyModel,
+    AttentionShape,
+    LayerShape,
+    ModelShape,
+    NotFusableError,
+    SparseShape,
+    Unfused,
+)
 
 
 def recognise(model: AnyModel) -> ModelShape:

@@ -84,7 +84,7 @@ def check_layer_words(name: str, module: nn.Module) -> None:
     """
     role, mixer = mixer_of(name, module)
     has_mlp = first_of(module, MLPS) is not None
-    words.check_words(name, module, words.LAYER if has_mlp else words.LAYER | words.MLP)
+    words.check_words(name, module, words.LAYER | (words.SPARSE_LAYER if has_mlp else words.MLP))
     words.check_words(f"{name}.{role}", mixer, words.DELTA if role == DELTA else words.ATTENTION)
 
 

@@ -67,6 +67,9 @@ def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> Spa
     words.check_words(name, module, words.SPARSE)
     words.check_words(f"{name}.{ROLE}", experts, words.EXPERTS)
     check_no_dropout(name, module)
+    if noise := [role for role, value in vars(module).items() if "jitter" in role and value]:
+        # In training it changes what the experts read.
+        raise NotFusableError("{name} adds noise to its input ({attribute}).", name=name, attribute=noise[0])
     transposed = bool(getattr(experts, "is_transposed", False))
     down: torch.Tensor = experts.down_proj
     width = down.shape[1] if transposed else down.shape[2]
@@ -127,12 +130,12 @@ def _read_gate(name: str, experts: nn.Module, transposed: bool) -> Gate:
 
 def _gates(experts: nn.Module) -> Iterator[Gate]:
     """Yield what experts of these attributes may do."""
-    limits = [getattr(experts, role, None) for role in ("limit", "alpha")]
+    limits = [value for role in ("limit", "alpha") if isinstance(value := getattr(experts, role, None), float)]
     functions = [part for role in FUNCTIONS if callable(part := getattr(experts, role, None))]
     for in_turn in (False, True):
         if functions:
             yield Gate(activation_name(functions[0]), in_turn)
-        if all(isinstance(number, float) for number in limits):
+        if len(limits) == 2:
             yield Gate(CLAMPED, in_turn, *limits)
 
 

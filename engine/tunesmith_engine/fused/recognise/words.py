@@ -52,9 +52,12 @@ EXPERTS = frozenset(
     "size shape".split()
 )
 
+SPARSE_LAYER = frozenset({"block_sparse_moe", "feed_forward"})
+"""Other names of what is in an MLP's place."""
+
 LAYER = frozenset(
-    "ValueError alibi attention attention_dropout attention_layernorm attention_mask attn block_sparse_moe block_type "
-    "cache_params config crossattention do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_hidden_states "
+    "ValueError alibi attention attention_dropout attention_layernorm attention_mask attn block_type cache_params "
+    "config crossattention do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_hidden_states "
     "feedforward_layernorm final_layer_norm full_attention functional hasattr hidden_dropout hidden_states "
     "input_layernorm isinstance layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mlp "
     "new_decoder_architecture nn num_ln_in_parallel_attn output_attentions p parallel_attn past_key_values "
