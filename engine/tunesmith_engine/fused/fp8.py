@@ -13,9 +13,10 @@ activations push a row's other numbers below the format's range. So a run measur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
-import numpy as np
+import numpy as npfrom typing import Any
+
 import torch
 
 from tunesmith_core.messages import Message
@@ -155,9 +156,9 @@ def quantised(projections: Sequence[LayerProjections]) -> list[LayerProjections]
     """Return the layers' projections with 8-bit copies of their weights; what isn't fused stays as it is."""
     layers = []
     for layer in projections:
-        parts = {field.name: getattr(layer, field.name) for field in fields(layer)}
-        eight_bit = {name: Fp8Projection(part) for name, part in parts.items() if isinstance(part, Projection)}
-        layers.append(replace(layer, **eight_bit))
+        parts: dict[str, Any] = {field.name: getattr(layer, field.name) for field in fields(layer)}  # Any: of all kinds
+        parts |= {name: Fp8Projection(part) for name, part in parts.items() if isinstance(part, Projection)}
+        layers.append(LayerProjections(**parts))
     return layers
 
 

@@ -55,7 +55,7 @@ def multiply(
     columns = min(64 if wide else MOST_COLUMNS, max(16, triton.next_power_of_2(num_outputs)))
     rows = min(64, order.tile_rows) if wide else order.tile_rows
     inner = 32 if wide else 64
-    parts = order.tile_rows // rows
+    parts, is_even = order.tile_rows // rows, num_inputs % inner == 0 and num_outputs % columns == 0
     num_blocks = triton.cdiv(num_outputs, columns)
     launch(
         _multiply,
@@ -82,7 +82,7 @@ def multiply(
             num_inputs,
             order.num_experts,
         ),
-        (num_blocks, parts, rows, columns, inner, 0 if beside is None else beside.shape[2], num_inputs % inner == 0),
+        (num_blocks, parts, rows, columns, inner, 0 if beside is None else beside.shape[2], is_even),
         num_warps=8 if rows * columns > 64 * 64 else 4,
         num_stages=2 if wide else 3,
     )
@@ -160,45 +160,44 @@ def _multiply(
     """Write ROWS by COLUMNS numbers of one expert's product; neighbours share the rows."""
     tile = tl.program_id(0) // (NUM_BLOCKS * PARTS)
     expert = tl.load(tile_expert + tile)
-    if expert < num_experts:
-        part = tl.program_id(0) // NUM_BLOCKS % PARTS
-        end = tl.load(offsets + expert + 1)
-        row = tl.load(tile_row + tile) + part * ROWS + tl.arange(0, ROWS)
-        inside = row < end
-        row = tl.minimum(row, end - 1).to(tl.int64)
-        source = row
-        if token is not None:
-            source = tl.load(token + row).to(tl.int64)
-        column = tl.program_id(0) % NUM_BLOCKS * COLUMNS + tl.arange(0, COLUMNS)
-        # A number too large is another's: what comes of it is not written.
-        output = (column % num_outputs).to(tl.int64)
-        inner = tl.arange(0, INNER)
-        expert = expert.to(tl.int64)
-        some_x = x + source[:, None] * x_stride + inner[None, :]
-        some_weights = weight + expert * weight_expert + output[None, :] * weight_output
-        some_weights += inner[:, None].to(tl.int64) * weight_input
-        total = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for start in range(0, num_inputs, INNER):
-            if EVEN:
-                a, b = tl.load(some_x), tl.load(some_weights)
-            else:
-                there = inner < num_inputs - start
-                a = tl.load(some_x, mask=there[None, :], other=0.0)
-                b = tl.load(some_weights, mask=there[:, None], other=0.0)
-            total += tl.dot(a, b, input_precision="ieee")
-            some_x += INNER
-            some_weights += INNER * weight_input
-        if RANKS > 0:
-            rank = tl.arange(0, RANKS)
-            a = tl.load(shrunk + row[:, None] * shrunk_stride + rank[None, :])
-            b = tl.load(
-                beside + expert * beside_expert + output[None, :] * beside_output + rank[:, None] * beside_rank
-            )
-            total += tl.dot(a, b, input_precision="ieee")
-        if bias is not None:
-            total += tl.load(bias + expert * num_outputs + output).to(tl.float32)[None, :]
-        mask = inside[:, None] & (column < num_outputs)[None, :]
-        tl.store(out + row[:, None] * out_stride + column[None, :], total.to(out.dtype.element_ty), mask=mask)
+    if expert >= num_experts:
+        return
+    part = tl.program_id(0) // NUM_BLOCKS % PARTS
+    end = tl.load(offsets + expert + 1)
+    row = tl.load(tile_row + tile) + part * ROWS + tl.arange(0, ROWS)
+    inside = row < end
+    row = tl.minimum(row, end - 1).to(tl.int64)
+    source = row
+    if token is not None:
+        source = tl.load(token + row).to(tl.int64)
+    column = tl.program_id(0) % NUM_BLOCKS * COLUMNS + tl.arange(0, COLUMNS)
+    there = column < num_outputs
+    inner = tl.arange(0, INNER)
+    whose = expert.to(tl.int64)
+    some_x = x + source[:, None] * x_stride + inner[None, :]
+    # One expert's weight has fewer numbers than 2^31, all of them together may have more.
+    some_weights = (weight + whose * weight_expert) + (column[None, :] * weight_output + inner[:, None] * weight_input)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, num_inputs, INNER):
+        if EVEN:
+            a, b = tl.load(some_x), tl.load(some_weights)
+        else:
+            left = inner < num_inputs - start
+            a = tl.load(some_x, mask=left[None, :], other=0.0)
+            b = tl.load(some_weights, mask=left[:, None] & there[None, :], other=0.0)
+        total += tl.dot(a, b, input_precision="ieee")
+        some_x += INNER
+        some_weights += INNER * weight_input
+    if RANKS > 0:
+        rank = tl.arange(0, RANKS)
+        a = tl.load(shrunk + row[:, None] * shrunk_stride + rank[None, :])
+        places = column[None, :] * beside_output + rank[:, None] * beside_rank
+        b = tl.load((beside + whose * beside_expert) + places, mask=there[None, :], other=0.0)
+        total += tl.dot(a, b, input_precision="ieee")
+    if bias is not None:
+        total += tl.load(bias + whose * num_outputs + column, mask=there, other=0.0).to(tl.float32)[None, :]
+    mask = inside[:, None] & there[None, :]
+    tl.store(out + row[:, None] * out_stride + column[None, :], total.to(out.dtype.element_ty), mask=mask)
 
 
 @jit

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tunesmith_engine.shapes import AttentionShape, MlpShape, ModelShape, Norm
+from tunesmith_engine.kernels.expert_rows import CLAMPED
+from tunesmith_engine.shapes import AttentionShape, MlpShape, ModelShape, Norm, SparseShape, Unfused
 
 SEED = 7
 NUM_ROWS = 37
@@ -39,6 +40,8 @@ class Sizes:
         delta_heads: key heads and value heads of the gated delta rule, and their sizes; empty where there are none.
         convolution: channels and width of the short convolution; empty where there is none.
         output_gate: attention's output is multiplied by a gate.
+        expert_width: numbers of the MLP of each expert; 0 where there are none.
+        clamped: experts have gpt-oss's gate, its order of weights, and biases.
         others: as in `shapes`.
     """
 
@@ -74,6 +77,8 @@ class Sizes:
     delta_heads: tuple[int, ...] = ()
     convolution: tuple[int, ...] = ()
     output_gate: bool = False
+    expert_width: int = 0
+    clamped: bool = False
 
 
 class Inputs:
@@ -137,16 +142,19 @@ def sizes_of(
     """
     layer, attention, norm = shape.layers[0], shape.attentions[0], shape.final_norm
     delta = shape.deltas[0] if shape.deltas else None
+    experts = next((each.mlp for each in shape.layers if isinstance(each.mlp, SparseShape)), None)
+    mlps = [mlp for each in shape.layers if isinstance(mlp := _dense(each.mlp), MlpShape) and mlp.function is None]
+    mlp = mlps[0] if mlps else None
     return Sizes(
         dtype=str(dtype).removeprefix("torch."),
         hidden=shape.hidden_size,
-        mlp=layer.mlp.width if isinstance(layer.mlp, MlpShape) and layer.mlp.function is None else 0,
+        mlp=mlp.width if mlp else 0,
         num_heads=attention.num_heads,
         num_key_value_heads=attention.num_key_value_heads,
         head_dim=attention.head_dim,
         rotary=_rotary_width(shape),
         vocabulary=shape.embedding.num_embeddings,
-        activation=layer.mlp.activation if isinstance(layer.mlp, MlpShape) and layer.mlp.function is None else "silu",
+        activation=mlp.activation if mlp else _activation_of(experts),
         plus_one=norm.plus_one,
         centred=norm.centred,
         cast_last=norm.cast_last,
@@ -165,12 +173,23 @@ def sizes_of(
         noise=noise,
         whole=whole,
         embeds=embeds or whole,
-        mlp_gated=not isinstance(layer.mlp, MlpShape) or layer.mlp.gated,
+        mlp_gated=mlp is None or mlp.gated,
         biased=norm.bias is not None,
         delta_heads=(delta.num_key_heads, delta.num_heads, delta.key_dim, delta.value_dim) if delta else (),
         convolution=tuple(delta.convolution.shape) if delta else (),
         output_gate=attention.output_gate,
+        expert_width=experts.width if experts else 0,
+        clamped=experts is not None and experts.gate.activation == CLAMPED,
     )
+
+
+def _dense(mlp: MlpShape | SparseShape | Unfused) -> MlpShape | SparseShape | Unfused | None:
+    """Return the MLP that all tokens go through."""
+    return mlp.shared if isinstance(mlp, SparseShape) else mlp
+
+
+def _activation_of(experts: SparseShape | None) -> str:
+    return "silu" if experts is None or experts.gate.activation == CLAMPED else experts.gate.activation
 
 
 def _rotary_width(shape: ModelShape) -> int:

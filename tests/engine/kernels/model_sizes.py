@@ -50,6 +50,14 @@ MODELS: dict[str, dict[str, Any]] = {
         "vocabulary": 248320, "head_norms": True, "plus_one": True, "cast_last": True, "four_bit": True,
         "delta_heads": (16, 32, 128, 128), "convolution": (8192, 4), "output_gate": True,
     },
+    "qwen3-30b-a3b": {
+        "hidden": 2048, "mlp": 0, "num_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "rotary": 128,
+        "vocabulary": 151936, "head_norms": True, "four_bit": True, "expert_width": 768,
+    },
+    "gpt-oss-20b": {
+        "hidden": 2880, "mlp": 0, "num_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
+        "vocabulary": 201088, "window": 128, "expert_width": 2880, "clamped": True,
+    },
     "smollm2-135m": {
         "hidden": 576, "mlp": 1536, "num_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rotary": 64,
         "vocabulary": 49152, "activation": "gelu",
