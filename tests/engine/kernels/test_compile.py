@@ -50,7 +50,14 @@ SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 Triton finds out only at the launch."""
 
 ATTENTION = "attention-triton"
-MAX_REGISTERS = {ATTENTION: 255, "delta_rule": 255, "nf4_rows": 255, "nf4_matvec": 168, "cached_attention": 168}
+MAX_REGISTERS = {
+    ATTENTION: 255,
+    "delta_rule": 255,
+    "grouped_product": 255,
+    "nf4_rows": 255,
+    "nf4_matvec": 168,
+    "cached_attention": 168,
+}
 """Of a thread; `ELEMENT_WISE_REGISTERS` where not named. Above 128 fewer than 512 threads fit on a multiprocessor."""
 ELEMENT_WISE_REGISTERS = 128
 MAX_SPILLED_BYTES = {ATTENTION: 128, "cross_entropy": 8, "delta_rule": 640}
