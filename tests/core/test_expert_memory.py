@@ -84,10 +84,8 @@ def test_kept_numbers_are_those_of_each_kind_of_layer() -> None:
 
 
 def test_what_experts_take_grows_with_the_experts_of_a_token() -> None:
-    few, many = (
-        fused_memory.activation_bytes(RunSpec(), replace(sparse_card(True), experts_per_token=number), 2, TOKENS, "full")
-        for number in (2, 4)
-    )
+    cards = (replace(sparse_card(True), experts_per_token=number) for number in (2, 4))
+    few, many = (fused_memory.activation_bytes(RunSpec(), card, 2, TOKENS, "full") for card in cards)
     ranks = 2 * 32
     of_each = 2 * (F + D + ranks + 2 * F) + 2 * expert_memory.CHOICE_BYTES
     assert many - few == 2 * TOKENS * of_each

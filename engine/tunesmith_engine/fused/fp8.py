@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
-import numpy as npfrom typing import Any
-
+import numpy as np
 import torch
 
 from tunesmith_core.messages import Message
