@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.fused.families import BY_SHAPE, FUSED, QUICK, WITH_STATES
+from tests.engine.fused.families import BY_SHAPE, FUSED, QUICK, SPARSE, WITH_STATES
 from tests.engine.fused.test_model import adapted, compute
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import open_decoder
@@ -26,7 +26,7 @@ PROMPTS = [[3, 5, 7], [4], [9, 8, 7, 6, 5, 31, 44, 100, 17, 3, 2, 1]]
     [
         pytest.param(name, marks=() if name in FIRST or name in QUICK else pytest.mark.long)
         for name in FUSED
-        if name != BY_SCALE and name not in WITH_STATES
+        if name != BY_SCALE and name not in WITH_STATES | SPARSE.keys()
     ],
 )
 def test_the_likeliest_answers_are_those_of_transformers(family: str) -> None:

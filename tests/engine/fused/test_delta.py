@@ -23,7 +23,7 @@ from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.proof.inputs import sizes_of
 from tunesmith_engine.shapes import DeltaShape, NotFusableError
 
-NAMES = sorted(families.WITH_STATES)
+NAMES = sorted(families.WITH_STATES - families.SPARSE.keys())
 """With the inputs apart, and with two products that hold them group by group."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
