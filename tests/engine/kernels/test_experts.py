@@ -18,6 +18,8 @@ CASES = [(13, 3, 5, 24, 40), (70, 2, 3, 64, 33), (4, 1, 6, 16, 16)]
 """Tokens, experts of each, experts, inputs, outputs: no block is full, tiles of several sizes, experts without rows."""
 GATES = [Gate("silu"), Gate("quick_gelu", in_turn=True), Gate(CLAMPED, in_turn=True, limit=0.9, alpha=1.7)]
 
+FORMATS = [pytest.param(dtype, marks=pytest.mark.long) if dtype == torch.float16 else dtype for dtype in DTYPES]
+
 Values = tuple[torch.Tensor, ...]
 
 
@@ -55,7 +57,7 @@ def _whose(order: Order) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize(("num_tokens", "per_token", "num_experts", "width", "outputs"), CASES)
 def test_product(
     device: torch.device,
@@ -106,7 +108,7 @@ def _judge(
 
 
 @pytest.mark.parametrize("gathered", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize(("num_tokens", "per_token", "num_experts", "width", "outputs"), CASES)
 def test_sum_of_products(
     device: torch.device,
@@ -155,7 +157,7 @@ def _gate_by_autograd(gradient: torch.Tensor, gate_up: torch.Tensor, gate: Gate,
 
 
 @pytest.mark.parametrize("gate", GATES, ids=str)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize(("num_rows", "width"), [(5, 48), (3, 1100)])
 def test_gate(device: torch.device, dtype: torch.dtype, gate: Gate, num_rows: int, width: int) -> None:
     gradient, gate_up = rows(num_rows, width, dtype, device, seed=1), rows(num_rows, 2 * width, dtype, device, seed=2)
@@ -176,7 +178,7 @@ def test_gate(device: torch.device, dtype: torch.dtype, gate: Gate, num_rows: in
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", FORMATS)
 def test_sum_of_a_tokens_rows(device: torch.device, dtype: torch.dtype, weighted: bool) -> None:
     num_tokens, per_token, width = 9, 3, 70
     order = order_of(_chosen(num_tokens, per_token, 5).to(device), 5)
