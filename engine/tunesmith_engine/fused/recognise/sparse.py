@@ -101,7 +101,8 @@ def _read_gate(name: str, experts: nn.Module, transposed: bool) -> Gate:
         NotFusableError: none of the formulas gives what their own code gives.
     """
     make = StandIns()
-    half = WIDTH + 2
+    # Rows of multiples of 16 bytes: PyTorch's grouped products, which the model's own code may take, ask for them.
+    half = WIDTH + 4
     weights = [make.numbers(NUM_EXPERTS, 2 * half, WIDTH) * SPREAD, make.numbers(NUM_EXPERTS, WIDTH, half)]
     if transposed:
         weights = [weight.transpose(1, 2).contiguous() for weight in weights]
