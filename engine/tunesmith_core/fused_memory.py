@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tunesmith_core import expert_memory
 from tunesmith_core.adapter_ranks import is_in_layers, layer_numbers, ranks, size_of
 from tunesmith_core.mixer_memory import INTERLEAVED, Mixer, lent_numbers, mixers
 from tunesmith_core.model_cards import ModelCard
@@ -134,6 +135,17 @@ def _inner_width(card: ModelCard) -> int:
     return card.intermediate_size * (2 if has_gate else 1)
 
 
+def _gate_up(card: ModelCard, extra: int) -> int:
+    """Return the numbers of a token that gate and up of a layer have, on average, with the adapters' columns."""
+    experts = expert_memory.sparse_mlp(card)
+    dense = _inner_width(card) + extra
+    if experts is None:
+        return dense
+    sparse = experts.kept + (2 * experts.shared_width + extra if experts.shared_width else 0)
+    total = experts.num_layers * sparse + (card.num_layers - experts.num_layers) * dense
+    return math.ceil(total / card.num_layers)
+
+
 def _is_parallel(card: ModelCard) -> bool:
     """Return whether attention and MLP may read the same input, for which the layers keep one more gradient."""
     norms = [
@@ -165,6 +177,10 @@ def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: b
         total += sum(product.rows * product.columns for product in unpacked) * size
         total += sum(product.buffer for product in products if not product.has_magnitudes) * size
     total += sum(product.extra * (product.rows + product.columns) for product in unpacked) * size
+    if experts := expert_memory.sparse_mlp(card):
+        # The adapters in the run's number format: gate and up with their inputs, and down.
+        columns = experts.num_experts * expert_memory.num_ranks(spec, card) // 2
+        total += experts.num_layers * columns * (3 * experts.width + 2 * card.hidden_size) * size
     largest: dict[str, int] = {}
     for product in unpacked:
         largest[product.name] = max(largest.get(product.name, 0), product.buffer)
@@ -184,7 +200,7 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
     products = list(_products(spec, card))
     extra = max((product.extra for product in products), default=0)
     scaled = {product.name for product in products if product.has_magnitudes}
-    kinds, gate_up = mixers(card, "qkv" in scaled), _inner_width(card) + extra
+    kinds, gate_up = mixers(card, "qkv" in scaled), _gate_up(card, extra)
     # The gradient of DoRA's magnitudes needs the outputs of the blocks.
     # So do norms behind them.
     has_norms = any(tensor.endswith(_NORMS_BEHIND) for tensor in card.shapes)
@@ -209,6 +225,7 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
     # The head works where the blocks of the layers do: what it takes is counted there.
     head = logit_bytes(card, size, num_tokens, level)
     block = max(0, _block_bytes(card, kinds, extra, size, num_tokens, level) - head)
+    block += _expert_bytes(spec, card, extra, size, num_tokens, level)
     return num_tokens * (size * numbers + 4 * num_sums) + inside + block
 
 
@@ -216,8 +233,12 @@ def _block_bytes(
     card: ModelCard, kinds: Sequence[Mixer], extra: int, size: int, num_tokens: int, level: str
 ) -> int:
     """Return the memory of one block's intermediate results: gradients of attention's inputs, or a tile of the MLP."""
-    tile = min(num_tokens, _tiling(level).mlp_tokens)
-    mlp = tile * (card.intermediate_size + extra + (0 if level == "none" else _inner_width(card) + extra))
+    experts, tile = expert_memory.sparse_mlp(card), min(num_tokens, _tiling(level).mlp_tokens)
+    inner = _inner_width(card)
+    if experts and experts.num_layers == card.num_layers:
+        inner = 2 * experts.shared_width
+    width = card.intermediate_size if inner == _inner_width(card) else experts.shared_width if experts else 0
+    mlp = tile * (width + extra + (0 if level == "none" else inner + extra)) if inner else 0
     if any(name.endswith(_MLP_NORM) for name in card.shapes):
         mlp += 2 * tile * card.intermediate_size
     attention = max(kind.block + kind.block_columns * extra for kind in kinds)
@@ -229,6 +250,21 @@ def _own_inputs(card: ModelCard) -> int:
     """Return the numbers of a token that all layers together have of their own, as Gemma 4 has them."""
     found = [rows for name, (rows, _) in card.linear_shapes.items() if ".per_layer_model_projection." in name]
     return max(found, default=0)
+
+
+def _expert_bytes(spec: RunSpec, card: ModelCard, extra: int, size: int, num_tokens: int, level: str) -> int:
+    """Return the memory of the experts of a tile of tokens, and of what chooses them."""
+    experts = expert_memory.sparse_mlp(card)
+    if experts is None:
+        return 0
+    d, num_ranks, tile = card.hidden_size, expert_memory.num_ranks(spec, card), _tiling(level).mlp_tokens
+    numbers = experts.block(d, num_ranks, extra)
+    if level != "none":
+        numbers += experts.kept + (2 * experts.shared_width + extra if experts.shared_width else 0)
+    passing = expert_memory.passing_bytes(num_tokens, tile, experts.num_experts, experts.per_token, d, size)
+    # The sums from which gradients of adapters are taken, of one product at a time.
+    sums = 2 * experts.num_experts * num_ranks * max(d, 2 * experts.width)
+    return min(num_tokens, tile) * numbers * size + passing + sums
 
 
 def tokens_at_once(card: ModelCard, num_tokens: int, level: str) -> int:

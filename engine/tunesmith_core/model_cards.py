@@ -33,6 +33,8 @@ FAMILY_LICENCES = {
 CARD_HEAD_LINES = 40
 CARD_HEAD_BYTES = 1 << 16
 USUAL_HEAD_DIM = 64
+USUAL_EXPERTS_PER_TOKEN = 2
+EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class ModelCard:
         size_bytes: of the folder, with what its links point to.
         shapes: of all weights, by tensor name.
         state_groups: of heads that share what is written to and read from their states (Mamba 2).
+        experts_per_token: that each token goes through, in models with experts.
     """
 
     path: Path
@@ -69,6 +72,7 @@ class ModelCard:
     expert_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     state_groups: int = 1
+    experts_per_token: int = USUAL_EXPERTS_PER_TOKEN
 
     @property
     def num_linear_parameters(self) -> int:
@@ -114,6 +118,7 @@ def read_model_card(folder: Path) -> ModelCard:
         expert_shapes={name: shape for name, shape in shapes.items() if is_expert(name, shape)},
         shapes=dict(shapes),
         state_groups=_number(text, "mamba_n_groups", "n_groups", default=1),
+        experts_per_token=_number(text, *EXPERTS_PER_TOKEN, default=USUAL_EXPERTS_PER_TOKEN),
     )
 
 

@@ -423,6 +423,61 @@ class MlpShape:
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """What an expert does with gate and up.
+
+    Attributes:
+        activation: as in `MlpShape`, or "clamped" as gpt-oss has it (OpenAI 2025, arXiv 2508.10925): with
+            g = min(gate, limit) and u = clamp(up, limit) it is (u + 1) g sigmoid(alpha g).
+        in_turn: gate and up take turns instead of lying behind each other.
+        limit, alpha: of the clamped gate.
+    """
+
+    activation: str
+    in_turn: bool = False
+    limit: float = 0.0
+    alpha: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SparseShape:
+    """A mixture of experts: scale * the weighted sum of the chosen experts, plus what all tokens go through.
+
+    The router runs as it is written: it is small, and its formula differs from model to model.
+
+    Attributes:
+        module: the whole block.
+        role: the name of the experts in it.
+        experts: what has their weights, [experts, outputs, inputs] in one tensor for each product.
+        wrapped: the experts with PEFT's layers around them, if there are any.
+        num_experts, width, per_token: experts, numbers of an expert's MLP, experts of each token.
+        gate: what an expert does with gate and up.
+        transposed: weights lie as [experts, inputs, outputs] (gpt-oss).
+        scale: factor of the experts' sum.
+        shared: the MLP that all tokens go through, or None.
+        shared_module, shared_role: its module and the module's name in the block.
+        shared_gate: a linear layer with one output, whose sigmoid multiplies the shared MLP's output; or None.
+        returns_pair: the block returns something beside its output.
+    """
+
+    module: nn.Module
+    role: str
+    experts: nn.Module
+    wrapped: nn.Module
+    num_experts: int
+    width: int
+    per_token: int
+    gate: Gate
+    transposed: bool = False
+    scale: float = 1.0
+    shared: MlpShape | None = None
+    shared_module: nn.Module | None = None
+    shared_role: str = ""
+    shared_gate: nn.Module | None = None
+    returns_pair: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Unfused:
     """A part that runs as transformers wrote it, and why."""
 
@@ -511,7 +566,7 @@ class LayerShape:
 
     name: str
     attention: MixerShape | Unfused
-    mlp: MlpShape | Unfused
+    mlp: MlpShape | SparseShape | Unfused
     input_norm: Norm | None
     post_attention_norm: Norm | None
     mlp_norm: Norm | None

@@ -102,6 +102,46 @@ def test_they_count_other_shapes_alike(
     assert 0.93 * theirs <= ours <= 1.15 * theirs
 
 
+@pytest.mark.parametrize("level", ["none", "smart", "full"])
+@pytest.mark.parametrize(
+    ("kind", "experts"),
+    [
+        ("qwen2_moe", True),
+        *(
+            pytest.param(kind, experts, marks=pytest.mark.long)
+            for kind in ("mixtral", "qwen2_moe", "glm4_moe", "granitemoe", "qwen3_moe")
+            # How Granite's files call experts, no adapter's size is counted by.
+            for experts in ((False,) if kind == "granitemoe" else (False, True))
+        ),
+    ],
+)
+def test_they_count_experts_alike(
+    tiny_spec: Callable[..., RunSpec],
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    experts: bool,
+    level: str,
+) -> None:
+    monkeypatch.setattr("tunesmith_engine.fused.memory.measure_matmul_rate", lambda *_: 1e12)
+    monkeypatch.setitem(COLUMN_ALIGNMENT, "cpu", fused_memory.COLUMN_ALIGNMENT)
+    folder, tokens = causal_types.write_model(kind, tmp_path / kind, tiny_model), 5000
+    attention = ["q_proj", "k_proj", "v_proj", "o_proj"]
+    targets = [*attention, "gate_up_proj", "down_proj"] if experts else attention
+    spec = tiny_spec(method={"rank": 16, "target_modules": targets})
+    card, compute = read_model_card(folder), choose_compute(spec)
+    model = attach_adapter(load_model(folder, compute, False), spec)
+    assembly = Assembly(model, recognise(model), compute)
+    assert any(parts.experts for parts in assembly.projections)
+    ours = fused_memory.activation_bytes(spec, card, 4, tokens, level)
+    ours += fused_memory.logit_bytes(card, 4, tokens, level)
+    theirs = MemoryPlanner(assembly, tokens, None, 8.0).plan(level).peak_bytes
+    theirs -= 8 * assembly.arena.weights.numel() + assembly.scratch.num_bytes
+    theirs += tokens * mixer_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim
+    assert 0.97 * theirs <= ours <= 1.2 * theirs
+
+
 @pytest.mark.parametrize("by_layer", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("weights", ["float32", "bfloat16"])

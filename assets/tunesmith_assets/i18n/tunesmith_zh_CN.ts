@@ -8411,6 +8411,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>删除时间</translation>
     </message>
     <message>
+        <source>DoRA runs in plain PyTorch.</source>
+        <translation>DoRA 用普通 PyTorch 运行。</translation>
+    </message>
+    <message>
         <source>Every answer is labeled bad ({num:,}). This objective needs good answers too.</source>
         <translation>所有回答都标注为差（{num:,} 个）。这个目标还需要好的回答。</translation>
     </message>
@@ -8707,6 +8711,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
     </message>
     <message>
+        <source>The experts</source>
+        <translation>专家</translation>
+    </message>
+    <message>
+        <source>The experts have an adapter that is not supported.</source>
+        <translation>专家带有不受支持的适配器。</translation>
+    </message>
+    <message>
         <source>The files are laid out differently, so every row was written as a chat of messages.</source>
         <translation>各文件的结构不同，因此每一行都写成了由消息组成的对话。</translation>
     </message>
@@ -8907,6 +8919,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>被分到正确类别的文本所占比例。训练前的输出头没有意义。</translation>
     </message>
     <message>
+        <source>The shared MLP</source>
+        <translation>共享 MLP</translation>
+    </message>
+    <message>
         <source>The sizes of {name} don&apos;t fit each other.</source>
         <translation>{name} 的各项尺寸互不匹配。</translation>
     </message>
@@ -8957,6 +8973,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The whole layer</source>
         <translation>整个层</translation>
+    </message>
+    <message>
+        <source>Their own weights are trained.</source>
+        <translation>它们自身的权重参与训练。</translation>
     </message>
     <message>
         <source>There are no models yet.</source>
@@ -11627,12 +11647,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}（权重 {weight:g}）</translation>
     </message>
     <message>
+        <source>{name} ({kind}) combines its experts in an unsupported way.</source>
+        <translation>{name}（{kind}）以不受支持的方式组合各个专家。</translation>
+    </message>
+    <message>
         <source>{name} ({kind}) hands its layers {names}.</source>
         <translation>{name}（{kind}）会把 {names} 传给各层。</translation>
     </message>
     <message>
         <source>{name} ({kind}) has an unsupported form.</source>
         <translation>{name}（{kind}）的形式不受支持。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) has experts of an unsupported form.</source>
+        <translation>{name}（{kind}）的专家形式不受支持。</translation>
     </message>
     <message>
         <source>{name} ({kind}) has no MLP.</source>
@@ -11657,6 +11685,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} ({kind}) was not tried.</source>
         <translation>{name}（{kind}）未经试算。</translation>
+    </message>
+    <message>
+        <source>{name} adds noise to its input ({attribute}).</source>
+        <translation>{name} 会给输入加入噪声（{attribute}）。</translation>
     </message>
     <message>
         <source>{name} can&apos;t have an adapter and be trained whole. Remove it from the target modules.</source>
@@ -11721,6 +11753,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name} has no rotary table.</source>
         <translation>{name} 没有旋转位置编码表。</translation>
+    </message>
+    <message>
+        <source>{name} has no weights to try.</source>
+        <translation>{name} 没有可供试算的权重。</translation>
     </message>
     <message>
         <source>{name} has parts that run in plain PyTorch only.</source>

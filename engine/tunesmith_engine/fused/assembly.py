@@ -20,6 +20,7 @@ from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
+from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.host_memory import HostTable
 from tunesmith_engine.fused.latent_block import LatentBlock
@@ -34,7 +35,9 @@ from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
 from tunesmith_engine.fused.recognise.handed import Handing
+from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.fused.sharing_block import Loan, SharingBlock
+from tunesmith_engine.fused.sparse_block import SparseBlock
 from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.tables import Tables
 from tunesmith_engine.fused.tiling import Tiling
@@ -54,6 +57,7 @@ from tunesmith_engine.shapes import (
     ModelShape,
     Norm,
     NotFusableError,
+    SparseShape,
     StateSpaceShape,
     Unfused,
     UnfusedLayer,
@@ -64,21 +68,27 @@ from tunesmith_engine.shapes import (
 class LayerProjections:
     """The linear layers of a decoder layer, in the order in which they run.
 
-    The first one of a block is None where the block before is the whole layer, the second where the first is the block.
-    The others are those of a third block, and those that expand latents.
+    The first one of a block is None where the block before is the whole layer, or for experts without a shared MLP; the
+    second also where the first is the block.
+
+    Attributes:
+        experts: those of a mixture; its shared MLP has the place of the MLP.
+        per_layer_gate, per_layer_output: of a third block.
+        query_expansion, expansion: of latents.
     """
 
     attention_inputs: Projection | PlainModules
     attention_output: Projection | PlainModules | None
     mlp_inputs: Projection | PlainModules | None
     mlp_down: Projection | PlainModules | None
+    experts: Experts | None = None
     per_layer_gate: Projection | PlainModules | None = None
     per_layer_output: Projection | PlainModules | None = None
     query_expansion: Projection | PlainModules | None = None
     expansion: Projection | PlainModules | None = None
 
     def all(self) -> list[Projection | PlainModules]:
-        """Return those that there are."""
+        """Return those that there are, the experts left out."""
         return [*self.for_whole_rows(), *self.for_tiles()]
 
     def for_whole_rows(self) -> list[Projection | PlainModules]:
@@ -206,7 +216,7 @@ class Assembly:
     def capturable(self) -> bool:
         """Whether a step may be captured in a CUDA graph."""
         # Whole weights make steps so large that launches take no time beside them.
-        if self._is_full:
+        if self._is_full or any(parts.experts for parts in self.projections):
             return False
         return not any(isinstance(part, PlainModules) for part in self._of_body)
 
@@ -222,7 +232,7 @@ class Assembly:
         attention, mlp = 0, 0
         for parts in self.projections:
             attention = max(attention, *map(_quantised_bytes_per_row, parts.for_whole_rows()))
-            mlp = max(mlp, *map(_quantised_bytes_per_row, parts.for_tiles()))
+            mlp = max([mlp, *map(_quantised_bytes_per_row, parts.for_tiles())])
         return max(num_tokens * attention, min(num_tokens, tile_tokens) * mlp)
 
     def _layer_projections(self, index: int, layer: LayerShape | UnfusedLayer) -> LayerProjections:
@@ -244,11 +254,14 @@ class Assembly:
             for place, part in enumerate(both):
                 if part is not None:
                     expansions[place] = self._projection((part,), 1 - place, layer.name, what)
+        experts = self._experts(layer.name, mlp) if isinstance(mlp, SparseShape) else None
         if isinstance(mlp, MlpShape):
-            gate_up = self._projection(mlp.inputs, 0, layer.name, Message("The MLP's inputs"))
-            down = self._projection((mlp.down,), 1, layer.name, Message("The MLP's output"))
+            gate_up, down = self._mlp_projections(layer.name, mlp)
+        elif experts and isinstance(mlp, SparseShape):
+            gate_up, down = self._shared_projections(layer.name, mlp)
         elif mlp is not None:
-            self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
+            if isinstance(mlp, Unfused):
+                self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
             gate_up = PlainModules((mlp.module,), hidden, hidden, self._autocast)
         third: list[Projection | PlainModules | None] = [None, None]
         if layer.per_layer:
@@ -258,7 +271,7 @@ class Assembly:
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
-        return LayerProjections(inputs, output, gate_up, down, *third, *expansions)
+        return LayerProjections(inputs, output, gate_up, down, experts, *third, *expansions)
 
     @property
     def handing(self) -> Handing | None:
@@ -270,6 +283,34 @@ class Assembly:
         if self.handing is None:
             raise TypeError("Nobody calls what runs as written.")
         return PlainDocuments(module, index, self.handing, self.shape.hidden_size, self._autocast)
+
+    def _mlp_projections(
+        self, layer: str, mlp: MlpShape
+    ) -> tuple[Projection | PlainModules, Projection | PlainModules]:
+        gate_up = self._projection(mlp.inputs, 0, layer, Message("The MLP's inputs"))
+        return gate_up, self._projection((mlp.down,), 1, layer, Message("The MLP's output"))
+
+    def _experts(self, layer: str, mlp: SparseShape) -> Experts | None:
+        """Return the experts of a layer; None where only the module itself can compute them."""
+        try:
+            return Experts(mlp, self.compute.dtype, all_frozen=not self._is_full)
+        except PlainOnlyError as reason:
+            self._note_unfused(layer, Message("The experts"), reason.message)
+            return None
+
+    def _shared_projections(
+        self, layer: str, mlp: SparseShape
+    ) -> tuple[Projection | PlainModules | None, Projection | PlainModules | None]:
+        """Return the linear layers of the MLP that all tokens go through, or its module, or nothing."""
+        if mlp.shared_module is None:
+            return None, None
+        if mlp.shared is not None:
+            gate_up, down = self._mlp_projections(layer, mlp.shared)
+            if not (gate_up.has_magnitudes or down.has_magnitudes):
+                return gate_up, down
+            self._note_unfused(layer, Message("The shared MLP"), Message("DoRA runs in plain PyTorch."))
+        hidden = self.shape.hidden_size
+        return PlainModules((mlp.shared_module,), hidden, hidden, self._autocast), None
 
     @property
     def _autocast(self) -> torch.dtype | None:
@@ -315,6 +356,9 @@ class Assembly:
         for part in [self.head, *self._of_body]:
             if isinstance(part, Projection):
                 part.refresh()
+        for parts in self.projections:
+            if parts.experts:
+                parts.experts.refresh()
 
     @contextlib.contextmanager
     def asked_with(self, model: PeftModel, weights: Weights) -> Iterator[None]:
@@ -411,15 +455,7 @@ class Assembly:
                 layers.append(PlainLayer(index, shape, parts.attention_inputs, hidden))
                 continue
             mixer = self._mixer(index, shape, parts, workspace, capacity_tokens, tiling.attention_numbers)
-            mlp: MlpBlock | PlainMlp
-            if isinstance(shape.mlp, MlpShape) and parts.mlp_inputs is not None and parts.mlp_down is not None:
-                keeps = policy.level == "none"
-                around_mlp = shape.mlp, parts.mlp_inputs, parts.mlp_down
-                mlp = MlpBlock(*around_mlp, workspace, tile_tokens, keeps, self.gradients)
-            elif isinstance(parts.mlp_inputs, PlainModules):
-                mlp = PlainMlp(parts.mlp_inputs)
-            else:
-                raise TypeError(f"{shape.name} has no MLP that can be run.")
+            mlp = self._mlp(shape, parts, workspace, tile_tokens, policy.level == "none")
             widths = hidden, self.gradient_width
             third = self._per_layer_block(shape, parts, workspace, capacity_tokens)
             layers.append(FusedLayer(index, shape, mixer, mlp, *widths, self.gradients, third))
@@ -483,6 +519,24 @@ class Assembly:
             return None
         sizes = capacity_tokens, table.num_columns, self.shape.hidden_size
         return PerLayerBlock(shape.per_layer, gate, output, workspace, *sizes, self.gradients, table.needs_gradient)
+
+    def _mlp(
+        self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, tile_tokens: int, keeps_gate_up: bool
+    ) -> MlpBlock | PlainMlp | SparseBlock:
+        """Return a layer's MLP, or its mixture of experts with the MLP beside them."""
+        mlp, inputs, down = shape.mlp, parts.mlp_inputs, parts.mlp_down
+        shared = mlp.shared if isinstance(mlp, SparseShape) else mlp
+        block: MlpBlock | PlainMlp | None = None
+        if isinstance(shared, MlpShape) and inputs is not None and down is not None:
+            block = MlpBlock(shared, inputs, down, workspace, tile_tokens, keeps_gate_up, self.gradients)
+        elif isinstance(inputs, PlainModules):
+            block = PlainMlp(inputs)
+        if isinstance(mlp, SparseShape) and parts.experts is not None:
+            router = Router(mlp, self._autocast)
+            return SparseBlock(mlp, parts.experts, router, block, workspace, tile_tokens, keeps_gate_up)
+        if block is None:
+            raise TypeError(f"{shape.name} has no MLP that can be run.")
+        return block
 
 
 def _quantised_bytes_per_row(part: Projection | PlainModules) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -155,8 +156,9 @@ def quantised(projections: Sequence[LayerProjections]) -> list[LayerProjections]
     """Return the layers' projections with 8-bit copies of their weights; what isn't fused stays as it is."""
     layers = []
     for layer in projections:
-        parts = [getattr(layer, field.name) for field in fields(layer)]
-        layers.append(LayerProjections(*(Fp8Projection(p) if isinstance(p, Projection) else p for p in parts)))
+        parts: dict[str, Any] = {field.name: getattr(layer, field.name) for field in fields(layer)}  # Any: of all kinds
+        parts |= {name: Fp8Projection(part) for name, part in parts.items() if isinstance(part, Projection)}
+        layers.append(LayerProjections(**parts))
     return layers
 
 

@@ -11,12 +11,14 @@ from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
+from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.per_layer_block import PerLayerBlock
 from tunesmith_engine.fused.plain_documents import PlainMixer
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.sparse_block import SparseBlock
 from tunesmith_engine.fused.state_space_block import StateSpaceBlock
 from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
@@ -54,7 +56,7 @@ class FusedLayer:
         index: int,
         shape: LayerShape,
         attention: Mixer,
-        mlp: MlpBlock | PlainMlp,
+        mlp: MlpBlock | PlainMlp | SparseBlock,
         hidden_size: int,
         gradient_width: int,
         gradients: WeightGradients | None = None,
@@ -254,7 +256,7 @@ class FusedLayer:
         gradient: torch.Tensor,
         norm: Norm | None,
         output: torch.Tensor | None,
-        last: Projection | PlainModules,
+        last: Projection | PlainModules | Experts,
         scratch: torch.Tensor,
     ) -> torch.Tensor:
         """Return the gradient of a block's last projection, with room for that projection's adapter columns."""
@@ -278,7 +280,7 @@ class FusedLayer:
     # Parts
 
     def _add_to_magnitudes(
-        self, last: Projection | PlainModules, gradient: torch.Tensor, output: torch.Tensor | None
+        self, last: Projection | PlainModules | Experts, gradient: torch.Tensor, output: torch.Tensor | None
     ) -> None:
         """Add the gradient of DoRA's magnitudes in a block's last projection."""
         if isinstance(last, Projection) and last.has_magnitudes and output is not None:
@@ -290,7 +292,7 @@ class FusedLayer:
     def _output(self, num_tokens: int, now: Pass) -> torch.Tensor:
         return now.workspace.carve("output", (num_tokens, self._gradient_width))[0]
 
-    def _with_columns(self, normed: torch.Tensor, projection: Projection | PlainModules) -> torch.Tensor:
+    def _with_columns(self, normed: torch.Tensor, projection: Projection | PlainModules | Experts) -> torch.Tensor:
         return normed[:, : self._hidden_size + projection.num_extra]
 
     def _add(self, x: torch.Tensor, pending: torch.Tensor, total: torch.Tensor) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tunesmith_core.expert_memory import passing_bytes
 from tunesmith_core.fused_memory import LIBRARY_BYTES, USABLE_SHARE
 from tunesmith_core.mixer_memory import FIRST_TOKEN_BYTES
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes, store_bytes
@@ -41,6 +42,7 @@ from tunesmith_engine.shapes import (
     DeltaShape,
     LatentShape,
     MlpShape,
+    SparseShape,
     StateSpaceShape,
     Unfused,
 )
@@ -288,7 +290,9 @@ class MemoryPlanner:
         shape = self._assembly.shape
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
         mixers = [layer.attention for layer in shape.layers if not isinstance(layer.attention, Unfused)]
-        alike = shape.handing is None and len({(type(each), each.numbers_per_token) for each in mixers}) == 1
+        has_experts = any(isinstance(layer.mlp, SparseShape) for layer in shape.layers)
+        kinds = {(type(each), each.numbers_per_token) for each in mixers}
+        alike = shape.handing is None and not has_experts and len(kinds) == 1
         layers = shape.layers[:1] if alike else shape.layers
         return LayerCosts.mean(
             [LayerCosts.of(layer, shape.hidden_size, capacity, document_tokens, flops) for layer in layers]
@@ -413,7 +417,7 @@ class MemoryPlanner:
                 sums = whole * 4 * layer.attention.num_heads
                 statistics += sums * (policy.level in ("none", "mlp"))
                 largest = max(largest, sums)
-        return max(most, written) + statistics + largest
+        return max(most, written) + statistics + largest + self._expert_bytes(capacity, tiling)
 
     def _written_bytes(self, whole: int, tiling: Tiling) -> int:
         """Return what a mixer, or a layer, that runs as written takes: one at a time, on texts that pass together."""
@@ -430,6 +434,17 @@ class MemoryPlanner:
         kinds = {type(part.modules[0]): part for part in parts if isinstance(part, PlainDocuments)}
         compute = self._assembly.compute
         return [growth_of(part, self._longest_tokens, compute.device, compute.dtype) for part in kinds.values()]
+
+    def _expert_bytes(self, capacity: int, tiling: Tiling) -> int:
+        """Return what routers, the order of rows and the sums of adapters' gradients take while a layer runs."""
+        shape, size = self._assembly.shape, self._assembly.compute.dtype.itemsize
+        sums = [parts.experts.gradient_bytes for parts in self._assembly.projections if parts.experts]
+        routers = [
+            passing_bytes(capacity, tiling.mlp_tokens, mlp.num_experts, mlp.per_token, shape.hidden_size, size)
+            for layer in shape.layers
+            if isinstance(mlp := layer.mlp, SparseShape)
+        ]
+        return max(sums, default=0) + max(routers, default=0)
 
     def _delta_bytes(self, shape: DeltaShape, at_once: int, whole: int) -> int:
         """Return what a delta rule's backward pass allocates: what is computed at once, gates, whole documents."""

@@ -55,6 +55,7 @@ class MlpBlock:
         gate_up: torch.Tensor | None,
         with_adapter: bool = True,
         sent: SentTiles | None = None,
+        first_row: int = 0,
     ) -> None:
         """Write the block's output.
 
@@ -64,10 +65,11 @@ class MlpBlock:
             gate_up: [T, gate_up_width] to keep gate and up for the backward pass, and what `down` shrank, or None.
             with_adapter: False leaves the adapters out.
             sent: tiles of gate and up that go to the computer's memory for the backward pass, or None.
+            first_row: where in the micro-batch x begins.
         """
         for number, rows in enumerate(self._tiles(x.shape[0])):
             room = sent.write(number, rows.stop - rows.start) if sent else None
-            self._begin_at(rows.start)
+            self._begin_at(first_row + rows.start)
             hidden, tile = self._buffers(rows, gate_up, room)
             self._gate_up(x[rows], tile, with_adapter)
             inner = hidden[:, : self.shape.width]
@@ -87,6 +89,7 @@ class MlpBlock:
         out: torch.Tensor,
         gate_up: torch.Tensor | None,
         sent: SentTiles | None = None,
+        first_row: int = 0,
     ) -> None:
         """Write the gradient of the normalised input and add those of the adapters; down is not computed again.
 
@@ -96,12 +99,13 @@ class MlpBlock:
             out: [T, hidden]; may be the first columns of `gradient`.
             gate_up: what the forward pass kept, or None; it is used up.
             sent: what it was given, or None; other tiles than these are computed again.
+            first_row: as in the forward pass.
         """
         width = self.shape.width
         # In reverse: the tiles that were sent last are still there.
         for number, rows in reversed(list(enumerate(self._tiles(x.shape[0])))):
             there = sent.read(number, rows.stop - rows.start) if sent else None
-            self._begin_at(rows.start)
+            self._begin_at(first_row + rows.start)
             hidden, tile = self._buffers(rows, gate_up, there)
             if gate_up is None and there is None:
                 self._gate_up(x[rows], tile, True)
@@ -236,6 +240,7 @@ class PlainMlp:
         gate_up: torch.Tensor | None,  # noqa: ARG002 - called like MlpBlock
         with_adapter: bool = True,
         sent: SentTiles | None = None,  # noqa: ARG002
+        first_row: int = 0,  # noqa: ARG002
     ) -> None:
         """Write the module's output for x, [T, hidden], to out, [T, hidden]; nothing is kept."""
         self.inputs.forward(x, out, with_adapter)
@@ -247,6 +252,7 @@ class PlainMlp:
         out: torch.Tensor,
         gate_up: torch.Tensor | None,  # noqa: ARG002 - called like MlpBlock
         sent: SentTiles | None = None,  # noqa: ARG002
+        first_row: int = 0,  # noqa: ARG002
     ) -> None:
         """Write the input's gradient by running the module once more."""
         self.inputs.backward(gradient, x, out)

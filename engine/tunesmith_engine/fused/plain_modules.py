@@ -71,7 +71,8 @@ class PlainModules:
         self._tile -= 1
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
-            outputs = self._run(leaf)
+            # Some change what they are given where it lies.
+            outputs = self._run(leaf.clone())
             widths = [output.shape[1] for output in outputs]
             torch.autograd.backward(outputs, list(gradient[:, : sum(widths)].split(widths, dim=1)))
         set_random_states(present, x.device)

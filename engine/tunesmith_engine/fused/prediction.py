@@ -21,6 +21,7 @@ from tunesmith_engine.shapes import (
     LatentShape,
     LayerShape,
     MlpShape,
+    SparseShape,
     StateSpaceShape,
     Unfused,
     UnfusedLayer,
@@ -63,6 +64,14 @@ class Tiles(NamedTuple):
 NO_TILES = Tiles(1, 0)
 
 
+def _mlp_widths(mlp: MlpShape | SparseShape | Unfused | None) -> tuple[int, int]:
+    """Return the numbers of a token between an MLP's products, and those that its inputs give."""
+    if isinstance(mlp, SparseShape):
+        width, inner = _mlp_widths(mlp.shared) if mlp.shared else (0, 0)
+        return width + mlp.per_token * mlp.width, inner + 2 * mlp.per_token * mlp.width
+    return (mlp.width, mlp.inner_width) if isinstance(mlp, MlpShape) else (0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class LayerCosts:
     """Seconds that one layer computes for a full micro-batch.
@@ -97,7 +106,7 @@ class LayerCosts:
         if isinstance(attention, Unfused):
             return LayerCosts._as_written(shape, hidden_size, num_tokens, flops_per_s)
         query = attention.numbers_per_token
-        width, inner = (shape.mlp.width, shape.mlp.inner_width) if isinstance(shape.mlp, MlpShape) else (0, 0)
+        width, inner = _mlp_widths(shape.mlp)
         expanding = 0
         if isinstance(attention, DeltaShape):
             inputs = attention.num_channels + query + 2 * attention.num_heads

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.proof import mixer_cases
+from tunesmith_engine.proof import expert_cases, mixer_cases
 from tunesmith_engine.proof.attention_case import BACKEND_CASES, BackendCase
 from tunesmith_engine.proof.inputs import NUM_ROWS, PADDING, Inputs, Results, Sizes
 
@@ -396,6 +396,13 @@ KERNEL_CASES = (
         exact_dtype=torch.float32,
         needs_dot=True,
     ),
+    KernelCase(
+        "grouped_product",
+        expert_cases.grouped_product,
+        wanted=lambda sizes: sizes.expert_width > 0,
+        needs_dot=True,
+    ),
+    KernelCase("expert_rows", expert_cases.expert_rows, wanted=lambda sizes: sizes.expert_width > 0),
     KernelCase("argmax", _argmax),
     KernelCase("cached_attention", _cached_attention, wanted=lambda sizes: sizes.num_heads > 0),
     KernelCase("fp8", _fp8, wanted=lambda sizes: sizes.eight_bit and sizes.mlp > 0),

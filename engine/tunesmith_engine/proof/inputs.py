@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tunesmith_engine.shapes import AttentionShape, LayerShape, MlpShape, ModelShape, Norm, UnfusedLayer
+from tunesmith_engine.kernels.expert_rows import CLAMPED
+from tunesmith_engine.shapes import AttentionShape, MlpShape, ModelShape, Norm, SparseShape, Unfused
 
 SEED = 7
 NUM_ROWS = 37
@@ -49,6 +50,8 @@ class Sizes:
         latent: heads of latent attention, the widths of their plain, turning and value parts, and whether rotation
             pairs neighbours; empty where there is none.
         value_norm: each value head has a norm without a weight.
+        expert_width: numbers of the MLP of each expert; 0 where there are none.
+        clamped: experts have gpt-oss's gate, its order of weights, and biases.
         others: as in `shapes`.
     """
 
@@ -92,6 +95,8 @@ class Sizes:
     scan: tuple[int, ...] = ()
     latent: tuple[int, ...] = ()
     value_norm: bool = False
+    expert_width: int = 0
+    clamped: bool = False
 
     @property
     def value_dim(self) -> int:
@@ -179,17 +184,20 @@ def sizes_of(
         noise, whole: whether embedded tokens get noise, and whether the weights themselves are trained.
         embeds: whether the embedding is trained beside an adapter.
     """
-    layer, attention, norm = _usual_layer(shape), shape.attentions[0] if shape.attentions else NONE, shape.final_norm
+    attention, norm = shape.attentions[0] if shape.attentions else NONE, shape.final_norm
+    experts = next((each.mlp for each in shape.layers if isinstance(each.mlp, SparseShape)), None)
+    mlps = [mlp for each in shape.layers if isinstance(mlp := _dense(each.mlp), MlpShape) and mlp.function is None]
+    mlp = mlps[0] if mlps else None
     return Sizes(
         dtype=str(dtype).removeprefix("torch."),
         hidden=shape.hidden_size,
-        mlp=layer.mlp.width if isinstance(layer.mlp, MlpShape) and layer.mlp.function is None else 0,
+        mlp=mlp.width if mlp else 0,
         num_heads=attention.num_heads,
         num_key_value_heads=attention.num_key_value_heads,
         head_dim=attention.head_dim,
         rotary=_rotary_width(shape),
         vocabulary=shape.embedding.num_embeddings,
-        activation=layer.mlp.activation if isinstance(layer.mlp, MlpShape) and layer.mlp.function is None else "silu",
+        activation=mlp.activation if mlp else _activation_of(experts),
         plus_one=norm.plus_one,
         centred=norm.centred,
         cast_last=norm.cast_last,
@@ -198,7 +206,7 @@ def sizes_of(
         logit_scale=shape.logit_scale,
         softcap=shape.softcap,
         embedding_scale=shape.embedding_scale,
-        residual_scale=layer.residual_scale,
+        residual_scale=shape.layers[0].residual_scale,
         four_bit=four_bit,
         eight_bit=eight_bit,
         magnitudes=magnitudes,
@@ -206,7 +214,7 @@ def sizes_of(
         noise=noise,
         whole=whole,
         embeds=embeds or whole,
-        mlp_gated=not isinstance(layer.mlp, MlpShape) or layer.mlp.gated,
+        mlp_gated=mlp is None or mlp.gated,
         biased=norm.bias is not None,
         delta_heads=_delta_heads(shape),
         convolution=_convolution(shape),
@@ -214,13 +222,10 @@ def sizes_of(
         scan=_scan(shape),
         latent=_latent(shape),
         value_norm=any(other.value_norm is not None for other in shape.attentions),
+        expert_width=experts.width if experts else 0,
+        clamped=experts is not None and experts.gate.activation == CLAMPED,
         **_kinds_of_scores(shape),
     )
-
-
-def _usual_layer(shape: ModelShape) -> LayerShape | UnfusedLayer:
-    """Return the first layer with a fused MLP, if there is one."""
-    return next((layer for layer in shape.layers if isinstance(layer.mlp, MlpShape)), shape.layers[0])
 
 
 def _kinds_of_scores(shape: ModelShape) -> dict[str, Any]:
@@ -259,6 +264,15 @@ def _latent(shape: ModelShape) -> tuple[int, ...]:
         return ()
     latent = shape.latents[0]
     return latent.num_heads, latent.plain_dim, latent.turning_dim, latent.value_dim, int(latent.interleaved)
+
+
+def _dense(mlp: MlpShape | SparseShape | Unfused | None) -> MlpShape | SparseShape | Unfused | None:
+    """Return the MLP that all tokens go through."""
+    return mlp.shared if isinstance(mlp, SparseShape) else mlp
+
+
+def _activation_of(experts: SparseShape | None) -> str:
+    return "silu" if experts is None or experts.gate.activation == CLAMPED else experts.gate.activation
 
 
 def _rotary_width(shape: ModelShape) -> int:

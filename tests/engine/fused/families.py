@@ -100,8 +100,11 @@ BY_SHAPE: dict[str, dict[str, Any]] = {
     "persimmon-no-norms": {"model_type": "persimmon", "qk_layernorm": False},
 }
 
-QUICK = ("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus", "mimo", "bloom", "bitnet")
-"""Of these and of the next, what between them has every shape; the others are for the long run."""
+QUICK = (
+    *("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus", "mimo", "bloom", "bitnet"),
+    *("mixtral", "qwen2-moe", "glm4-moe", "gpt-oss"),
+)
+"""Of these, of the next and of the mixtures, what between them has every shape; the others are for the long run."""
 
 WARM_ROPE = {**PLAIN_ROPE, "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
 
@@ -182,6 +185,72 @@ GEMMA4 = {
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
     },
 }
+
+SHARED = {**EXPERTS, "shared_expert_intermediate_size": 48}
+# The first layer is dense.
+GROUPS = {
+    **EXPERTS,
+    "head_dim": 16,
+    "n_routed_experts": 4,
+    "n_group": 2,
+    "topk_group": 1,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.7,
+}
+
+# Mixtures of experts.
+SPARSE: dict[str, dict[str, Any]] = {
+    "qwen3-moe": {"model_type": "qwen3_moe", "head_dim": 16, "norm_topk_prob": True, **EXPERTS},
+    "mixtral": {"model_type": "mixtral", "sliding_window": 5, **EXPERTS},
+    "qwen2-moe": {"model_type": "qwen2_moe", **SHARED},
+    "flex-olmo": {"model_type": "flex_olmo", **EXPERTS},
+    "glm4-moe": {"model_type": "glm4_moe", **GROUPS},
+    "dots1": {"model_type": "dots1", **GROUPS},
+    "minimax-m2": {"model_type": "minimax_m2", "head_dim": 16, **EXPERTS},
+    "granite-moe": {
+        "model_type": "granitemoe",
+        "embedding_multiplier": 12.0,
+        "attention_multiplier": 0.11,
+        "residual_multiplier": 0.22,
+        "logits_scaling": 3.0,
+        **EXPERTS,
+    },
+    "ernie-moe": {
+        "model_type": "ernie4_5_moe",
+        "moe_num_experts": 4,
+        "moe_k": 2,
+        "moe_layer_start_index": 1,
+        **EXPERTS,
+    },
+    "qwen3.5-moe": {
+        "model_type": "qwen3_5_moe_text",
+        "layer_types": ["linear_attention", "full_attention"],
+        **STATES,
+        **SHARED,
+    },
+    "qwen3-next": {
+        "model_type": "qwen3_next",
+        "layer_types": ["linear_attention", "full_attention"],
+        **STATES,
+        **EXPERTS,
+    },
+    "glm4-moe-lite": {
+        "model_type": "glm4_moe_lite",
+        **LATENT,
+        **EXPERTS,
+        "mlp_layer_types": ["sparse", "sparse"],
+        "n_group": 1,
+    },
+    "olmoe": {"model_type": "olmoe", "clip_qkv": 0.5, **EXPERTS},
+    "gpt-oss": {"model_type": "gpt_oss", "head_dim": 16, "sliding_window": 5, **EXPERTS},
+    "solar-open": {"model_type": "solar_open", **GROUPS},
+    "exaone-moe": {"model_type": "exaone_moe", **GROUPS},
+    "hy3": {"model_type": "hy_v3", "head_dim": 16, **EXPERTS},
+}
+
+DRAWING: dict[str, dict[str, Any]] = {"phimoe": {"model_type": "phimoe", **EXPERTS}}
+"""Models with a router that draws in training, and that only looks like a linear layer."""
 
 # Numbers are far from their usual values where the usual ones would not show: caps are low, scales are odd, and the
 # square root of Gemma's width is not a whole number.
@@ -299,24 +368,19 @@ FUSED: dict[str, dict[str, Any]] = {
     },
     "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
     "arcee": {"model_type": "arcee"},
+    "qwen3-next": {
+        "model_type": "qwen3_next",
+        "layer_types": ["linear_attention", "full_attention"],
+        **STATES,
+        **SHARED,
+    },
+    **SPARSE,
     **BY_SHAPE,
     **BY_ATTENTION,
 }
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
 MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "qwen3-next": (
-        {"model_type": "qwen3_next", "layer_types": ["linear_attention", "full_attention"], **STATES, **EXPERTS},
-        "experts",
-    ),
-    "qwen3-moe": ({"model_type": "qwen3_moe", "head_dim": 16, **EXPERTS}, "experts"),
-    "glm4-moe-lite": (
-        {"model_type": "glm4_moe_lite", **LATENT, **EXPERTS, "mlp_layer_types": ["sparse", "sparse"], "n_group": 1},
-        "experts",
-    ),
-    "mixtral": ({"model_type": "mixtral", "sliding_window": 5, **EXPERTS}, "experts"),
-    "olmoe": ({"model_type": "olmoe", "clip_qkv": 0.5, **EXPERTS}, "experts"),
-    "gpt-oss": ({"model_type": "gpt_oss", "head_dim": 16, "sliding_window": 5, **EXPERTS}, "experts"),
     "llama4": (
         {
             "model_type": "llama4_text",
@@ -330,6 +394,8 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "experts",
     ),
+    # Too little to change a number, so that results can be compared.
+    "mixtral-noise": ({"model_type": "mixtral", "router_jitter_noise": 1e-30, **EXPERTS}, "jitter_noise"),
 }
 """Models whose attention runs fused and whose MLPs don't, and a word of the reason."""
 
@@ -379,14 +445,14 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 TARGETS = {"llama4": ["q_proj", "k_proj", "v_proj", "o_proj"]}
 """What an adapter is put on where PEFT's "all-linear" takes a router for a linear layer."""
 
-WITH_STATES = frozenset({"qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid"})
+WITH_STATES = frozenset({"qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid", "qwen3.5-moe"})
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
 
 VARIANTS = frozenset({"lfm2-biases"})
 """Models that repeat shapes of others."""
 
 WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite"})
-NO_STEP = WITH_STATES | WITH_LATENTS | {"gemma4", "gemma4-keys-are-values"}
+NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {"gemma4", "gemma4-keys-are-values"}
 """Models that decode as transformers does."""
 
 NOT_WHOLE = WITH_STATES | {"gemma4"}
@@ -397,7 +463,7 @@ def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
     return [
         pytest.param(name, marks=pytest.mark.long)
-        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION} - {*QUICK}
+        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION, *SPARSE} - {*QUICK}
         else name
         for name in names
     ]
@@ -412,7 +478,8 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
         overrides: values of the config.
     """
     with_reasons = {**MLP_UNFUSED, **MIXERS_AS_WRITTEN, **LAYERS_AS_WRITTEN, **NOT_FUSABLE}
-    family = FUSED[name] if name in FUSED else with_reasons[name][0]
+    whole = {**FUSED, **DRAWING}
+    family = whole[name] if name in whole else with_reasons[name][0]
     config = AutoConfig.for_model(**{**SIZES, **family, **overrides})
     state = torch.get_rng_state()
     torch.manual_seed(seed)
@@ -430,7 +497,7 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
                 # These models' norms hold the scale of the scores.
                 parameter.mul_(len(parameter) ** -0.5)
     torch.set_rng_state(state)
-    if name not in FUSED and "num_experts" in with_reasons[name][0]:
+    if "num_experts" in family:
         # The grouped products that newer versions choose have no float64.
         model.set_experts_implementation("eager")
     return model.requires_grad_(False)

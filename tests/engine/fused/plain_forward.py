@@ -6,12 +6,14 @@ the modules themselves. Numbers are float32, or float64 when the model is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch.nn import functional
 
+from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.shapes import (
     AttentionShape,
     ConvolutionShape,
@@ -24,6 +26,7 @@ from tunesmith_engine.shapes import (
     PerLayerInputs,
     PerLayerShape,
     Piece,
+    SparseShape,
     StateSpaceShape,
     Unfused,
 )
@@ -145,8 +148,10 @@ def _layer(
     return x + layer.residual_scale * normalise(_mlp(layer.mlp, normalise(x, layer.mlp_norm)), layer.post_mlp_norm)
 
 
-def _mlp(mlp: MlpShape | Unfused, x: torch.Tensor) -> torch.Tensor:
+def _mlp(mlp: MlpShape | SparseShape | Unfused, x: torch.Tensor) -> torch.Tensor:
     """down(activation(gate(x)) * up(x)), or down(activation(up(x))); an unfused part is asked itself."""
+    if isinstance(mlp, SparseShape):
+        return _sparse(mlp, x)
     if isinstance(mlp, Unfused):
         output = mlp.module(x[None])
         return (output[0] if isinstance(output, tuple) else output).view_as(x)
@@ -159,6 +164,36 @@ def _mlp(mlp: MlpShape | Unfused, x: torch.Tensor) -> torch.Tensor:
 def _down(mlp: MlpShape, inner: torch.Tensor) -> torch.Tensor:
     """Apply the last product, behind its norm."""
     return mlp.down(normalise(inner, mlp.norm))
+
+
+def _sparse(shape: SparseShape, x: torch.Tensor) -> torch.Tensor:
+    """scale * the weighted sum of the chosen experts, a token at a time, plus what all tokens go through."""
+    router = Router(shape, None)
+    choice = router.choose(x)
+    gate_up, down = shape.experts.gate_up_proj, shape.experts.down_proj
+    for wrapper in _wrappers(shape.wrapped):
+        delta = wrapper.get_delta_weight("default")
+        if wrapper.parameter_name == "gate_up_proj":
+            gate_up = gate_up + delta
+        else:
+            down = down + delta
+    total = torch.zeros_like(x)
+    for token in range(len(x)):
+        for number, expert in enumerate(choice.experts[token].tolist()):
+            gate, up = functional.linear(x[token], gate_up[expert]).chunk(2)
+            inner = ACTIVATIONS[shape.gate.activation](gate) * up
+            output = functional.linear(inner, down[expert])
+            total[token] += choice.weights[token, number] * output
+    if shape.shared is not None:
+        shared = _mlp(shape.shared, x)
+        total = total + (shared if choice.factor is None else shared * choice.factor)
+    return total
+
+
+def _wrappers(module: Any) -> Iterator[Any]:  # Any: PEFT's layers
+    while hasattr(module, "base_layer"):
+        yield module
+        module = module.base_layer
 
 
 def _attention(

@@ -52,7 +52,8 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "gpt-oss-20b": {
         "hidden": 2880, "mlp": 0, "num_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "rotary": 64,
-        "vocabulary": 201088, "window": 128, "sinks": True, "whole": True,
+        "vocabulary": 201088, "window": 128, "sinks": True, "whole": True, "expert_width": 2880,
+        "clamped": True,
     },
     "bloom-7b": {
         "hidden": 4096, "mlp": 16384, "num_heads": 32, "num_key_value_heads": 32, "head_dim": 128, "rotary": 0,
@@ -83,6 +84,10 @@ MODELS: dict[str, dict[str, Any]] = {
         "hidden": 2560, "mlp": 10240, "num_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "rotary": 256,
         "vocabulary": 262144, "activation": "gelu_tanh", "cast_last": True, "softcap": 30.0, "window": 512,
         "head_norms": True, "value_norm": True, "four_bit": True,
+    },
+    "qwen3-30b-a3b": {
+        "hidden": 2048, "mlp": 0, "num_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "rotary": 128,
+        "vocabulary": 151936, "head_norms": True, "four_bit": True, "expert_width": 768,
     },
     "smollm2-135m": {
         "hidden": 576, "mlp": 1536, "num_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rotary": 64,

@@ -42,6 +42,7 @@ from tunesmith_engine.shapes import (
     NotFusableError,
     PerLayerInputs,
     PositionTable,
+    SparseShape,
     Unfused,
     UnfusedLayer,
 )
@@ -285,7 +286,7 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
             parts.append(layer.attention.module)
         else:
             parts += [*layer.attention.inputs, layer.attention.output]
-        if isinstance(layer.mlp, Unfused):
+        if isinstance(layer.mlp, SparseShape | Unfused):
             parts.append(layer.mlp.module)
         elif layer.mlp is not None:
             parts += [*layer.mlp.inputs, layer.mlp.down]

@@ -23,6 +23,7 @@ from tunesmith_engine.fused.recognise.per_layer import NORM as THIRD_NORM
 from tunesmith_engine.fused.recognise.per_layer import TriedBlock, read_block, read_scale
 from tunesmith_engine.fused.recognise.rotary import Layout
 from tunesmith_engine.fused.recognise.sharing import Lent, read_sharing, shares
+from tunesmith_engine.fused.recognise.sparse import read_sparse
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -43,6 +44,7 @@ from tunesmith_engine.shapes import (
     MlpShape,
     Norm,
     NotFusableError,
+    SparseShape,
     Unfused,
     UnfusedLayer,
 )
@@ -65,7 +67,8 @@ OTHERS: dict[str, tuple[frozenset[str], Callable[[str, nn.Module], MixerShape]]]
 MIXERS = ("self_attn", "attention", "attn", "self_attention", *OTHERS)
 """What transformers calls attention, or what is in its place."""
 
-MLPS = ("mlp", "feed_forward", "ffn", "shared_mlp")
+MLPS = ("mlp", "shared_mlp", "block_sparse_moe", "feed_forward", "ffn")
+"""What transformers calls an MLP, or what is in its place."""
 
 # What transformers calls the norms at these places. `post_attention_layernorm` means several things; the other norms
 # and the layer's own code tell which.
@@ -211,7 +214,7 @@ def _around(
     has_mlp = first_of(module, MLPS) is not None
     # What a layer reads of its own comes with a usual call alone.
     known = words.LAYER if call else words.LAYER | words.OWN_INPUTS_LAYER
-    words.check_words(name, module, known if has_mlp else known | words.MLP)
+    words.check_words(name, module, known | (words.SPARSE_LAYER if has_mlp else words.MLP))
     check_no_dropout(name, module)
     if getattr(module, "enable_moe_block", False):
         raise NotFusableError("{name} has experts beside its MLP, which is not supported.", name=name)
@@ -236,7 +239,8 @@ def _around(
     )
     of_mixer: tuple[int, ...] = (2,) if isinstance(attention, AttentionShape | LatentShape) else (0,)
     of_mixer = FORMS if isinstance(attention, Unfused) else of_mixer
-    of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else (0,)
+    of_mlp: tuple[int, ...] = (2,) if isinstance(shape.mlp, SparseShape) and shape.mlp.returns_pair else (0,)
+    of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else of_mlp
     problem: NotFusableError | None = None
     runs = False
     # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
@@ -264,7 +268,7 @@ def _around(
     raise problem or NotFusableError("{name} ({kind}) was not tried.", name=name, kind=type(module).__name__)
 
 
-def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
+def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused:
     """Return the shape of a layer's MLP, whose parts may be the layer's own (OPT).
 
     Raises:
@@ -272,7 +276,8 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | Unfused:
     """
     role = first_of(module, MLPS)
     if role is not None:
-        return read_mlp(getattr(module, role))
+        mlp = getattr(module, role)
+        return read_sparse(mlp) or read_mlp(mlp)
     roles = plain_roles(module)
     if roles is None:
         raise NotFusableError("{name} ({kind}) has no MLP.", name=name, kind=type(module).__name__)

@@ -63,6 +63,22 @@ MLP = frozenset(
     "shape silu slow_but_exact torch training up_proj w1 w2 w3 weight zeros_like".split()
 )
 
+SPARSE = frozenset(
+    "F dtype e_score_correction_bias empty_like enable_moe_fp32_combine expert_bias experts float gate hidden_dim "
+    "input_jitter_noise input_size jitter_noise moe reshape routed_scaling_factor router shape shared_expert "
+    "shared_expert_gate shared_experts shared_mlp sigmoid size to torch training uniform_ view".split()
+)
+"""Of a mixture of experts; its router runs as written."""
+
+EXPERTS = frozenset(
+    "_apply_gate act_fn chunk device down_proj down_proj_bias dtype functional gate_up_proj gate_up_proj_bias greater "
+    "index_add_ linear nn no_grad nonzero num_experts one_hot permute sum to torch where zeros_like num_classes dim "
+    "size shape".split()
+)
+
+SPARSE_LAYER = frozenset({"block_sparse_moe", "feed_forward"})
+"""Other names of what is in an MLP's place."""
+
 LAYER = frozenset(
     "ValueError alibi apply_residual_connection_post_layernorm attention attention_dropout attention_layernorm "
     "attention_mask attn block_sparse_moe block_type cache_params config conv crossattention do_layer_norm_before "

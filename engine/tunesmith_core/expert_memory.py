@@ -1,0 +1,115 @@
+"""What mixtures of experts take of a layer's memory: counted from the shapes of weights.
+
+Symbols: d is the hidden size, k the experts of each token, f the width of an expert's MLP, r the ranks of its adapters.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from tunesmith_core import adapter_shapes
+from tunesmith_core.adapter_ranks import adapts_experts
+from tunesmith_core.model_cards import ModelCard
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import ALL_LINEAR
+
+LEAST_RANKS = 16
+"""Columns of an expert's adapter are filled up to this and to powers of two."""
+
+ROUTER_BYTES = 48
+"""Of a token and expert: scores, masks and their gradients, in 32 bits."""
+CHOICE_BYTES = 96
+"""Of a token and one of its experts: numbers of 64 bits that are sorted, and weights."""
+
+_EXPERT = re.compile(r"\.(\d+)(?:\..*)?\.(?:experts\.(\d+)?|block_sparse_moe\.\w+_linear\.)")
+
+
+@dataclass(frozen=True, slots=True)
+class SparseMlp:
+    """The mixtures of experts of a model.
+
+    Attributes:
+        num_layers: that have one.
+        num_experts: in each.
+        per_token: k.
+        width: f.
+        shared_width: of the MLP beside them that all tokens go through, or 0.
+        has_shared_gate: its output is multiplied by a factor.
+    """
+
+    num_layers: int
+    num_experts: int
+    per_token: int
+    width: int
+    shared_width: int
+    has_shared_gate: bool
+
+    @property
+    def kept(self) -> int:
+        """Numbers of a token's gate and up in its experts."""
+        return 2 * self.per_token * self.width
+
+    def block(self, hidden_size: int, num_ranks: int, extra: int) -> int:
+        """Return the numbers of a token's intermediate results, without gate and up.
+
+        Args:
+            hidden_size: d.
+            num_ranks: columns of both adapters of an expert.
+            extra: columns of the adapters of the MLP beside them.
+        """
+        beside = hidden_size + extra if self.has_shared_gate else 0
+        return self.per_token * (self.width + hidden_size + 2 * num_ranks) + hidden_size + beside
+
+
+def passing_bytes(
+    num_tokens: int, tile_tokens: int, num_experts: int, per_token: int, hidden_size: int, size: int
+) -> int:
+    """Return what the router and the order of rows take while a layer runs.
+
+    Args:
+        num_tokens: of a micro-batch.
+        tile_tokens: whose experts are computed together.
+        num_experts: of a layer.
+        per_token: k.
+        hidden_size: d.
+        size: bytes per number.
+    """
+    router = num_tokens * (ROUTER_BYTES * num_experts + 2 * hidden_size * size)
+    return router + CHOICE_BYTES * per_token * (num_tokens + min(num_tokens, tile_tokens))
+
+
+def padded_ranks(rank: int) -> int:
+    """Return the columns that an expert's adapter of a rank has; those behind its own are zero."""
+    return max(LEAST_RANKS, 1 << (rank - 1).bit_length())
+
+
+def sparse_mlp(card: ModelCard) -> SparseMlp | None:
+    """Return what a model's mixtures of experts look like; None where it has none."""
+    matches = ((_EXPERT.search(name), shape) for name, shape in card.shapes.items() if len(shape) in (2, 3))
+    found = [(match, shape) for match, shape in matches if match]
+    if not found:
+        return None
+    numbers = [shape[0] if len(shape) == 3 else int(match[2] or 0) + 1 for match, shape in found]
+    # Gate and up may be one weight; down is the smallest.
+    widths = [math.prod(shape[-2:]) // card.hidden_size for _, shape in found]
+    shared = [columns for name, (_, columns) in card.linear_shapes.items() if "shared" in name and "down" in name]
+    return SparseMlp(
+        num_layers=len({match[1] for match, _ in found}),
+        num_experts=max(numbers),
+        per_token=card.experts_per_token,
+        width=max(1, min(widths)),
+        shared_width=max(shared, default=0),
+        has_shared_gate=any("shared_expert_gate" in name for name in card.linear_shapes),
+    )
+
+
+def num_ranks(spec: RunSpec, card: ModelCard) -> int:
+    """Return the columns of both adapters of an expert, 0 without."""
+    targets = None if spec.adapter.target_modules == ALL_LINEAR else spec.adapter.target_modules
+    if not adapts_experts(spec.adapter):
+        return 0
+    experts = {name: shape for name, shape in card.expert_shapes.items() if ".experts." in name}
+    adapted = adapter_shapes.num_adapter_parameters(card.model_type, {}, experts, targets, 1)
+    return 2 * padded_ranks(spec.adapter.rank) if adapted else 0

@@ -1,0 +1,220 @@
+"""The stacked weights of a layer's experts with their adapters, as PEFT lays them out (`target_parameters`).
+
+Weights stay where and as they are. PEFT's A is [E r, K], the experts behind each other, and its B is [N, r E], in which
+the experts take turns; here both are copied once per update into [E, R, K] and [E, N, R] in the run's number format.
+
+# M rows, T tokens, K inputs, N outputs, E experts, r ranks, R columns: r filled up, see `expert_memory.padded_ranks`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from peft.tuners.lora.layer import ParamWrapper
+from torch import nn
+
+from tunesmith_core.expert_memory import padded_ranks
+from tunesmith_engine.fused.projection import PlainOnlyError
+from tunesmith_engine.kernels import grouped_product
+from tunesmith_engine.kernels.expert_order import Order
+from tunesmith_engine.shapes import SparseShape
+
+
+@dataclass(frozen=True, slots=True)
+class StackedAdapter:
+    """LoRA of all experts: A is [E r, K], B is [N, r E], float32."""
+
+    a: nn.Parameter
+    b: nn.Parameter
+    rank: int
+    scale: float
+
+
+class StackedProjection:
+    """One product of all experts.
+
+    Attributes:
+        num_inputs, num_outputs, num_experts: K, N and E.
+        num_ranks: columns R of the adapters, 0 without.
+    """
+
+    def __init__(
+        self,
+        weight: nn.Parameter,
+        bias: nn.Parameter | None,
+        transposed: bool,
+        adapter: StackedAdapter | None,
+        dtype: torch.dtype,
+    ) -> None:
+        if weight.dtype != dtype:
+            weight.data = weight.data.to(dtype)
+        if bias is not None and bias.dtype != dtype:
+            bias.data = bias.data.to(dtype)
+        self._weight, self._bias, self._transposed, self._adapter = weight, bias, transposed, adapter
+        self.num_experts, self.num_outputs, self.num_inputs = self.weight.shape
+        self.num_ranks = padded_ranks(adapter.rank) if adapter else 0
+        self._beside = self._below = torch.empty(0)
+        if adapter:
+            like = {"device": weight.device, "dtype": dtype}
+            self._beside = torch.zeros(self.num_experts, self.num_outputs, self.num_ranks, **like)
+            self._below = torch.zeros(self.num_experts, self.num_ranks, self.num_inputs, **like)
+        self.refresh()
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """All weights, [E, N, K] with any strides."""
+        weight = self._weight.detach()
+        return weight.transpose(1, 2) if self._transposed else weight
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """All biases, [E, N], or None."""
+        return None if self._bias is None else self._bias.detach()
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Memory of the sums from which the adapters' gradients are taken."""
+        return 4 * self.num_experts * self.num_ranks * max(self.num_inputs, self.num_outputs)
+
+    def refresh(self) -> None:
+        """Take over the adapters' present weights."""
+        if self._adapter:
+            rank, beside, below = self._adapter.rank, self._beside, self._below
+            torch.mul(_by_expert(self._adapter.b.data, rank), self._adapter.scale, out=beside[..., :rank])
+            below[:, :rank].copy_(self._adapter.a.data.view(self.num_experts, rank, self.num_inputs))
+
+    def shrink(self, x: torch.Tensor, order: Order, gathered: bool, shrunk: torch.Tensor) -> None:
+        """Write x A^T, [M, R]; x is as in `forward`."""
+        if self.num_ranks:
+            grouped_product.multiply(x, self._below, order, shrunk, gathered)
+
+    def forward(
+        self, x: torch.Tensor, order: Order, out: torch.Tensor, gathered: bool, shrunk: torch.Tensor, with_adapter: bool
+    ) -> None:
+        """Write all rows' outputs.
+
+        Args:
+            x: [M, K], or [T, K] with `gathered`.
+            order: of the rows.
+            out: [M, N].
+            gathered: see `x`.
+            shrunk: [M, R], written.
+            with_adapter: False leaves the adapters out.
+        """
+        adapter = (None, None)
+        if with_adapter and self.num_ranks:
+            self.shrink(x, order, gathered, shrunk)
+            adapter = (shrunk, self._beside)
+        grouped_product.multiply(x, self.weight, order, out, gathered, *adapter, self.bias)
+
+    def input_gradient(
+        self, gradient: torch.Tensor, order: Order, out: torch.Tensor, gathered: bool, to_shrunk: torch.Tensor
+    ) -> None:
+        """Write the gradient of all rows' inputs.
+
+        Args:
+            gradient: of the outputs, [M, N], or [T, N] with `gathered`.
+            order: of the rows.
+            out: [M, K].
+            gathered: see `gradient`.
+            to_shrunk: [M, R]: the gradient of what `shrink` gives is written.
+        """
+        adapter = (None, None)
+        if self.num_ranks:
+            grouped_product.multiply(gradient, self._beside.transpose(1, 2), order, to_shrunk, gathered)
+            adapter = (to_shrunk, self._below.transpose(1, 2))
+        grouped_product.multiply(gradient, self.weight.transpose(1, 2), order, out, gathered, *adapter)
+
+    def accumulate(
+        self,
+        gradient: torch.Tensor,
+        x: torch.Tensor,
+        order: Order,
+        gathered: tuple[bool, bool],
+        shrunk: torch.Tensor,
+        to_shrunk: torch.Tensor,
+    ) -> None:
+        """Add the adapters' gradients, dB = s dY^T S and dA = dS^T X for each expert.
+
+        Args:
+            gradient, x: as in `input_gradient` and `forward`.
+            order: of the rows.
+            gathered: of both.
+            shrunk, to_shrunk: as these left them, with the rows' weights where `gradient` is not weighted.
+        """
+        if self._adapter is None or self._adapter.a.grad is None or self._adapter.b.grad is None:
+            return
+        rank = self._adapter.rank
+        to_b = grouped_product.sum_products(gradient, shrunk, order, gathered[0])
+        _by_expert(self._adapter.b.grad, rank).add_(to_b[..., :rank], alpha=self._adapter.scale)
+        to_a = grouped_product.sum_products(x, to_shrunk, order, gathered[1])
+        self._adapter.a.grad.view(self.num_experts, rank, -1).add_(to_a[..., :rank].transpose(1, 2))
+
+
+class Experts:
+    """Both products of a layer's experts.
+
+    Attributes:
+        gate_up, down: they.
+        num_extra, has_magnitudes: as a layer without columns beside its inputs has them.
+    """
+
+    num_extra = 0
+    has_magnitudes = False
+
+    def __init__(self, shape: SparseShape, dtype: torch.dtype, all_frozen: bool = True) -> None:
+        """Read the experts' weights and adapters.
+
+        Args:
+            shape: of the whole block.
+            dtype: the run's number format.
+            all_frozen: nothing but adapters is trained, the router neither.
+
+        Raises:
+            PlainOnlyError: for what a product can't hold.
+        """
+        if not all_frozen or any(weight.requires_grad for weight in shape.experts.parameters(recurse=False)):
+            raise PlainOnlyError("Their own weights are trained.")
+        adapters = _adapters(shape)
+
+        def product(name: str) -> StackedProjection:
+            bias = getattr(shape.experts, f"{name}_bias", None)
+            return StackedProjection(
+                getattr(shape.experts, name), bias, shape.transposed, adapters.get(name), dtype
+            )
+
+        self.gate_up, self.down = product("gate_up_proj"), product("down_proj")
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Memory of the sums of one product's adapters."""
+        return max(self.gate_up.gradient_bytes, self.down.gradient_bytes)
+
+    def refresh(self) -> None:
+        """Take over the adapters' present weights."""
+        self.gate_up.refresh()
+        self.down.refresh()
+
+
+def _by_expert(b: torch.Tensor, rank: int) -> torch.Tensor:
+    """Return PEFT's B, [N, r E], as [E, N, r]."""
+    return b.view(b.shape[0], rank, -1).permute(2, 0, 1)
+
+
+def _adapters(shape: SparseShape) -> dict[str, StackedAdapter]:
+    """Return the active adapter of each weight."""
+    found: dict[str, StackedAdapter] = {}
+    wrapper = shape.wrapped
+    while isinstance(wrapper, ParamWrapper):
+        names = [name for name in wrapper.active_adapters if name in wrapper.lora_A]
+        if len(names) > 1:
+            raise PlainOnlyError("Several adapters are active.")
+        if names:
+            (name,) = names
+            a, b = wrapper.lora_A[name].weight, wrapper.lora_B[name].weight
+            found[wrapper.parameter_name] = StackedAdapter(a, b, wrapper.r[name], float(wrapper.scaling[name]))
+        wrapper = wrapper.base_layer
+    if wrapper is not shape.experts or found.keys() - {"gate_up_proj", "down_proj"}:
+        raise PlainOnlyError("The experts have an adapter that is not supported.")
+    return found

@@ -1,0 +1,78 @@
+"""The router of a mixture of experts: the block's own code up to its experts, which are never called.
+
+So every formula of every model is followed to the bit (softmax before or behind the choice, sigmoid with a correction,
+groups, scaling, noise), and PyTorch differentiates it; it is small beside the experts.
+
+# T tokens, k experts of each, E experts
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from tunesmith_engine.fused.plain_modules import random_states, set_random_states
+from tunesmith_engine.fused.recognise.sparse import Caught, caught, twin_of
+from tunesmith_engine.shapes import SparseShape
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a router decides.
+
+    Attributes:
+        experts: of each token, integers [T, k].
+        weights: of them, in float32 at least, [T, k].
+        factor: of the shared MLP's output, [T, 1], or None for 1.
+    """
+
+    experts: torch.Tensor
+    weights: torch.Tensor
+    factor: torch.Tensor | None
+
+    @property
+    def learned(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """What has gradients."""
+        return self.weights, self.factor
+
+
+class Router:
+    """Runs a block up to its experts."""
+
+    def __init__(self, shape: SparseShape, autocast: torch.dtype | None) -> None:
+        self._shape, self._autocast = shape, autocast
+        self._experts = Caught()
+        parts: dict[str, nn.Module] = {shape.role: self._experts}
+        if shape.shared_role:
+            # Some blocks compute it first.
+            parts[shape.shared_role] = nn.Identity()
+        self._block = twin_of(shape.module, parts)
+        self._states: list[torch.Tensor] | None = None
+
+    def choose(self, x: torch.Tensor) -> Choice:
+        """Return what is chosen for x, [T, hidden]; the random numbers are new ones."""
+        self._states = random_states(x.device)
+        return self._run(x)
+
+    def choose_again(self, x: torch.Tensor) -> Choice:
+        """Return what `choose` returned; the random numbers are those of then."""
+        present = random_states(x.device)
+        if self._states is not None:
+            set_random_states(self._states, x.device)
+        with torch.enable_grad():
+            found = self._run(x)
+        set_random_states(present, x.device)
+        return found
+
+    def _run(self, x: torch.Tensor) -> Choice:
+        enabled, self._block.training = self._autocast is not None, self._shape.module.training
+        with torch.autocast(x.device.type, self._autocast or torch.float32, enabled=enabled):
+            experts, weights = caught(self._block, self._experts, x[None])
+            gate = self._shape.shared_gate
+            factor = None if gate is None else torch.sigmoid(gate(x))
+        weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        if self._shape.scale != 1.0:
+            weights = weights * self._shape.scale
+        return Choice(experts, weights, factor)

@@ -1,0 +1,100 @@
+"""What mixtures of experts take, counted from the shapes in a model's files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.test_planner import CARD
+from tunesmith_core import expert_memory, fused_memory
+from tunesmith_core.model_cards import ModelCard
+from tunesmith_core.spec import RunSpec
+
+D, F, NUM_EXPERTS, PER_TOKEN, SHARED = 64, 24, 8, 3, 40
+TOKENS = 1000
+
+
+def sparse_card(stacked: bool, num_sparse: int = 2, shared: bool = False, model_type: str = "qwen3_moe") -> ModelCard:
+    """A small model, the last layers of which have experts."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    linear: dict[str, tuple[int, int]] = {}
+    for layer in range(2):
+        linear |= {f"model.layers.{layer}.self_attn.{name}_proj.weight": (D, D) for name in "qkvo"}
+        mlp = f"model.layers.{layer}.mlp"
+        if layer < 2 - num_sparse:
+            linear |= {f"{mlp}.{name}_proj.weight": (96, D) for name in ("gate", "up")}
+            linear[f"{mlp}.down_proj.weight"] = (D, 96)
+        elif stacked:
+            shapes[f"{mlp}.experts.gate_up_proj"] = (NUM_EXPERTS, 2 * F, D)
+            shapes[f"{mlp}.experts.down_proj"] = (NUM_EXPERTS, D, F)
+        else:
+            for expert in range(NUM_EXPERTS):
+                shapes |= {f"{mlp}.experts.{expert}.{name}_proj.weight": (F, D) for name in ("gate", "up")}
+                shapes[f"{mlp}.experts.{expert}.down_proj.weight"] = (D, F)
+        if shared:
+            linear |= {f"{mlp}.shared_expert.{name}_proj.weight": (SHARED, D) for name in ("gate", "up")}
+            linear |= {f"{mlp}.shared_expert.down_proj.weight": (D, SHARED), f"{mlp}.shared_expert_gate.weight": (1, D)}
+    return replace(
+        CARD,
+        model_type=model_type,
+        hidden_size=D,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=4,
+        head_dim=16,
+        intermediate_size=96,
+        vocab_size=160,
+        linear_shapes=linear,
+        expert_shapes=shapes,
+        shapes={**linear, **shapes},
+        experts_per_token=PER_TOKEN,
+    )
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_experts_are_read_from_either_way_of_storing_them(stacked: bool) -> None:
+    experts = expert_memory.sparse_mlp(sparse_card(stacked, shared=True))
+    assert experts == expert_memory.SparseMlp(2, NUM_EXPERTS, PER_TOKEN, F, SHARED, True)
+    assert experts.kept == 2 * PER_TOKEN * F
+    assert experts.block(D, 32, 64) == PER_TOKEN * (F + D + 64) + D + D + 64
+    assert expert_memory.sparse_mlp(CARD) is None
+
+
+@pytest.mark.parametrize(("changes", "expected"), [({}, 32), ({"rank": 20}, 64), ({"dora": True}, 0)])
+def test_ranks_are_filled_up(changes: dict[str, int], expected: int) -> None:
+    spec = RunSpec()
+    for name, value in changes.items():
+        setattr(spec.adapter, name, value)
+    assert expert_memory.num_ranks(spec, sparse_card(True)) == expected
+    assert expert_memory.num_ranks(spec, sparse_card(True, model_type="unknown")) == 0
+
+
+def test_kept_numbers_are_those_of_each_kind_of_layer() -> None:
+    """From "mlp" to "none" gate and up of every layer are kept, and no longer computed again for a tile."""
+    taken = {}
+    for num_sparse in (1, 2):
+        card = sparse_card(True, num_sparse)
+        levels = ("none", "mlp")
+        none, mlp = (fused_memory.activation_bytes(RunSpec(), card, 2, TOKENS, level) for level in levels)
+        taken[num_sparse] = none - mlp
+    experts = 2 * PER_TOKEN * F
+    assert taken[2] == 2 * TOKENS * (2 * experts - experts)
+    assert taken[1] < taken[2] + 2 * TOKENS * (2 * 96 + 64)
+
+
+def test_what_experts_take_grows_with_the_experts_of_a_token() -> None:
+    cards = (replace(sparse_card(True), experts_per_token=number) for number in (2, 4))
+    few, many = (fused_memory.activation_bytes(RunSpec(), card, 2, TOKENS, "full") for card in cards)
+    ranks = 2 * 32
+    of_each = 2 * (F + D + ranks + 2 * F) + 2 * expert_memory.CHOICE_BYTES
+    assert many - few == 2 * TOKENS * of_each
+
+
+def test_adapters_of_experts_lie_beside_the_weights() -> None:
+    spec, plain = RunSpec(), RunSpec()
+    plain.adapter.dora = True
+    card = sparse_card(True)
+    difference = fused_memory.weight_bytes(spec, card, 2, False)
+    without = fused_memory.weight_bytes(spec, replace(card, model_type="unknown"), 2, False)
+    assert difference - without == 2 * 2 * NUM_EXPERTS * 16 * (3 * F + 2 * D)
