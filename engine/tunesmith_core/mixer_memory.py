@@ -1,7 +1,7 @@
 """What a layer's attention, or what is in its place, takes of memory: counted from the shapes of weights.
 
 Symbols: q and k are the widths of queries and of keys, c, v and h of the delta rule are the channels of its short
-convolution, the width of all its value heads and their number; see `tunesmith_engine.shapes.DeltaShape`.
+convolution, the width of all its value heads and their number; see `tunesmith_engine.mixer_shapes.DeltaShape`.
 """
 
 from __future__ import annotations

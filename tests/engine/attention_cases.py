@@ -11,8 +11,8 @@ from torch import nn
 
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.attention import Backend, Operands
+from tunesmith_engine.mixer_shapes import AttentionShape
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape
 
 Values = tuple[torch.Tensor, ...]
 """The output and the gradients of q, k and v, and of sinks; of inputs: q, k, v and the gradient of the output."""

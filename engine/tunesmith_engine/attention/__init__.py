@@ -17,7 +17,7 @@ from tunesmith_engine.attention.flash import Flash
 from tunesmith_engine.attention.own import Triton
 from tunesmith_engine.attention.plain import Plain
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.shapes import AttentionShape
+from tunesmith_engine.mixer_shapes import AttentionShape
 
 __all__ = ["BACKENDS", "Backend", "Gradients", "Operands", "backends_report", "choose"]
 

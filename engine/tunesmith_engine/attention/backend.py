@@ -12,8 +12,8 @@ from tunesmith_core.errors import BugError
 from tunesmith_core.messages import Message
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.copy_rows import copy_rows
+from tunesmith_engine.mixer_shapes import AttentionShape
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Of queries [T, H, hd], keys and values [T, KV, hd]."""

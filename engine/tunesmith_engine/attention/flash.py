@@ -24,8 +24,8 @@ from tunesmith_engine.attention.backend import (
     window_within,
 )
 from tunesmith_engine.attention.sinks import add_sinks, gradient_of_sinks
+from tunesmith_engine.mixer_shapes import AttentionShape
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape
 
 OLDEST_CAPABILITY = (8, 0)
 LARGEST_HEAD_DIM = 256

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 
 from tunesmith_engine.attention.backend import Backend, Case, Gradients, Operands, check
+from tunesmith_engine.mixer_shapes import AttentionShape
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape
 
 SCORES_PER_BLOCK = 1 << 23
 """Scores that exist at once on a GPU: 32 MiB in float32, a few times over."""

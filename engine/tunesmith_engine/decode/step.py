@@ -18,7 +18,8 @@ from tunesmith_engine.fused.pieces import gather
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.kernels import cached_attention, glu, rms_norm, rope
 from tunesmith_engine.kernels.embedding import add_positions, embed
-from tunesmith_engine.shapes import AttentionShape, LayerShape, MlpShape, Norm, NotFusableError
+from tunesmith_engine.mixer_shapes import AttentionShape, Norm
+from tunesmith_engine.shapes import LayerShape, MlpShape, NotFusableError
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,21 +44,23 @@ from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.trained_projection import TrainedProjection
 from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
-from tunesmith_engine.model.full import FullModel
-from tunesmith_engine.model.lora import trainable
-from tunesmith_engine.model.other_weights import Weights, asked_with
-from tunesmith_engine.shapes import (
+from tunesmith_engine.mixer_shapes import (
     AttentionShape,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
+    Norm,
+    StateSpaceShape,
+)
+from tunesmith_engine.model.full import FullModel
+from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.model.other_weights import Weights, asked_with
+from tunesmith_engine.shapes import (
     LayerShape,
     MlpShape,
     ModelShape,
-    Norm,
     NotFusableError,
     SparseShape,
-    StateSpaceShape,
     Unfused,
     UnfusedLayer,
 )

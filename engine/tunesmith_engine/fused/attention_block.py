@@ -20,8 +20,8 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu, rms_norm, rope
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
+from tunesmith_engine.mixer_shapes import AttentionShape, MixerShape, Norm, Piece
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape, MixerShape, Norm, Piece
 
 GATE = "sigmoid"
 """The activation of output gates."""

@@ -14,8 +14,8 @@ from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels.gated_convolution import NUM_PARTS, gated_convolve, gated_convolve_backward
 from tunesmith_engine.kernels.short_convolution import first_tokens
+from tunesmith_engine.mixer_shapes import ConvolutionShape
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import ConvolutionShape
 
 
 class ConvolutionBlock:

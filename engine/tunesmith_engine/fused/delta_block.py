@@ -21,8 +21,8 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import delta_rule
 from tunesmith_engine.kernels.gated_norm import gated_norm, gated_norm_backward
 from tunesmith_engine.kernels.short_convolution import convolve, convolve_backward, first_tokens
+from tunesmith_engine.mixer_shapes import DeltaShape
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import DeltaShape
 
 Gates = tuple[torch.Tensor, torch.Tensor]
 """Logarithms of the decays in float32 and strengths, [T, H] each."""

@@ -21,8 +21,8 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import latent_heads, rms_norm
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
+from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, Norm
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape, LatentShape, Norm
 
 Part = tuple[AttentionShape, slice]
 

@@ -25,8 +25,9 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
+from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.packed.batch import PackedBatch
-from tunesmith_engine.shapes import LayerShape, Norm
+from tunesmith_engine.shapes import LayerShape
 
 Mixer = AttentionBlock | DeltaBlock | ConvolutionBlock | StateSpaceBlock | LatentBlock | PlainMixer
 """Attention, or what a layer has in its place."""

@@ -36,16 +36,8 @@ from tunesmith_engine.fused.rates import (
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
 from tunesmith_engine.kernels import delta_rule, state_space
-from tunesmith_engine.shapes import (
-    AttentionShape,
-    ConvolutionShape,
-    DeltaShape,
-    LatentShape,
-    MlpShape,
-    SparseShape,
-    StateSpaceShape,
-    Unfused,
-)
+from tunesmith_engine.mixer_shapes import AttentionShape, ConvolutionShape, DeltaShape, LatentShape, StateSpaceShape
+from tunesmith_engine.shapes import MlpShape, SparseShape, Unfused
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.

@@ -14,7 +14,8 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu, rms_norm
 from tunesmith_engine.kernels.column_dots import column_dots, gated_column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
-from tunesmith_engine.shapes import MlpShape, Norm
+from tunesmith_engine.mixer_shapes import Norm
+from tunesmith_engine.shapes import MlpShape
 
 
 class MlpBlock:

@@ -33,9 +33,10 @@ from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.embedding import add_positions, embed
+from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.model.other_weights import Weights, reference_of, start_of
 from tunesmith_engine.packed.batch import PackedBatch
-from tunesmith_engine.shapes import Norm, NotFusableError, Unfused
+from tunesmith_engine.shapes import NotFusableError, Unfused
 
 
 class FusedModel:

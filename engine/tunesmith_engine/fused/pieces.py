@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from tunesmith_engine.shapes import Piece
+from tunesmith_engine.mixer_shapes import Piece
 
 
 def gather(product: torch.Tensor, pieces: Sequence[Piece], out: torch.Tensor) -> None:

@@ -15,17 +15,8 @@ from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
 from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
-from tunesmith_engine.shapes import (
-    ConvolutionShape,
-    DeltaShape,
-    LatentShape,
-    LayerShape,
-    MlpShape,
-    SparseShape,
-    StateSpaceShape,
-    Unfused,
-    UnfusedLayer,
-)
+from tunesmith_engine.mixer_shapes import ConvolutionShape, DeltaShape, LatentShape, StateSpaceShape
+from tunesmith_engine.shapes import LayerShape, MlpShape, SparseShape, Unfused, UnfusedLayer
 
 COPY_DRAG = 0.02
 """Share of a hidden copy's time by which it slows the computation down: they use the same memory. A guess on the safe

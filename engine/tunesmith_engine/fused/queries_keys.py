@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from tunesmith_engine.kernels import rms_norm, rope
-from tunesmith_engine.shapes import AttentionShape, Norm
+from tunesmith_engine.mixer_shapes import AttentionShape, Norm
 
 AddNorm = Callable[[Norm, torch.Tensor, torch.Tensor, torch.Tensor], None]
 """Adds the gradients of a norm's weights: it, the gradient of its output, its input and statistics."""

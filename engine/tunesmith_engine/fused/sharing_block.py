@@ -19,7 +19,7 @@ from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rope
 from tunesmith_engine.kernels.copy_rows import copy_rows
-from tunesmith_engine.shapes import AttentionShape
+from tunesmith_engine.mixer_shapes import AttentionShape
 
 
 @dataclass(frozen=True, slots=True)

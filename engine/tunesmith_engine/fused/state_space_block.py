@@ -20,8 +20,8 @@ from tunesmith_engine.kernels import glu, state_space
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.gated_norm import Form, gated_norm, gated_norm_backward
 from tunesmith_engine.kernels.short_convolution import convolve, convolve_backward, first_tokens
+from tunesmith_engine.mixer_shapes import StateSpaceShape
 from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import StateSpaceShape
 
 GATE = "silu"
 """The activation of gates."""

@@ -17,7 +17,7 @@ from torch import nn
 
 from tunesmith_engine.kernels.embedding_gradient import add_embedding_gradient
 from tunesmith_engine.kernels.norm_gradient import norm_weight_gradient
-from tunesmith_engine.shapes import Norm
+from tunesmith_engine.mixer_shapes import Norm
 
 Bundle = tuple[nn.Parameter, ...]
 """Weights that lie below each other in one matrix, and so do their gradients; most often one alone."""

@@ -18,7 +18,7 @@ import torch
 
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
-from tunesmith_engine.shapes import AttentionShape
+from tunesmith_engine.mixer_shapes import AttentionShape
 
 LARGEST_HEAD_DIM = 256
 NEVER = -1.0e30

@@ -12,7 +12,7 @@ import torch
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
-from tunesmith_engine.shapes import AttentionShape
+from tunesmith_engine.mixer_shapes import AttentionShape
 
 NAME = "cached_attention"
 NUMBERS = 4096

@@ -17,7 +17,7 @@ from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.glu import activate
 from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
-from tunesmith_engine.shapes import Norm
+from tunesmith_engine.mixer_shapes import Norm
 
 NAME = "gated_norm"
 BLOCK = 1024

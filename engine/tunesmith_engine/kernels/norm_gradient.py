@@ -11,7 +11,7 @@ import torch
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
-from tunesmith_engine.shapes import Norm
+from tunesmith_engine.mixer_shapes import Norm
 
 NAME = "norm_gradient"
 COLUMNS, NUMBERS = 128, 2048

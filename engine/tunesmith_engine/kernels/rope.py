@@ -14,7 +14,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
-from tunesmith_engine.shapes import Norm
+from tunesmith_engine.mixer_shapes import Norm
 
 NAME = "rope"
 NUMBERS_OF_PROGRAM = 2048

@@ -11,9 +11,9 @@ from tunesmith_engine.attention import BACKENDS, Backend, Operands
 from tunesmith_engine.attention.backend import Case
 from tunesmith_engine.attention.cudnn import LENGTH_STEP as WHOLE_BLOCK
 from tunesmith_engine.kernels import registry
+from tunesmith_engine.mixer_shapes import AttentionShape
 from tunesmith_engine.packed.batch import Documents
 from tunesmith_engine.proof.inputs import NUM_ROWS, Inputs, Results, Sizes
-from tunesmith_engine.shapes import AttentionShape
 
 SMALL_WINDOW = 8
 """Tokens that a token sees where the model has a sliding window, or of a chunk: fewer than a case has."""

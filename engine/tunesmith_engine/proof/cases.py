@@ -70,7 +70,7 @@ def _rms_norm(sizes: Sizes, inputs: Inputs) -> Results:
 
 def _rope(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.rope import rotate, rotate_backward
-    from tunesmith_engine.shapes import Norm
+    from tunesmith_engine.mixer_shapes import Norm
 
     widths = [sizes.num_heads * sizes.head_dim, sizes.num_key_value_heads * sizes.head_dim]
     q, k, dq, dk = (inputs.rows(width) for width in widths * 2)

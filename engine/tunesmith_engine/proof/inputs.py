@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from tunesmith_engine.kernels.expert_rows import CLAMPED
-from tunesmith_engine.shapes import AttentionShape, MlpShape, ModelShape, Norm, SparseShape, Unfused
+from tunesmith_engine.mixer_shapes import AttentionShape, Norm
+from tunesmith_engine.shapes import MlpShape, ModelShape, SparseShape, Unfused
 
 SEED = 7
 NUM_ROWS = 37
@@ -216,12 +217,7 @@ def sizes_of(
         embeds=embeds or whole,
         mlp_gated=mlp is None or mlp.gated,
         biased=norm.bias is not None,
-        delta_heads=_delta_heads(shape),
-        convolution=_convolution(shape),
-        gated_convolution=tuple(shape.convolutions[0].convolution.shape) if shape.convolutions else (),
-        scan=_scan(shape),
-        latent=_latent(shape),
-        value_norm=any(other.value_norm is not None for other in shape.attentions),
+        **_states(shape),
         expert_width=experts.width if experts else 0,
         clamped=experts is not None and experts.gate.activation == CLAMPED,
         **_kinds_of_scores(shape),
@@ -234,11 +230,23 @@ def _kinds_of_scores(shape: ModelShape) -> dict[str, Any]:
     return {
         "window": min((each.window for each in attentions if each.window), default=None),
         "chunk": min((each.chunk for each in attentions if each.chunk), default=None),
+        "latent": _latent(shape),
+        "value_norm": any(each.value_norm is not None for each in attentions),
         "sinks": any(each.sinks is not None for each in attentions),
         "slopes": any(each.slopes is not None for each in attentions),
         "value_size": attentions[0].value_size if attentions else None,
         "attention_softcap": attentions[0].softcap if attentions else None,
         "output_gate": attentions[0].output_gate if attentions else False,
+    }
+
+
+def _states(shape: ModelShape) -> dict[str, Any]:
+    """Return the sizes of what stands in attention's place, as `Sizes` names them."""
+    return {
+        "delta_heads": _delta_heads(shape),
+        "convolution": _convolution(shape),
+        "gated_convolution": tuple(shape.convolutions[0].convolution.shape) if shape.convolutions else (),
+        "scan": _scan(shape),
     }
 
 

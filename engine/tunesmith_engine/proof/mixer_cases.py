@@ -6,8 +6,8 @@ import itertools
 
 import torch
 
+from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.proof.inputs import NUM_ROWS, Inputs, Results, Sizes
-from tunesmith_engine.shapes import Norm
 
 LENGTHS = (5, 70, 1, 61)
 """Of documents: inside a chunk of the delta rule, over its boundary, and over two at once."""

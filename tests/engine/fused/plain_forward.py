@@ -14,20 +14,22 @@ import torch
 from torch.nn import functional
 
 from tunesmith_engine.fused.routing import Router
-from tunesmith_engine.shapes import (
+from tunesmith_engine.mixer_shapes import (
     AttentionShape,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
+    Norm,
+    Piece,
+    StateSpaceShape,
+)
+from tunesmith_engine.shapes import (
     LayerShape,
     MlpShape,
     ModelShape,
-    Norm,
     PerLayerInputs,
     PerLayerShape,
-    Piece,
     SparseShape,
-    StateSpaceShape,
     Unfused,
 )
 

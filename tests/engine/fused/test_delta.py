@@ -18,9 +18,10 @@ from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
+from tunesmith_engine.mixer_shapes import DeltaShape
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.proof.inputs import sizes_of
-from tunesmith_engine.shapes import DeltaShape, Unfused
+from tunesmith_engine.shapes import Unfused
 
 NAMES = ["qwen3-next", "qwen3.5"]
 """With the inputs apart, and with two products that hold them group by group."""

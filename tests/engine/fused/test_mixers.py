@@ -20,9 +20,10 @@ from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
+from tunesmith_engine.mixer_shapes import StateSpaceShape
 from tunesmith_engine.packed.pack import make_packed_batch
 from tunesmith_engine.proof.inputs import sizes_of
-from tunesmith_engine.shapes import NotFusableError, StateSpaceShape, Unfused, UnfusedLayer
+from tunesmith_engine.shapes import NotFusableError, Unfused, UnfusedLayer
 
 NAMES = ("lfm2", *(pytest.param(name, marks=pytest.mark.long) for name in ("bamba", "granite-hybrid")))
 

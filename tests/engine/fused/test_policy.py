@@ -24,7 +24,8 @@ from tunesmith_engine.fused.policy import (
 )
 from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import CopyRates, host_budget_bytes, measure_copy_rate, measure_matmul_rate
-from tunesmith_engine.shapes import AttentionShape, LayerShape, MlpShape, Unfused
+from tunesmith_engine.mixer_shapes import AttentionShape
+from tunesmith_engine.shapes import LayerShape, MlpShape, Unfused
 
 CPU = torch.device("cpu")
 WIDTHS = {"x": 8, "x_mid": 8, "qkv": 20, "gate_up": 56}

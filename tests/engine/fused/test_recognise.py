@@ -19,7 +19,8 @@ from transformers.models.olmo.modeling_olmo import OlmoLayerNorm
 from tests.engine.fused import families
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.recognise.parts import activation_name, normalise, read_norm
-from tunesmith_engine.shapes import AttentionShape, ModelShape, NotFusableError, Unfused, UnfusedLayer
+from tunesmith_engine.mixer_shapes import AttentionShape
+from tunesmith_engine.shapes import ModelShape, NotFusableError, Unfused, UnfusedLayer
 
 
 def _adapted(name: str = "llama", **options: Any) -> Any:  # Any: PEFT's model

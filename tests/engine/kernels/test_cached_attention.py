@@ -10,7 +10,7 @@ import torch
 from tests.engine.kernels.conftest import DTYPES, rows
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels.cached_attention import attend, num_parts
-from tunesmith_engine.shapes import AttentionShape
+from tunesmith_engine.mixer_shapes import AttentionShape
 
 NOTHING = torch.nn.Identity()
 SHAPE = AttentionShape((), NOTHING, num_heads=4, num_key_value_heads=2, head_dim=16, scale=0.2)

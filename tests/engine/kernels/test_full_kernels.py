@@ -15,7 +15,7 @@ from tunesmith_engine.kernels.full_adamw import Numbers, full_adamw, full_adamw_
 from tunesmith_engine.kernels.norm_gradient import ROWS, norm_weight_gradient
 from tunesmith_engine.kernels.rms_norm import add_norm
 from tunesmith_engine.kernels.rounding import key_of, signed, store_rounded
-from tunesmith_engine.shapes import Norm
+from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.train.arena_adamw import table_of_8_bits
 
 KEY = signed(key_of(3, 5, 7))

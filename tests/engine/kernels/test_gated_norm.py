@@ -14,7 +14,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5RMSNormGated
 from tests.engine.kernels.conftest import DTYPES, rows
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels.gated_norm import Form, gated_norm, gated_norm_backward
-from tunesmith_engine.shapes import Norm
+from tunesmith_engine.mixer_shapes import Norm
 
 SIZES = [(3, 4, 128), (2, 9, 24), (1, 1, 1024), (5, 3, 200)]
 """Tokens, heads, and their width: also such that no block is full."""

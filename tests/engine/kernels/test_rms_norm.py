@@ -15,7 +15,7 @@ from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 from tests.engine.kernels.conftest import DTYPES, rows
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels.rms_norm import add_norm, norm_backward
-from tunesmith_engine.shapes import Norm
+from tunesmith_engine.mixer_shapes import Norm
 
 EPS = 1e-5
 KINDS = {

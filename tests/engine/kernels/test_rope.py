@@ -16,7 +16,7 @@ from tests.engine.kernels.conftest import DTYPES, rows
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_core.errors import BugError
 from tunesmith_engine.kernels.rope import rotate, rotate_backward
-from tunesmith_engine.shapes import Norm
+from tunesmith_engine.mixer_shapes import Norm
 
 EPS = 1e-6
 # heads of queries, of keys, numbers of a head, of them rotated, interleaved, norm

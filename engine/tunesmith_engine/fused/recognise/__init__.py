@@ -30,15 +30,13 @@ from tunesmith_engine.fused.recognise.model import (
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.fused.recognise.sharing import Lent
+from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, Norm
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import (
     AnyModel,
-    AttentionShape,
-    LatentShape,
     LayerShape,
     ModelShape,
-    Norm,
     NotFusableError,
     PerLayerInputs,
     PositionTable,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,7 +26,8 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     result_of,
 )
 from tunesmith_engine.fused.recognise.steps import shown, with_steps
-from tunesmith_engine.shapes import AttentionShape, Norm, NotFusableError, Piece
+from tunesmith_engine.mixer_shapes import AttentionShape, Norm, Piece
+from tunesmith_engine.shapes import NotFusableError
 
 SPREAD = 5.0
 """Standard deviation of the trial's scores: so large that a soft cap of 50 shows."""
@@ -180,35 +182,29 @@ def _with_rotation(
     residual = make.numbers(1, NUM_TOKENS, linear_sizes(output, getattr(module, output))[0])
     if TABLE in module._buffers:
         twin._buffers[TABLE] = torch.cat((angles[1, 0], angles[0, 0]), dim=-1)
-    mask = torch.full((1, 1, NUM_TOKENS, NUM_TOKENS), torch.finfo(torch.float32).min).triu(1)
-    if takes_truth(module):
-        mask = mask < 0
-    given = accepted(
-        module,
-        {
-            "hidden_states": x,
-            "position_embeddings": layout.handed(angles) if has_table else None,
-            "attention_mask": mask,
-        },
-        {
-            "position_ids": torch.arange(NUM_TOKENS)[None],
-            "residual": residual,
-            **dict.fromkeys(BIASES, alibi_of(shape.slopes)),
-        },
-    )
+    table = layout.handed(angles) if has_table else None
+    biases = dict.fromkeys(BIASES, alibi_of(shape.slopes))
+    given = _accepted(module, {"hidden_states": x, "position_embeddings": table}, {"residual": residual, **biases})
     result = result_of(name, lambda: twin(**given))[0]
     if "residual" in given:
         # It adds what its layer hands it (BLOOM).
         result = result - residual[0]
     projected = torch.cat([parts[role](x) for role in inputs], dim=-1)[0]
     for guess in _guesses(tried, len(inputs)):
-        table = [in_pairs(part[0]) if guess.interleaved and layout.halves else part[0] for part in (cos, sin)]
-        if agrees(result, _plain_attention(guess, projected, *table)):
+        turns = [in_pairs(part[0]) if guess.interleaved and layout.halves else part[0] for part in (cos, sin)]
+        if agrees(result, _plain_attention(guess, projected, *turns)):
             read = ("rotary", "interleaved", "backwards", "pieces", "norms_last", "slopes")
             return replace(shape, **{name: getattr(guess, name) for name in read})
     raise NotFusableError(
         "{name} ({kind}) doesn't compute what its attributes say.", name=name, kind=type(module).__name__
     )
+
+
+def _accepted(module: nn.Module, usual: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
+    """Return what a module takes of these, of a causal mask and of the tokens' positions."""
+    mask = torch.full((1, 1, NUM_TOKENS, NUM_TOKENS), torch.finfo(torch.float32).min).triu(1)
+    usual = {**usual, "attention_mask": mask < 0 if takes_truth(module) else mask}
+    return accepted(module, usual, {**named, "position_ids": torch.arange(NUM_TOKENS)[None]})
 
 
 ROTATIONS = ((True, False, False), (True, True, False), (False, False, False), (True, False, True))

@@ -10,7 +10,8 @@ from tunesmith_engine.fused.recognise.parts import linear_sizes
 from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
 from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
 from tunesmith_engine.kernels.short_convolution import LARGEST_WIDTH
-from tunesmith_engine.shapes import ConvolutionShape, NotFusableError
+from tunesmith_engine.mixer_shapes import ConvolutionShape
+from tunesmith_engine.shapes import NotFusableError
 
 
 def read_convolution(name: str, module: nn.Module) -> ConvolutionShape:

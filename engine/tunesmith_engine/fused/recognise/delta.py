@@ -23,7 +23,8 @@ from tunesmith_engine.fused.recognise.stand_ins import (
 from tunesmith_engine.kernels.delta_rule import LARGEST_HEAD_DIM
 from tunesmith_engine.kernels.delta_rule_twin import EPS
 from tunesmith_engine.kernels.short_convolution import LARGEST_WIDTH
-from tunesmith_engine.shapes import DeltaShape, Norm, NotFusableError, Piece
+from tunesmith_engine.mixer_shapes import DeltaShape, Norm, Piece
+from tunesmith_engine.shapes import NotFusableError
 
 INPUTS = (("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"), ("in_proj_qkvz", "in_proj_ba"))
 """What transformers calls the inputs: apart, as Qwen3.5 has them, or group by group in two, as Qwen3-Next does."""

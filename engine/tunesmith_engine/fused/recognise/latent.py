@@ -23,7 +23,8 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
-from tunesmith_engine.shapes import LatentShape, NotFusableError
+from tunesmith_engine.mixer_shapes import LatentShape
+from tunesmith_engine.shapes import NotFusableError
 
 QUERIES, QUERY_LATENTS, QUERY_NORM, QUERY_EXPANSION = "q_proj", "q_a_proj", "q_a_layernorm", "q_b_proj"
 LATENTS, NORM, EXPANSION, OUTPUT = "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -36,18 +36,8 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     result_of,
 )
 from tunesmith_engine.fused.recognise.state_space import read_state_space
-from tunesmith_engine.shapes import (
-    AttentionShape,
-    LatentShape,
-    LayerShape,
-    MixerShape,
-    MlpShape,
-    Norm,
-    NotFusableError,
-    SparseShape,
-    Unfused,
-    UnfusedLayer,
-)
+from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, MixerShape, Norm
+from tunesmith_engine.shapes import LayerShape, MlpShape, NotFusableError, SparseShape, Unfused, UnfusedLayer
 
 Forms = tuple[int, int]
 """How many results a layer's mixer and its MLP have: of a tuple, or 0 for one alone."""
@@ -245,15 +235,7 @@ def _around(
     runs = False
     # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
     for forms, names, parallel in product(product(of_mixer, of_mlp), places, (False, True)):
-        found_norms = [norms.get(role) for role in names]
-        guess = replace(
-            shape,
-            input_norm=found_norms[0],
-            post_attention_norm=found_norms[1],
-            mlp_norm=found_norms[2],
-            post_mlp_norm=found_norms[3],
-            parallel=parallel,
-        )
+        guess = replace(_with_norms(shape, [norms.get(role) for role in names]), parallel=parallel)
         try:
             if _agrees(name, module, names, guess, forms, call):
                 return guess, forms
@@ -266,6 +248,14 @@ def _around(
             "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
         )
     raise problem or NotFusableError("{name} ({kind}) was not tried.", name=name, kind=type(module).__name__)
+
+
+def _with_norms(shape: LayerShape, norms: Sequence[Norm | None]) -> LayerShape:
+    """Return a shape with norms at the places of `PLACES`."""
+    before, after, before_mlp, after_mlp = norms
+    return replace(
+        shape, input_norm=before, post_attention_norm=after, mlp_norm=before_mlp, post_mlp_norm=after_mlp
+    )
 
 
 def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused:

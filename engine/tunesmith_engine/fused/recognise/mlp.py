@@ -27,7 +27,8 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
-from tunesmith_engine.shapes import MlpShape, Norm, NotFusableError, Unfused
+from tunesmith_engine.mixer_shapes import Norm
+from tunesmith_engine.shapes import MlpShape, NotFusableError, Unfused
 
 GATED = (
     (("gate_up_proj",), "down_proj"),

@@ -24,15 +24,9 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
+from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.model.saved_modules import plain
-from tunesmith_engine.shapes import (
-    AnyModel,
-    Norm,
-    NotFusableError,
-    PerLayerInputs,
-    Placeholders,
-    PositionTable,
-)
+from tunesmith_engine.shapes import AnyModel, NotFusableError, PerLayerInputs, Placeholders, PositionTable
 
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""

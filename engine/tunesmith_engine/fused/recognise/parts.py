@@ -11,7 +11,8 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
-from tunesmith_engine.shapes import Norm, NotFusableError
+from tunesmith_engine.mixer_shapes import Norm
+from tunesmith_engine.shapes import NotFusableError
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,

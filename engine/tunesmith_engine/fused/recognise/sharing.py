@@ -23,7 +23,8 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
-from tunesmith_engine.shapes import AttentionShape, Norm, NotFusableError, Piece
+from tunesmith_engine.mixer_shapes import AttentionShape, Norm, Piece
+from tunesmith_engine.shapes import NotFusableError
 
 SHARED = "shared_kv_states"
 """The keyword by which layers hand each other keys and values."""

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tunesmith_engine.shapes import NotFusableError, Piece
+from tunesmith_engine.mixer_shapes import Piece
+from tunesmith_engine.shapes import NotFusableError
 
 NUM_TOKENS = 5
 WIDTH = 8

@@ -15,7 +15,8 @@ from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandI
 from tunesmith_engine.kernels import gated_norm
 from tunesmith_engine.kernels.short_convolution import LARGEST_WIDTH
 from tunesmith_engine.kernels.state_space import LARGEST_HEAD, LARGEST_STATE
-from tunesmith_engine.shapes import Norm, NotFusableError, StateSpaceShape
+from tunesmith_engine.mixer_shapes import Norm, StateSpaceShape
+from tunesmith_engine.shapes import NotFusableError
 
 
 def read_state_space(name: str, module: nn.Module) -> StateSpaceShape:

@@ -14,7 +14,8 @@ from torch import nn
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.stand_ins import StandIns
-from tunesmith_engine.shapes import AttentionShape, NotFusableError, Temperature
+from tunesmith_engine.mixer_shapes import AttentionShape, Temperature
+from tunesmith_engine.shapes import NotFusableError
 
 OUTPUT_NORM = "attn_sub_norm"
 
