@@ -19,7 +19,7 @@ from tests.engine import causal_types
 from tests.engine.test_causal_types import NOT_MADE_SMALL, TOLERANCE, Trained, by_transformers, rows, spec_of
 from tests.tiny_model import build_tiny_model
 from tunesmith_core.errors import UserError
-from tunesmith_engine.shapes import LayerShape, MlpShape, ModelShape, Unfused
+from tunesmith_engine.shapes import LayerShape, MlpShape, ModelShape, SparseShape, Unfused
 
 WHOLE, ATTENTION, MLP, NORMS, HEAD = "whole", "attention + norms", "norms + MLP + head", "norms + head", "head"
 PLAIN, REFUSED, NOT_MADE, BUG, DISAGREES = "plain PyTorch", "refused", "not made small", "bug", "disagrees"
@@ -35,7 +35,7 @@ def parts_of(shape: ModelShape) -> str:
 def _parts_of_layer(layer: Any) -> str:  # Any: either kind of layer
     if not isinstance(layer, LayerShape):
         return HEAD
-    has_mlp = isinstance(layer.mlp, MlpShape)
+    has_mlp = isinstance(layer.mlp, MlpShape | SparseShape)
     if isinstance(layer.attention, Unfused):
         return MLP if has_mlp else NORMS
     return WHOLE if has_mlp else ATTENTION

@@ -392,7 +392,7 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "attn_scale": 0.5,
             **EXPERTS,
         },
-        "experts",
+        "Llama4TextMoe",
     ),
     # Too little to change a number, so that results can be compared.
     "mixtral-noise": ({"model_type": "mixtral", "router_jitter_noise": 1e-30, **EXPERTS}, "jitter_noise"),

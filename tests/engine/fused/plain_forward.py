@@ -182,14 +182,29 @@ def _sparse(shape: SparseShape, x: torch.Tensor) -> torch.Tensor:
     total = torch.zeros_like(x)
     for token in range(len(x)):
         for number, expert in enumerate(choice.experts[token].tolist()):
-            gate, up = functional.linear(x[token], gate_up[expert]).chunk(2)
-            inner = ACTIVATIONS[shape.gate.activation](gate) * up
-            output = functional.linear(inner, down[expert])
+            output = _expert(shape, x[token], gate_up[expert], down[expert], expert)
             total[token] += choice.weights[token, number] * output
     if shape.shared is not None:
         shared = _mlp(shape.shared, x)
         total = total + (shared if choice.factor is None else shared * choice.factor)
     return total
+
+
+def _expert(
+    shape: SparseShape, x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, number: int
+) -> torch.Tensor:
+    """Return the output of one expert for one token, [hidden]."""
+    weights = [weight.t() if shape.transposed else weight for weight in (gate_up, down)]
+    biases = [getattr(shape.experts, f"{role}_bias", None) for role in ("gate_up_proj", "down_proj")]
+    first, last = (None if bias is None else bias[number] for bias in biases)
+    both = functional.linear(x, weights[0], first)
+    gate, up = (both[::2], both[1::2]) if shape.gate.in_turn else both.chunk(2)
+    if shape.gate.limit:
+        gate, up = gate.clamp(max=shape.gate.limit), up.clamp(-shape.gate.limit, shape.gate.limit)
+        inner = (up + 1.0) * gate / (1.0 + torch.exp(-shape.gate.alpha * gate))
+    else:
+        inner = ACTIVATIONS[shape.gate.activation](gate) * up
+    return functional.linear(inner, weights[1], last)
 
 
 def _wrappers(module: Any) -> Iterator[Any]:  # Any: PEFT's layers
