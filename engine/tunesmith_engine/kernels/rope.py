@@ -224,12 +224,13 @@ def _rotate(
             HEAD_DIM, PAIRS, PAIR_BLOCK, REST_BLOCK, INTERLEAVED, NORMED, PLUS_ONE, BACKWARD,
         )  # fmt: skip
     else:
-        head = (group - QUERY_GROUPS) * HEADS + tl.arange(0, HEADS)[:, None]
-        source = key_source + token * key_source_stride
-        given = key_input + token * key_input_stride
-        target = key_target + token * key_target_stride
+        # Names of its own: gradients of shared keys are float32, and a name has one type behind both branches.
+        key_head = (group - QUERY_GROUPS) * HEADS + tl.arange(0, HEADS)[:, None]
+        from_keys = key_source + token * key_source_stride
+        given_keys = key_input + token * key_input_stride
+        to_keys = key_target + token * key_target_stride
         _rotate_heads(
-            source, given, target, key_weight, cosine, sine, eps, head, head < NUM_KEY,
+            from_keys, given_keys, to_keys, key_weight, cosine, sine, eps, key_head, key_head < NUM_KEY,
             HEAD_DIM, PAIRS, PAIR_BLOCK, REST_BLOCK, INTERLEAVED, NORMED, PLUS_ONE, BACKWARD,
         )  # fmt: skip
 
