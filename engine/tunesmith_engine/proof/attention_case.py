@@ -37,13 +37,14 @@ class BackendCase:
         return f"attention-{self.backend.name}"
 
     def wanted(self, sizes: Sizes) -> bool:
-        """Return whether such a model has attention: every one."""
+        """Return whether any attention of such a model is ours, and not run as written."""
         return sizes.num_heads > 0
 
     def runs(self, sizes: Sizes, device: torch.device) -> bool:
         """Return whether the backend serves any layer of such a model on a device."""
-        inputs = Inputs(sizes, device, getattr(torch, sizes.dtype))
-        return registry.switched_off(self.name) is None and bool(_served(self.backend, inputs))
+        if not self.wanted(sizes) or registry.switched_off(self.name) is not None:
+            return False
+        return bool(_served(self.backend, Inputs(sizes, device, getattr(torch, sizes.dtype))))
 
     def compute(self, sizes: Sizes, inputs: Inputs, twin: bool = False) -> Results:
         """Return outputs and gradients of every kind of layer and documents that the backend serves."""

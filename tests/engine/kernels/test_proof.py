@@ -25,6 +25,7 @@ from tunesmith_core.protocol import read_journal
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import triton_problem
 from tunesmith_engine.proof import prove as proof
+from tunesmith_engine.proof.attention_case import BACKEND_CASES
 from tunesmith_engine.proof.cases import CASES
 from tunesmith_engine.proof.inputs import Inputs, Sizes
 
@@ -189,6 +190,11 @@ def test_a_gpu_that_no_longer_answers_ends_the_child(monkeypatch: pytest.MonkeyP
 def test_a_run_that_computes_on_the_cpu_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")
     assert proof.prove(SIZES, CPU) == {}
+
+
+def test_a_model_whose_attention_runs_as_written_proves_none() -> None:
+    sizes = replace(sizes_of_model("llama-3.1-8b", "float32"), num_heads=0, num_key_value_heads=0, head_dim=0)
+    assert not any(case.runs(sizes, torch.device("cpu")) for case in BACKEND_CASES)
 
 
 def test_a_kernel_may_round_its_largest_value_the_other_way() -> None:
