@@ -211,7 +211,7 @@ def _error(run: Run) -> str:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"prompt": "p", "completions": ["a"], "labels": [True, False]}, 'column "labels": holds 2 labels for 1 steps'),
+        ({"prompt": "p", "completions": ["a"], "labels": [True, False]}, "Labels: 2, steps: 1"),
         ({"prompt": "p", "completions": "a", "labels": [True]}, 'column "completions": must be a list of texts'),
         ({"prompt": "p", "completions": [], "labels": []}, 'column "completions": is empty'),
         ({"prompt": "p", "completions": ["a"], "labels": [0.5]}, 'column "labels": must be a list of true or false'),
