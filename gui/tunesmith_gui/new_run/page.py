@@ -128,6 +128,7 @@ class NewRunPage(Page):
         """Takes dropped files, data or a spec to start from, and looks at the computer again."""
         if isinstance(argument, RunSpec):
             self.actions_.take_spec(argument)
+            self._form_scroll.verticalScrollBar().setValue(0)  # how to teach, model and data are others now
         elif isinstance(argument, Proposal):
             self.actions_.take_spec(argument.spec, argument.settings)
             for path in argument.settings[:1]:
