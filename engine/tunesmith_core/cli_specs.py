@@ -101,6 +101,7 @@ def plan(arguments: Namespace) -> int:
         planner.warmup_note(spec, estimate.total_steps),
         held_out.note(spec, num_rows),
         idle_note(spec),
+        *preflight.pair_notes(spec),
         unquantized.note(base_folder(spec.model.path, spec.model.revision), spec),
         *(each.message for each in unmatched(spec, preflight.check_model(spec).shapes)),
         *looked.get("notes", ()),

@@ -206,6 +206,12 @@ def _check_groups(spec: RunSpec) -> None:
             )
 
 
+def pair_notes(spec: RunSpec) -> list[Message]:
+    """Return what a person should know of preference pairs that contradict each other. Raises UserError."""
+    sources = spec.data.sources if spec.objective.kind in FROM_PAIRS else ()
+    return [note for source in sources if (note := datafmt.swapped_note(source))]
+
+
 def raw_text_note(spec: RunSpec) -> Message | None:
     """Return the warning of a run that joins prompts and completions although its model has a chat template."""
     if all(source.format != RAW for source in spec.data.sources):

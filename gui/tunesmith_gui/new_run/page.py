@@ -139,6 +139,7 @@ class NewRunPage(Page):
             self.actions_.take_files([Path(each) for each in argument])
         self.facts.refresh()
         self.start_picker.refresh()
+        self.rewards_card.look_for_models()
 
     def on_hidden(self) -> None:
         """Saves the draft without waiting for the timer."""
