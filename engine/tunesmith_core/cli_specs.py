@@ -174,11 +174,12 @@ def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
         UserError: why the rows don't become tokens.
     """
     try:
-        return conduct(PREVIEW, PreviewSpec(spec, num_rows=1)).get()
+        found: dict[str, Any] = conduct(PREVIEW, PreviewSpec(spec, num_rows=1)).get()  # Any: JSON values
     except UserError:
         raise
     except TunesmithError:
         return {}
+    return found
 
 
 def _verdict(estimate: planner.Plan) -> Message:

@@ -25,7 +25,15 @@ from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.labels import to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import recognition, resolve_layout
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
-from tunesmith_core.datafmt.sniffing import Sniffed, check_head, count_bad, count_labels, only_label, sniff, swapped_note
+from tunesmith_core.datafmt.sniffing import (
+    Sniffed,
+    check_head,
+    count_bad,
+    count_labels,
+    only_label,
+    sniff,
+    swapped_note,
+)
 
 __all__ = [
     "PARQUET",

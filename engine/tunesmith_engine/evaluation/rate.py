@@ -1,4 +1,4 @@
-"""A text of one's own rated by a model with a head: read as the run has read its data, scored by what it has trained."""
+"""A text of one's own rated by a model with a head: read as the run has read its data."""
 
 from __future__ import annotations
 
