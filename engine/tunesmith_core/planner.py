@@ -149,12 +149,6 @@ def plan(
     parts = _parts(spec, beside, card, longest_tokens) | answers
     least = sum(least_parts.values())
     ratio = least / max(1, hardware.free_bytes)
-    verdict = "fits" if ratio <= FITS_RATIO else "tight" if ratio <= 1 else "exceeds"
-    if verdict == "exceeds" and not longest_tokens:
-        shortest = sum(_least_parts(spec, hardware, card, 1).values())
-        verdict = "unmeasured" if shortest <= hardware.free_bytes else verdict
-    if learns_nothing:
-        verdict = "nothing"
     steps = _total_steps(spec, num_rows, file_rows)
     checkpoint_bytes, result_bytes = _saved_bytes(spec, card)
     return Plan(
@@ -162,7 +156,7 @@ def plan(
         total_bytes=sum(parts.values()),
         least_bytes=least,
         available_bytes=hardware.free_bytes,
-        verdict=verdict,
+        verdict="nothing" if learns_nothing else _verdict(spec, hardware, card, longest_tokens, ratio),
         total_steps=steps,
         seconds=_seconds(steps, step_s, other_s or 0.0),
         # One checkpoint more than is kept exists while the newest is being written; then comes the adapter itself.
@@ -171,6 +165,17 @@ def plan(
         fixes=_fixes(spec, hardware, card, longest_tokens, least) if ratio > FITS_RATIO else (),
         adapter_is_exact=spec.adapter.kind == FULL or card.model_type not in adapter_shapes.ABOUT,
     )
+
+
+def _verdict(
+    spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, ratio: float
+) -> str:
+    """Return whether a run fits whose minimum is this share of the free memory."""
+    verdict = "fits" if ratio <= FITS_RATIO else "tight" if ratio <= 1 else "exceeds"
+    if verdict == "exceeds" and not longest_tokens:
+        shortest = sum(_least_parts(spec, hardware, card, 1).values())
+        verdict = "unmeasured" if shortest <= hardware.free_bytes else verdict
+    return verdict
 
 
 def _answer_bytes(
