@@ -36,7 +36,11 @@ class _Box(QPlainTextEdit):
 
     def sizeHint(self) -> QSize:
         """Room for the lines."""
-        return QSize(super().sizeHint().width(), self.fontMetrics().lineSpacing() * self._lines + SPACE * 2)
+        return QSize(super().sizeHint().width(), self.fontMetrics().lineSpacing() * self._lines + SPACE * 5 // 2)
+
+    def minimumSizeHint(self) -> QSize:
+        """As much: Qt's own is more than two lines."""
+        return QSize(super().minimumSizeHint().width(), self.sizeHint().height())
 
 
 class RateCard(Card):
