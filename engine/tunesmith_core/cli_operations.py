@@ -84,12 +84,25 @@ def say_rating(answer: Answer) -> None:
         terminal.say(sentence)
 
 
+def say_problems(answer: Answer) -> None:
+    """Say where the problems are, how many there are, and whether that is fewer than were asked for."""
+    for name, words in (
+        ("train", Message("{num:,} problems to train on: {path}", num=answer["num_train"], path=answer["train"])),
+        ("held_out", Message("{num:,} problems held out: {path}", num=answer["num_held_out"], path=answer["held_out"])),
+    ):
+        if answer[name]:
+            terminal.say(words)
+    for note in answer["notes"]:
+        terminal.note(note)
+
+
 SAY: Mapping[str, Callable[[Any], None]] = {  # Any: JSON values
     "import-gguf": say_import,
     "libraries": say_libraries,
     "selftest": say_selftest,
     "bench": say_bench,
     "rate": say_rating,
+    "problems": say_problems,
 }
 """By the name of the kind; the answer of any other is printed as JSON."""
 

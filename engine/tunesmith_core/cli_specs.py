@@ -34,6 +34,7 @@ from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK
 from tunesmith_core.operations.kinds.words import WORDS
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, idle_note
+from tunesmith_core.teachers import teacher_note
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_core.unmatched_names import unmatched
 
@@ -102,6 +103,8 @@ def plan(arguments: Namespace) -> int:
         held_out.note(spec, num_rows),
         idle_note(spec),
         *preflight.pair_notes(spec),
+        *preflight.class_notes(spec),
+        teacher_note(spec),
         unquantized.note(base_folder(spec.model.path, spec.model.revision), spec),
         *(each.message for each in unmatched(spec, preflight.check_model(spec).shapes)),
         *looked.get("notes", ()),

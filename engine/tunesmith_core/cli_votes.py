@@ -129,6 +129,9 @@ class _Booth:
             if not line:
                 return False
             terminal.note(_CHOICES)
-        votes.save(self._run, contest.vote(_KEYS[line.strip()]))
+        vote = contest.vote(_KEYS[line.strip()])
+        votes.save(self._run, vote)
+        if vote.note:
+            terminal.note(vote.note)
         terminal.note(Message("A: {a}. B: {b}.", a=a.name, b=b.name))
         return True

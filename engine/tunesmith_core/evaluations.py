@@ -211,7 +211,7 @@ def _of_sources(sources: list[Values]) -> list[Message]:
 
 def shown(name: str, value: float) -> str:
     """Return a figure as text: a share in percent, a loss in nats."""
-    return f"{value:.3f}" if name == "loss" else f"{value:.0%}"
+    return f"{value:z.3f}" if name == "loss" else f"{value:.0%}"
 
 
 def differences(*losses: float, sign: str = "") -> list[str]:

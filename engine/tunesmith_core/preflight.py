@@ -31,7 +31,7 @@ from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
-from tunesmith_core.objectives import DISTILLATION, FROM_PAIRS, LABELS, REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_PAIRS, LABELS, REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.saved_modules import num_saved
@@ -210,6 +210,13 @@ def pair_notes(spec: RunSpec) -> list[Message]:
     """Return what a person should know of preference pairs that contradict each other. Raises UserError."""
     sources = spec.data.sources if spec.objective.kind in FROM_PAIRS else ()
     return [note for source in sources if (note := datafmt.swapped_note(source))]
+
+
+def class_notes(spec: RunSpec) -> list[Message]:
+    """Return what a person should know of the labels that a run learns as classes. Raises UserError."""
+    if spec.objective.kind not in FROM_LABELS or spec.objective.regression:
+        return []
+    return [note for source in spec.data.sources for note in datafmt.label_notes(source)]
 
 
 def raw_text_note(spec: RunSpec) -> Message | None:

@@ -97,6 +97,13 @@ class Vote:
         return {A_BETTER: self.a, B_BETTER: self.b}.get(self.choice) if self.a.text != self.b.text else None
 
     @property
+    def note(self) -> Message | None:
+        """What to know of a vote for one of two answers that read the same; None for every other one."""
+        if self.choice not in (A_BETTER, B_BETTER) or self.better:
+            return None
+        return Message("Both answers are the same word for word, so this counts as the same.")
+
+    @property
     def steps(self) -> tuple[int, int]:
         """The steps of both, the later first."""
         return max(self.a.step, self.b.step), min(self.a.step, self.b.step)

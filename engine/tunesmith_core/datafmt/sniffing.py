@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,8 @@ from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
 from tunesmith_core.datafmt.verdicts import WINNER
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.messages import Message
+from tunesmith_core.json_values import shortened
+from tunesmith_core.messages import LISTED, Message, joined
 from tunesmith_core.spec_sections import SourceSpec
 
 LAYOUT_ROWS = 50
@@ -39,6 +41,9 @@ TEMPLATE_TOKENS = 128
 
 UNTRAINED_ROLES = ("rejected", "label", "class")
 """Roles of columns that decide what is trained, and are not trained themselves."""
+
+MOST_LABELS, MOST_ALIKE = 10, 3
+"""So many labels are told with their numbers, and so many groups of labels that look the same."""
 
 HEAD_ROWS = 1000
 HEAD_BYTES = 8 * 1024**2
@@ -302,6 +307,39 @@ def only_label(source: SourceSpec) -> tuple[str, int]:
         return "", 0
     labels = [row.label for row in _good_rows(source, _ignore, HEAD_ROWS) if isinstance(row, Labeled)]
     return (labels[0], len(labels)) if len(set(labels)) == 1 else ("", 0)
+
+
+def label_notes(source: SourceSpec) -> list[Message]:
+    """Return which labels the first rows have and how often, and those that differ in case and blanks only.
+
+    Nothing is said of a single label, which is an error, and of a file that the engine reads.
+
+    Raises:
+        UserError: as `check_head`.
+    """
+    if _is_left_to_engine(source):
+        return []
+    counts = Counter(row.label for row in _good_rows(source, _ignore, HEAD_ROWS) if isinstance(row, Labeled))
+    if len(counts) < 2:
+        return []
+    quoted = [Message("“{label}” {num:,}", label=shortened(name), num=num) for name, num in counts.most_common()]
+    listed = joined(quoted[:MOST_LABELS], LISTED)
+    more = len(quoted) - MOST_LABELS
+    told = Message("Labels and their rows: {labels}.", labels=listed)
+    if more > 0:
+        told = Message("Labels and their rows: {labels}, and {more:,} other labels.", labels=listed, more=more)
+    alike: dict[str, list[str]] = {}
+    for name in counts:
+        alike.setdefault(" ".join(name.casefold().split()), []).append(f"“{shortened(name)}”")
+    return [
+        told,
+        *(
+            Message("{labels} differ in case or blanks only. They are learned as different classes.", labels=same)
+            for names in alike.values()
+            if len(names) > 1
+            for same in (joined(names, LISTED),)
+        ),
+    ][: 1 + MOST_ALIKE]
 
 
 def swapped_note(source: SourceSpec) -> Message | None:

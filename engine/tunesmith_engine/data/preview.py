@@ -11,7 +11,7 @@ import numpy as np
 
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
-from tunesmith_core.objectives import FROM_PAIRS, LABELS, sequences_per_row
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS, sequences_per_row
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -169,7 +169,8 @@ def _looked_at(
                 example = _unlearned(tokenised.example, cuts.limit)
             else:
                 example = cuts.cut(tokenised.example, is_text=tokenised.is_text)
-                num_untrained += not example.num_trained_tokens
+                # A class is learned from the whole text.
+                num_untrained += not (example.num_trained_tokens or spec.objective.kind in FROM_LABELS)
                 num_tokens += len(example.input_ids)
                 num_trained_tokens += example.num_trained_tokens
             if is_shown and part <= MAX_PARTS:

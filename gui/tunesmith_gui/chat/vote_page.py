@@ -335,7 +335,7 @@ class VotePage(ModelPage):
         def over(kept: Kept) -> None:
             self._saving = False
             if self._contest is contest:
-                self._reveal(contest, kept)
+                self._reveal(contest, kept, vote.note)
 
         def failed(error: TunesmithError) -> None:
             self._saving = False
@@ -343,12 +343,14 @@ class VotePage(ModelPage):
 
         self.run_in_background(save, over, failed)
 
-    def _reveal(self, contest: Contest, kept: Kept) -> None:
+    def _reveal(self, contest: Contest, kept: Kept, note: str | None) -> None:
         self._contest = None
         shown = contest.shown()
         self.answers.reveal(shown)
         names = [core_text(given.name) for given in shown]
         words = tr.fill(self.tr("Saved. A was %1, B was %2."), *names)
+        if note:
+            words += f"\n{core_text(note)}"
         self._say(words)
         self._announcer.say(words)
         self._show_votes(kept)

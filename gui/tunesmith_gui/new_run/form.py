@@ -297,6 +297,15 @@ class NewRunForm(QObject):
             return False
         return not self.value(TEACHER).strip() or self.surroundings.teacher_problem is not None
 
+    @property
+    def lacking_words(self) -> str:
+        """Why nothing is planned although every setting may be valid; "" where the way to teach has what it needs."""
+        if self.lacks_teacher:
+            return self.tr("The plan appears once a bigger model is chosen.")
+        if self.lacks_pairs or self.lacks_labels or self.lacks_prompts:
+            return self.tr("The plan appears once the data suits the way to teach.")
+        return ""
+
     def know_teacher(self, problem: TunesmithError | None) -> None:
         """Takes what was found out about the bigger model: why it can't be learned from, None where it can."""
         self.surroundings.teacher_problem = problem

@@ -504,12 +504,13 @@ class NewRunPage(Page):
         self._show_start()
 
     def _show_plan(self) -> None:
-        facts = self.facts.plan
+        lacking = self.form.lacking_words
+        facts = None if lacking else self.facts.plan
         self.model_picker.show_fit(facts)
         if facts is not None:
             self.plan_card.show_plan(facts, has_data=bool(self.form.value(DATA).strip()))
-        elif self.form.problems():
-            self.plan_card.show_nothing(self.tr("The plan appears once every setting is valid."))
+        elif lacking or self.form.problems():
+            self.plan_card.show_nothing(lacking or self.tr("The plan appears once every setting is valid."))
         elif self.facts.data is not None and self.facts.data.skipping_helps:
             words = self.tr("The plan appears once rows that can't be used are skipped or repaired.")
             self.plan_card.show_nothing(words)

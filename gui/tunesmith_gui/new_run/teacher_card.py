@@ -12,7 +12,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.teachers import check_teacher, vocabulary_difference
+from tunesmith_core.teachers import check_teacher, size_note, vocabulary_difference
 from tunesmith_gui.background import Latest
 from tunesmith_gui.new_run.form import BY_TEACHER, NewRunForm
 from tunesmith_gui.new_run.model_picker import card_words
@@ -32,11 +32,13 @@ class TeacherLook:
     Attributes:
         card: of the chosen one.
         error: why it can't be one.
+        note: what to know of it, "" for nothing.
         proposed: a folder of the library that could be one where none is chosen, "" where none could.
     """
 
     card: ModelCard | None = None
     error: TunesmithError | None = None
+    note: str = ""
     proposed: str = ""
 
 
@@ -50,7 +52,8 @@ def look_at_teacher(spec: RunSpec, models: Sequence[ModelCard]) -> TeacherLook:
             # Which tokens it has is known once it is here.
             folder = local_folder(spec.teacher.path)
             return TeacherLook(read_model_card(folder) if folder else None)
-        return TeacherLook(read_model_card(check_teacher(spec)))
+        card = read_model_card(check_teacher(spec))
+        return TeacherLook(card, note=size_note(read_model_card(student), card) or "")
     except TunesmithError as error:
         return TeacherLook(error=error)
 
@@ -144,8 +147,10 @@ class TeacherCard(Card):
             words += " " + self.tr("There is no bigger one of it on this computer yet. The Models page has some.")
         self.library.setVisible(is_missing)
         self.facts.setText(card_words(look.card) if look.card else words)
-        self.problem.setText(core_text(look.error.message) if look.error else "")
-        self.problem.setVisible(look.error is not None)
+        words = core_text(look.error.message if look.error else look.note)
+        self.problem.set_tone("error" if look.error else "warn")
+        self.problem.setText(words)
+        self.problem.setVisible(bool(words))
 
     def _browse(self) -> None:
         title = translate("TeacherCard", "Choose the folder of a bigger model")
