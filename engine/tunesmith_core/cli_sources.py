@@ -30,14 +30,13 @@ HINTS = {
 """What helps on a command line, by the code of an error whose own hint names a control of the window."""
 
 EXAMPLE_COLUMNS = {"prompt": "Question", "completion": "Answer"}
-COLUMNS_OF_PAIRS = {"prompt": "Question", "chosen": "Better answer", "rejected": "Worse answer"}
 COLUMNS_OF = {
-    **dict.fromkeys(FROM_PAIRS, COLUMNS_OF_PAIRS),
-    **dict.fromkeys(LABELS, EXAMPLE_COLUMNS | {"label": "Good or bad"}),
-    **dict.fromkeys(FROM_LABELS, {"text": "Text", "label": "Class"}),
-    **dict.fromkeys(FROM_STEPS, {"prompt": "Question", "steps": "Steps", "step_labels": "Right or wrong"}),
+    FROM_PAIRS: {"prompt": "Question", "chosen": "Better answer", "rejected": "Worse answer"},
+    LABELS: EXAMPLE_COLUMNS | {"label": "Good or bad"},
+    FROM_LABELS: {"text": "Text", "class": "Class"},
+    FROM_STEPS: {"prompt": "Question", "steps": "Steps", "step_labels": "Right or wrong"},
 }
-"""Columns that an objective needs, where it is not those of the example."""
+"""Columns that objectives need, where it is not those of the example."""
 
 COLUMN_HINT = Message("Name a column that every row of the files has with --column.")
 """What helps where rows lack the column by which `tunesmith data split` keeps them together."""
@@ -164,7 +163,8 @@ def _spec_hint(error: TunesmithError, path: Path) -> Message | None:
     spec = RunSpec.load(path)
     sources = spec.data.sources
     number = next((number for number, each in enumerate(sources) if error.message.startswith(each.path)), 0)
-    columns = _guess_of(error.message) or COLUMNS_OF.get(spec.objective.kind, EXAMPLE_COLUMNS)
+    needed = next((each for kinds, each in COLUMNS_OF.items() if spec.objective.kind in kinds), EXAMPLE_COLUMNS)
+    columns = _guess_of(error.message) or needed
     field, value = "columns", json.dumps(columns, ensure_ascii=False)
     if error.code == "dataset-encoding":
         named = (action.removeprefix(READ_AS) for action in error.actions if action.startswith(READ_AS))

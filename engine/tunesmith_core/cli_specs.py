@@ -34,8 +34,8 @@ from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK
 from tunesmith_core.operations.kinds.words import WORDS
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, idle_note
-from tunesmith_core.teachers import teacher_note
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_core.teachers import teacher_note
 from tunesmith_core.unmatched_names import unmatched
 
 VERDICTS = {

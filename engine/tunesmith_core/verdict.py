@@ -314,7 +314,9 @@ class _Finding:
                 advice = Message("Lower the learning rate, and look at the labels: good and bad may be swapped.")
         steps: tuple[NextStep, ...] = (NextStep("lower-rate"), NextStep("look-at-rows"))
         if self.measured.agreement:
-            advice = Message("Lower the learning rate, so that the model keeps what it has in common with the bigger one.")
+            advice = Message(
+                "Lower the learning rate, so that the model keeps what it has in common with the bigger one."
+            )
             steps = steps[:1]
         sentence = Message("The model got worse: the held-out loss rose from {before} to {after}.", **self.values)
         return self._verdict(Outcome.WORSE, sentence, advice, *steps)

@@ -318,3 +318,24 @@ def test_plan_counts_examples_of_texts_that_are_split_and_a_replay_share(
     fake_engine({"preview": LOOKED | {"examples": [14, 28], "num_rows": 42}})
     assert cli.main(["plan", str(path)]) == 0
     assert "Steps: 16\n" in capsys.readouterr().out, "14 of the texts, 2 of the 28 rows"
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("dpo", '{"prompt": "Question", "chosen": "Better answer", "rejected": "Worse answer"}'),
+        ("classify", '{"text": "Text", "class": "Class"}'),
+    ],
+)
+def test_the_columns_that_a_hint_names_are_those_of_the_method(
+    kind: str, columns: str, make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = make_spec().to_dict()
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"question": "Who?", "answer": "Me."}\n' * 20)
+    values["data"]["sources"] = [{"path": str(rows)} | ({"format": "labeled"} if kind == "classify" else {})]
+    values["objective"] = {"kind": kind}
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(values))
+    assert cli.main(["plan", str(path)]) == 2
+    assert f"data.sources[0].columns, for example {columns}" in capsys.readouterr().err

@@ -163,6 +163,11 @@ def test_the_last_vote_on_the_same_answers_counts() -> None:
     assert count.better == 2
 
 
+def test_a_vote_for_one_of_two_same_answers_says_how_it_counts() -> None:
+    assert vote("a", words="You.").note == "Both answers are the same word for word, so this counts as the same."
+    assert [vote("same", words="You.").note, vote("bad", words="You.").note, vote("b").note] == [None] * 3
+
+
 def test_of_answers_that_read_the_same_none_is_better() -> None:
     (count,) = Kept([vote("a", words="You."), vote("bad", "Sure?", words="You.")]).counts()
     assert (count.better, count.worse, count.same, count.bad) == (0, 0, 1, 1)

@@ -150,7 +150,8 @@ def right_or_wrong(expected: Sequence[str]) -> Callable[[str, str], float] | Non
     best = metrics_for(expected)[0]
     if best.name in RIGHT_OR_WRONG:
         return best.score
-    if max(len(tokens(text)) for text in expected) > NAME_TOKENS or 2 * sum(map(_is_sentence, expected)) >= len(expected):
+    are_sentences = 2 * sum(map(_is_sentence, expected)) >= len(expected)
+    if are_sentences or max(len(tokens(text)) for text in expected) > NAME_TOKENS:
         return None
     choices = {normalized(text) for text in expected}
     are_choices = len(choices) < len(expected) and len(choices) <= MOST_CHOICES

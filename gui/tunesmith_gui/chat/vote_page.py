@@ -253,10 +253,13 @@ class VotePage(ModelPage):
         return self._contest is not None and self._contest.is_answered
 
     def _propose(self) -> None:
-        """Write the next held-out question into the box, the first again after the last."""
+        """Write the next held-out question into the box: one without a vote, else the first again after the last."""
         if self._questions:
-            self.box.setPlainText(self._questions[self._num_asked % len(self._questions)])
-            self._num_asked += 1
+            num, voted = len(self._questions), {vote.prompt[-1]["content"] for vote in self._kept.votes}
+            places = [(self._num_asked + ahead) % num for ahead in range(num)]
+            place = next((each for each in places if self._questions[each] not in voted), places[0])
+            self.box.setPlainText(self._questions[place])
+            self._num_asked = place + 1
         else:
             self.box.clear()
         self.box.setFocus(Qt.FocusReason.OtherFocusReason)

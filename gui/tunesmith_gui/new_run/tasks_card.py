@@ -117,8 +117,8 @@ class TasksCard(Card):
 
     def _install(self) -> None:
         words = self.tr(
-            "This downloads the Python packages reasoning-gym, which makes practice tasks, and jsonschema, which checks "
-            "JSON, with the few packages that they need. They get a folder of their own."
+            "This downloads the Python packages reasoning-gym, which makes practice tasks, and jsonschema, which "
+            "checks JSON, with the few packages that they need. They get a folder of their own."
         )
         dialog = ConfirmDialog(
             self.tr("Install packages for tasks and JSON schemas?"),

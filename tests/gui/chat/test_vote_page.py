@@ -160,6 +160,16 @@ def test_mouse_and_keys_vote(place: int, page: VotePage, run: Run, qtbot: Any) -
     assert "Votes on step 30 and the model before this run" in page.result.text()
 
 
+def test_of_two_same_answers_the_page_says_that_none_is_better(page: VotePage, qtbot: Any) -> None:
+    ask(page, qtbot, "Me.", "Me.")
+    qtbot.mouseClick(page.choices[0], Qt.MouseButton.LeftButton)
+    voted(page, qtbot)
+    assert "so this counts as the same" in page.state.text()
+    page._num_asked = 0
+    page._propose()
+    assert page.box.toPlainText() == QUESTIONS[1], "the first has a vote"
+
+
 def test_votes_survive_a_restart_and_damaged_lines_are_told(
     page: VotePage, context: Any, run: Run, qtbot: Any
 ) -> None:

@@ -98,6 +98,10 @@ def test_loss_and_time_are_the_largest_numbers(header: DashboardHeader) -> None:
     assert font("hero").pointSizeF() > font("title").pointSizeF()
 
 
+def test_zero_has_no_sign() -> None:
+    assert [tr.number(value, 3) for value in (-3.7e-8, -0.0004, -0.0006, 2.0)] == ["0.000", "0.000", "-0.001", "2.000"]
+
+
 def test_first_loss_is_compared_with_nothing(header: DashboardHeader) -> None:
     header.show_model("run", model_at(1))
     assert header.loss.accessibleName() == "Loss: 2.990"

@@ -53,6 +53,21 @@ def test_the_preview_shows_text_and_what_is_learned(
     assert page.facts.longest_tokens == 9
 
 
+def test_a_preview_of_labels_says_nothing_of_trained_tokens(
+    qtbot: QtBot, page: NewRunPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = scripted_tasks(monkeypatch)
+    run = RunSpec()
+    run.objective.kind = "classify"
+    dialog = DataPreviewDialog(run, parent=page)
+    qtbot.addWidget(dialog)
+    tasks[0].succeeded(ANSWER)
+    assert dialog.place.text().endswith(" tokens")
+    tasks[0].succeeded(ANSWER | {"num_rows": 29})
+    assert dialog.place.text().startswith("Example 1 of the first 1  ·  ")
+    assert dialog.place.text().endswith(" tokens")
+
+
 def test_closing_the_preview_early_ends_the_engine(
     qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

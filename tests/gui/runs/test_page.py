@@ -204,7 +204,7 @@ def test_a_low_curve_is_drawn_all_the_same(qtbot: Any) -> None:
 
 def test_what_a_run_came_to_is_in_the_list_at_1280_pixels(runs_in_window: RunsPage) -> None:
     assert not runs_in_window.card.isHidden()
-    assert {Column.EVAL_LOSS, Column.MODEL, Column.DURATION} <= shown_columns(runs_in_window)
+    assert {Column.EVAL_LOSS, Column.DURATION} <= shown_columns(runs_in_window)
     header = runs_in_window.table.horizontalHeader()
     for column in shown_columns(runs_in_window):
         assert header.sectionSize(column) >= header.sectionSizeHint(column)
