@@ -9,6 +9,7 @@ import pytest
 from tests.gui.layout_checks import clipped
 from tunesmith_core.preferences import METRICS
 from tunesmith_core.protocol import Event
+from tunesmith_gui import tr
 from tunesmith_gui.dashboard.header import DashboardHeader
 from tunesmith_gui.dashboard.model import DashboardModel, pack
 from tunesmith_gui.theme import Scheme, font, theme

@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.layout_checks import unnamed
 from tests.gui.new_run.driving import ANSWER, fill_in, scripted_tasks
+from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.page import NewRunPage
