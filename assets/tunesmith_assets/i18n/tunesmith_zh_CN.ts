@@ -4336,7 +4336,7 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     </message>
     <message>
         <source>A part or module that is to be trained whole is not in the base model.</source>
-        <translation>要整体训练的部分或模块不在基座模型里。</translation>
+        <translation>要整体训练的部分或模块不在基础模型里。</translation>
     </message>
     <message>
         <source>Name parts that the model has.</source>
@@ -5580,15 +5580,15 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     </message>
     <message>
         <source>The base model comes quantized ({format}) and is used as it is.</source>
-        <translation>基座模型本身已量化（{format}），将直接使用。</translation>
+        <translation>基础模型本身已量化（{format}），将直接使用。</translation>
     </message>
     <message>
         <source>The base model comes quantized ({format}). It is unpacked as it loads and quantized again to {kind}.</source>
-        <translation>基座模型本身已量化（{format}），加载时会先还原，再量化为 {kind}。</translation>
+        <translation>基础模型本身已量化（{format}），加载时会先还原，再量化为 {kind}。</translation>
     </message>
     <message>
         <source>The base model comes quantized ({format}). It is unpacked as it loads.</source>
-        <translation>基座模型本身已量化（{format}），加载时会还原。</translation>
+        <translation>基础模型本身已量化（{format}），加载时会还原。</translation>
     </message>
     <message>
         <source>The certificate of {host} is not trusted.</source>
@@ -6511,10 +6511,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{place}: the row has no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
         <translation>{place}：该行没有分组列“{column}”（evaluation.group_column）。</translation>
-    </message>
-    <message>
-        <source>{place}: whether an answer is right is a matter of wording in this data: the answers are texts of many words. Choose another reward.</source>
-        <translation>{place}：这份数据中的答案是长文本，对错取决于措辞，无法判定。请选择其他奖励。</translation>
     </message>
     <message>
         <source>{place}: {message}</source>
@@ -7788,7 +7784,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>Choose an instruct model. A base model can&apos;t follow the request to write questions.</source>
-        <translation>请选择指令模型。基座模型无法按要求生成问答。</translation>
+        <translation>请选择指令模型。基础模型无法按要求生成问答。</translation>
     </message>
     <message>
         <source>Choose another name or folder.</source>
@@ -8395,6 +8391,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>在留出的词元中，有 {after} 的位置模型会写出与更大的模型相同的内容（训练前：{before}）。</translation>
     </message>
     <message>
+        <source>Both answers are the same word for word, so this counts as the same.</source>
+        <translation>两个回答一字不差，因此计为“相同”。</translation>
+    </message>
+    <message>
+        <source>Choose a bigger model that answers better than the base model.</source>
+        <translation>请选择一个比基础模型答得更好的更大的模型。</translation>
+    </message>
+    <message>
+        <source>Choose a higher level for more.</source>
+        <translation>选择更高的难度可以得到更多题目。</translation>
+    </message>
+    <message>
         <source>Choose the unquantized model that it was made from: {base}.</source>
         <translation>请选择它的未量化原模型：{base}。</translation>
     </message>
@@ -8443,12 +8451,28 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>ID</translation>
     </message>
     <message>
+        <source>In {after} of the held-out pairs the better answer scores higher, as before (guessing: 50%).</source>
+        <translation>在 {after} 的留出样本对中，较好的回答得分更高，与训练前相同（随机猜测：50%）。</translation>
+    </message>
+    <message>
         <source>Kind</source>
         <translation>类型</translation>
     </message>
     <message>
+        <source>Labels and their rows: {labels}, and {more:,} other labels.</source>
+        <translation>各标签的行数：{labels}，另有 {more:,} 个标签。</translation>
+    </message>
+    <message>
+        <source>Labels and their rows: {labels}.</source>
+        <translation>各标签的行数：{labels}。</translation>
+    </message>
+    <message>
         <source>Let answers be shorter (rollouts.max_tokens), or use fewer examples at once.</source>
         <translation>请缩短回答（rollouts.max_tokens），或减少同时处理的样本。</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, so that the model keeps what it has in common with the bigger one.</source>
+        <translation>请降低学习率，让模型保留与更大的模型一致的部分。</translation>
     </message>
     <message>
         <source>Moved to the trash: {path} ({size})</source>
@@ -8647,6 +8671,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>这不是偶然：{winner}的回答更好。</translation>
     </message>
     <message>
+        <source>That is worse than guessing.</source>
+        <translation>这还不如随机猜测。</translation>
+    </message>
+    <message>
         <source>The Modelfile can&apos;t hold the system prompt of the training rows. Begin each conversation with it; it stands in {card}.</source>
         <translation>Modelfile 无法容纳训练数据的系统提示词。请在每次对话开头给出它；它写在 {card} 中。</translation>
     </message>
@@ -8689,6 +8717,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The column {column} stands beside the question.</source>
         <translation>列 {column} 与问题放在一起。</translation>
+    </message>
+    <message>
+        <source>The context length of {tokens:,} tokens is for the rows of the data. What the model writes may be longer.</source>
+        <translation>{tokens:,} 个词元的上下文长度只限制数据中的行，模型写出的回答可以更长。</translation>
     </message>
     <message>
         <source>The data changed, so the remaining steps train on other rows.</source>
@@ -8975,6 +9007,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>显存不足，无法完成这次参数更新。</translation>
     </message>
     <message>
+        <source>There was nothing to learn: the model said the same as the bigger one before training.</source>
+        <translation>没有可学的内容：训练前，模型的输出就已与更大的模型相同。</translation>
+    </message>
+    <message>
         <source>They do not support DoRA.</source>
         <translation>它们不支持 DoRA。</translation>
     </message>
@@ -9009,6 +9045,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>This run trained a model that rates texts and writes none, so there is nothing to chat with.</source>
         <translation>此次训练得到的模型只给文本打分，不写文本，因此无法对话。</translation>
+    </message>
+    <message>
+        <source>This task has only {num:,} different problems of this level: {num_train:,} to train on and {num_held_out:,} held out.</source>
+        <translation>这个任务在此难度下只有 {num:,} 道不同的题目：{num_train:,} 道用于训练，{num_held_out:,} 道留出。</translation>
     </message>
     <message>
         <source>Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json</source>
@@ -9584,7 +9624,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>folder or name of the base model</source>
-        <translation>基座模型的文件夹或名称</translation>
+        <translation>基础模型的文件夹或名称</translation>
     </message>
     <message>
         <source>folder that is made; without it, one inside the run</source>
@@ -11523,6 +11563,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{kind}：{path} 在此期间消失了。</translation>
     </message>
     <message>
+        <source>{labels} differ in case or blanks only. They are learned as different classes.</source>
+        <translation>{labels} 只有大小写或空格不同，会被当作不同的类别来学习。</translation>
+    </message>
+    <message>
         <source>{label} is set otherwise than for the trained adapter</source>
         <translation>{label} 的设置与所训练的适配器不同</translation>
     </message>
@@ -11793,6 +11837,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{name}{inside}</source>
         <translation>{name}{inside}</translation>
+    </message>
+    <message>
+        <source>{num:,} problems held out: {path}</source>
+        <translation>留出的题目 {num:,} 道：{path}</translation>
+    </message>
+    <message>
+        <source>{num:,} problems to train on: {path}</source>
+        <translation>用于训练的题目 {num:,} 道：{path}</translation>
     </message>
     <message>
         <source>{num_good:,} answers are labeled good and {num_bad:,} bad. With its weight, one side counts for more than three times as much as the other. Raise the weight of the other side.</source>
@@ -12497,6 +12549,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{place}：这一行和其他所有行的标签都是“{label}”。分类至少需要两个类别。</translation>
     </message>
     <message>
+        <source>{place}: whether an answer is right is a matter of wording in this data: the answers are sentences or longer texts. Choose another reward.</source>
+        <translation>{place}：这份数据中的答案是句子或更长的文本，对错取决于措辞，无法判定。请选择其他奖励。</translation>
+    </message>
+    <message>
         <source>{place}the system gave no memory.</source>
         <translation>{place}系统无法分配内存。</translation>
     </message>
@@ -12607,6 +12663,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{subject}：{title}（按要求）</translation>
     </message>
     <message>
+        <source>{teacher} is not bigger than the base model. There may be nothing to learn from it.</source>
+        <translation>{teacher} 并不比基础模型大，可能没有可学的内容。</translation>
+    </message>
+    <message>
         <source>{teacher} is the base model itself.</source>
         <translation>{teacher} 就是基础模型本身。</translation>
     </message>
@@ -12705,6 +12765,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{work}: {reason}. Compilers may exceed the 260 characters that Windows allows.</source>
         <translation>{work}：{reason}。编译器可能超出 Windows 允许的 260 个字符。</translation>
+    </message>
+    <message>
+        <source>“{label}” {num:,}</source>
+        <translation>“{label}” {num:,} 行</translation>
     </message>
     <message>
         <source>queued</source>
@@ -15792,6 +15856,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>前 %2 个样本中的第 %1 个  ·  %3  ·  %4 个词元，学习 %5 个</translation>
     </message>
     <message>
+        <source>Example %1 of %2  ·  %3  ·  %4 tokens</source>
+        <translation>样本 %1 / %2  ·  %3  ·  %4 个词元</translation>
+    </message>
+    <message>
+        <source>Example %1 of the first %2  ·  %3  ·  %4 tokens</source>
+        <translation>前 %2 个样本中的第 %1 个  ·  %3  ·  %4 个词元</translation>
+    </message>
+    <message>
         <source>better %1 tokens, %2 trained, worse %3 tokens, %4 trained</source>
         <translation>较好的 %1 个词元，训练 %2 个，较差的 %3 个词元，训练 %4 个</translation>
     </message>
@@ -18149,6 +18221,14 @@ Save a copy to train with your changes.</source>
     <message>
         <source>The data has no such column. Choose another one, or none.</source>
         <translation>数据中没有这一列。请换一列，或不分组。</translation>
+    </message>
+    <message>
+        <source>The plan appears once a bigger model is chosen.</source>
+        <translation>选好更大的模型后才会显示计划。</translation>
+    </message>
+    <message>
+        <source>The plan appears once the data suits the way to teach.</source>
+        <translation>数据适合所选的训练方式后才会显示计划。</translation>
     </message>
 </context>
 <context>
@@ -21336,12 +21416,28 @@ Save a copy to train with your changes.</source>
         <translation>出题</translation>
     </message>
     <message>
-        <source>Install the packages for tasks and JSON schemas</source>
-        <translation>安装练习任务和 JSON 模式所需的软件包</translation>
+        <source>Install the packages for tasks and JSON schemas…</source>
+        <translation>安装练习任务和 JSON 模式所需的软件包…</translation>
     </message>
     <message>
         <source>Making problems</source>
         <translation>正在出题</translation>
+    </message>
+    <message>
+        <source>This downloads the Python packages reasoning-gym, which makes practice tasks, and jsonschema, which checks JSON, with the few packages that they need. They get a folder of their own.</source>
+        <translation>将下载 Python 软件包 reasoning-gym（生成练习任务）和 jsonschema（检查 JSON），以及它们所需的少量软件包。这些软件包放在单独的文件夹中。</translation>
+    </message>
+    <message>
+        <source>Install packages for tasks and JSON schemas?</source>
+        <translation>安装练习任务和 JSON 模式所需的软件包？</translation>
+    </message>
+    <message>
+        <source>What is installed already stays as it is.</source>
+        <translation>已安装的内容保持不变。</translation>
+    </message>
+    <message>
+        <source>Install packages</source>
+        <translation>安装软件包</translation>
     </message>
     <message>
         <source>Installing reasoning-gym and jsonschema</source>

@@ -308,6 +308,7 @@ class NewRunFacts(QObject):
         if self.data is None or self.data.path != self._form.value(DATA):
             self._form.surroundings.is_pairs = self._form.surroundings.is_text = None
             self._form.surroundings.labels_problem = None
+            self._forget_data()
         if path == "" or section == "data":
             if path in ("", DATA, "data.sources[0].columns", ENCODING, SHEET, SOURCES):
                 self.longest_tokens = None
@@ -323,6 +324,15 @@ class NewRunFacts(QObject):
 
     def _on_unmeasured(self) -> None:
         self._plan_timer.start()
+
+    def _forget_data(self) -> None:
+        """Drops what is known about another file than the chosen one."""
+        if self.data is None:
+            return
+        self.data = None
+        self._form.surroundings.data_broken = self._form.surroundings.columns_unknown = False
+        self._form.surroundings.columns = None
+        self.data_changed.emit()
 
     def _forget_preview(self) -> None:
         self._notes, self._lengths = (), ()
@@ -458,6 +468,12 @@ class NewRunFacts(QObject):
         if card is None or self._form.surroundings.data_broken or self._form.problems():
             self._plans.forget()
             self._take_plan(None)
+            return
+        if self.data is None and self._form.value(DATA).strip():
+            # The plan for the file before stays until this one is read, without what was said of its rows.
+            if self.plan is not None:
+                self.plan = replace(self.plan, notes=(), hold_out_percent=None, is_measuring=True)
+                self.plan_changed.emit()
             return
         longest = self.longest_tokens or self.max_tokens
         files = tuple(num for num in self.rows_of_files if num is not None)
