@@ -12,6 +12,8 @@ from tunesmith_core import datafmt
 from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Unreadable
 from tunesmith_core.datafmt.labels import BAD, GOOD, SCALE, has_label, meaning, one_sided, unbalanced
 from tunesmith_core.errors import UserError
+from tunesmith_core.preflight import class_notes
+from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 
 Row = dict[str, Any]
@@ -187,3 +189,10 @@ def test_labels_are_told_with_their_numbers_and_those_that_look_the_same(tmp_pat
     assert told("a", "a") == []
     (many,) = told(*map(str, range(12)))
     assert many.endswith("“9” 1, and 2 other labels.")
+    spec = RunSpec()
+    spec.data.sources = [SourceSpec(path=str(path), format="labeled")]
+    assert class_notes(spec) == []
+    spec.objective.kind = "classify"
+    assert class_notes(spec) == [many]
+    spec.objective.regression = True
+    assert class_notes(spec) == []
