@@ -330,7 +330,6 @@ class NewRunFacts(QObject):
         if self.data is None:
             return
         self.data = None
-        self._form.surroundings.data_broken = self._form.surroundings.columns_unknown = False
         self._form.surroundings.columns = None
         self.data_changed.emit()
 
