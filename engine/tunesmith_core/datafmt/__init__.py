@@ -26,6 +26,7 @@ from tunesmith_core.datafmt.labels import to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import recognition, resolve_layout
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
 from tunesmith_core.datafmt.sniffing import Sniffed, check_head, count_bad, count_labels, only_label, sniff
+from tunesmith_core.datafmt.stored import StoredAnswer, stored_answer, with_stored
 
 __all__ = [
     "PARQUET",
@@ -42,6 +43,7 @@ __all__ = [
     "Row",
     "Sniffed",
     "Stepped",
+    "StoredAnswer",
     "Text",
     "Tokens",
     "Unreadable",
@@ -57,8 +59,10 @@ __all__ = [
     "recognition",
     "resolve_layout",
     "sniff",
+    "stored_answer",
     "to_labeled",
     "to_messages",
     "to_preference",
     "with_labels",
+    "with_stored",
 ]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tunesmith_core.actions import RAISE_CONTEXT
-from tunesmith_core.datafmt import Conversation, Preference
+from tunesmith_core.datafmt import Conversation, Preference, StoredAnswer
 from tunesmith_core.datafmt.formats import PROMPT_ONLY
 from tunesmith_core.datafmt.labels import one_sided, unbalanced
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import FROM_PAIRS, FROM_STEPS, LABELS
+from tunesmith_core.objectives import FROM_PAIRS, FROM_STEPS, LABELS, STORED
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -29,6 +29,7 @@ from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source, notes_of
 from tunesmith_engine.data.render import Renderer
 from tunesmith_engine.data.rows_file import Kept, RowsWriter
+from tunesmith_engine.data.stored import StoredTargets
 from tunesmith_engine.data.tokenising import Rendered
 from tunesmith_engine.data.weighing import SourceShare, mixture_notes, shares_of, sources_of
 
@@ -218,6 +219,8 @@ def _digest(examples: list[Example]) -> str:
             digest.update(sequence.input_ids.tobytes() + sequence.labels.tobytes())
         if example.is_bad:
             digest.update(b"bad")
+        if soft := example.soft:
+            digest.update(soft.counts.tobytes() + soft.ids.tobytes() + soft.shares.tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -249,9 +252,14 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
     renderer = Renderer(tokenizer, spec.data, portions)
     cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
     sources = sources_of(spec, renderer.portions)
-    write = _write_pairs if spec.objective.kind in FROM_PAIRS else _write_examples
-    files = [write(spec, source, renderer, cuts, rows) for source in sources]
-    notes = _notes_of_labels(spec, rows)
+    if spec.objective.kind in STORED:
+        stored = StoredTargets(tokenizer, spec.objective.written_share, spec.model.new_tokens)
+        files = [_write_examples(spec, source, renderer, cuts, rows, stored) for source in sources]
+        notes = stored.notes()
+    else:
+        write = _write_pairs if spec.objective.kind in FROM_PAIRS else _write_examples
+        files = [write(spec, source, renderer, cuts, rows) for source in sources]
+        notes = _notes_of_labels(spec, rows)
     earlier = None
     if spec.evaluation.path:
         num_train = sum(file.num_rows for file in files[:-1])
@@ -364,14 +372,30 @@ def _write_pairs(
     return file
 
 
+@dataclass(frozen=True, slots=True)
+class _Keeping:
+    """What a row keeps of the bigger model that wrote it, and where the row is."""
+
+    answer: StoredAnswer
+    number: int
+    place: str
+
+
 def _write_examples(
-    spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
+    spec: RunSpec,
+    source: Source,
+    renderer: Renderer,
+    cuts: Cuts,
+    rows: RowsWriter,
+    stored: StoredTargets | None = None,
 ) -> FileRows:
     num_before, num_overlong, num_untrained = len(rows), 0, 0
     groups: deque[tuple[int | None, bool, str, Kept | None]] = deque()
+    keeping: deque[_Keeping | None] = deque()
 
     def texts() -> Iterator[Rendered]:
-        for _, rendered in rendered_rows(source, renderer):
+        for number, rendered in rendered_rows(source, renderer):
+            keeping.append(_Keeping(source.stored, number, source.place(number)) if source.stored else None)
             kept = Kept(source.columns, source.row_format != PROMPT_ONLY) if source.keeps_columns else None
             groups.append((source.group, source.is_bad, source.document, kept))
             yield rendered
@@ -381,17 +405,27 @@ def _write_examples(
         # The parts of a text stay together, as the pieces of a document and the rows of a group do.
         own, is_bad, document, kept = groups.popleft()
         group = len(rows) if own is None else own
+        soft = None
+        if (kept_of := keeping.popleft()) and stored:
+            try:
+                soft = stored.of(tokenised.example, kept_of.answer, kept_of.place)
+            except UserError as error:
+                source.bad_row(kept_of.number, error)
+                continue
         if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
             num_overlong += 1
             continue
         for part in cuts.parts(tokenised):
             example = cuts.cut(part.example, is_text=tokenised.is_text)
             if example.num_trained_tokens:
-                rows.add(replace(example, is_bad=is_bad), tokenised.question, group, document, kept)
+                soft = soft and soft.first(example.num_trained_tokens)
+                rows.add(replace(example, is_bad=is_bad, soft=soft), tokenised.question, group, document, kept)
             else:
                 num_untrained += 1
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
     file = FileRows(num_rows, source.row_format, num_bad, num_overlong, num_untrained)
+    if stored and source.first_error and not (num_rows or num_overlong or num_untrained):
+        raise source.first_error
     if not file.num_rows:
         raise_nothing_left(source.path, file, cuts.limit)
     return file
