@@ -18,7 +18,7 @@ from tunesmith_core.datafmt.formats import PROMPT_ONLY
 from tunesmith_core.datafmt.labels import one_sided, unbalanced
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.objectives import FROM_PAIRS, FROM_STEPS, LABELS, STORED
+from tunesmith_core.objectives import FROM_PAIRS, FROM_STEPS, LABELS
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -29,7 +29,7 @@ from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source, notes_of
 from tunesmith_engine.data.render import Renderer
 from tunesmith_engine.data.rows_file import Kept, RowsWriter
-from tunesmith_engine.data.stored import StoredTargets
+from tunesmith_engine.data.stored import StoredTargets, stored_targets
 from tunesmith_engine.data.tokenising import Rendered
 from tunesmith_engine.data.weighing import SourceShare, mixture_notes, shares_of, sources_of
 
@@ -252,8 +252,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
     renderer = Renderer(tokenizer, spec.data, portions)
     cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
     sources = sources_of(spec, renderer.portions)
-    if spec.objective.kind in STORED:
-        stored = StoredTargets(tokenizer, spec.objective.written_share, spec.model.new_tokens)
+    if stored := stored_targets(spec, tokenizer):
         files = [_write_examples(spec, source, renderer, cuts, rows, stored) for source in sources]
         notes = stored.notes()
     else:

@@ -19,6 +19,8 @@ from tunesmith_core.datafmt import StoredAnswer
 from tunesmith_core.datafmt.stored import Token
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
+from tunesmith_core.objectives import STORED
+from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.example import IGNORED_LABEL, Example, SoftTargets
 
 if TYPE_CHECKING:
@@ -131,6 +133,13 @@ class StoredTargets:
         if self._by_bytes is None:
             self._by_bytes = _numbers_by_bytes(self._tokenizer)
         return self._by_bytes.get(token)
+
+
+def stored_targets(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> StoredTargets | None:
+    """Return what makes the soft targets of a run, None where it learns from none."""
+    if spec.objective.kind not in STORED:
+        return None
+    return StoredTargets(tokenizer, spec.objective.written_share, spec.model.new_tokens)
 
 
 def _unlike(place: str, reason: Message) -> TunesmithError:

@@ -36,12 +36,14 @@ def divergence(
     before = logits.gather(1, soft_ids).float() * logit_scale
     cap = torch.tanh(before / softcap) if softcap is not None else None
     values = before if softcap is None or cap is None else softcap * cap
-    cross_entropy(logits, targets, losses_out, gradient_scale, logit_scale, softcap)
-    # The loss of the first token is log sum exp minus its logit.
-    log_q = values - values[:, :1] - losses_out[:, None]
+    # The loss of any of them is log sum exp minus its logit. That of the likeliest is the smallest, so it rounds least.
+    highest, best = values.max(1, keepdim=True)
     is_learned = (targets != IGNORED)[:, None]
+    some = torch.where(is_learned, soft_ids.gather(1, best), IGNORED).squeeze(1)
+    cross_entropy(logits, some, losses_out, gradient_scale, logit_scale, softcap)
+    log_q = values - highest - losses_out[:, None]
     terms = torch.where(shares > 0, shares * (shares.log() - log_q), 0.0)
-    torch.where(is_learned, terms, 0.0).sum(1, out=losses_out)
+    losses_out.copy_(torch.where(is_learned, terms, 0.0).sum(1))
     if gradient_scale is None:
         return
     slope = log_q.exp() - shares

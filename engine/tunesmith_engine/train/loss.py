@@ -185,7 +185,7 @@ def balanced_log_probabilities(
     model: TrainedModel, batch: Batch, some_positions: bool, temperature: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `token_log_probabilities`, and what the model adds for an even use of its experts, a float32 scalar.
-
+    """
     logits, balance = _balanced(model, batch, some_positions)
     return _of_targets(logits.float(), batch, temperature), balance
 
