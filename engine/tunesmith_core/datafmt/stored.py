@@ -22,10 +22,10 @@ STORED = "logprobs"
 
 KEPT_TOKENS = 16
 """How many of the likeliest tokens are kept at each token of an answer that is written here. Other programs log up to
-20; what is beyond has hardly any probability in answers of instruct models."""
+20. What is beyond has hardly any probability in answers of instruct models."""
 
 LEAST_KEPT = 1e-4
-"""Probability below which a token is not kept: most tokens of an answer are all but certain, which keeps files small."""
+"""Probability below which a token is not kept: most tokens of an answer are all but certain, so files stay small."""
 
 DECIMALS = 3
 """Of a stored log-probability, which is then off by at most 0.05 %."""
@@ -105,14 +105,14 @@ def with_stored(layout: Layout, rows: Iterable[Mapping[str, Any]], path: str) ->
 def stored_answer(
     row: Mapping[str, Any], layout: Layout, conversation: Conversation, place: Place
 ) -> StoredAnswer:
-    """Return what a row says of its last answer.
+    """Return what a row says of its last answer, whose text is in the conversation.
 
     Raises:
         UserError: `dataset-parse-error` where it says nothing, or nothing that can be read.
     """
     column = layout.columns[STORED]
-    value = row.get(column)
     try:
+        value = row[column]
         value = json.loads(value) if isinstance(value, str) else value
         found = _by_number(value) if "token_ids" in value else _by_text(value)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

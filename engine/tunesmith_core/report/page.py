@@ -27,6 +27,7 @@ from tunesmith_core.objectives import (
     ORIGINS,
     PREFERENCES,
     REINFORCEMENT,
+    STORED,
 )
 from tunesmith_core.outcome import Verdict
 from tunesmith_core.plain_text import visible
@@ -163,6 +164,9 @@ def _loss(spec: RunSpec, facts: Facts) -> str:
         table = _label_losses(facts) if kind in FROM_LABELS | FROM_STEPS else _losses(facts)
     if kind in DISTILLATION:
         table = _teacher_losses(facts)
+    if kind in STORED:
+        rows = ((str(step), evaluations.shown("loss", loss)) for step, loss in sorted(facts.held_out.items()))
+        table = _figures((Message("step"), Message("held-out loss")), rows)
     shown = curves(facts.training, facts.held_out) + table
     words = evaluations.loss_help(spec.objective)
     return f"<p class=soft>{_text(words)}</p>{shown}" if shown else ""

@@ -224,7 +224,8 @@ class Source:
         """Return how the rows of the file that is being read are laid out, by the first of them.
 
         Raises:
-            UserError: see `datafmt.resolve_layout`, `with_labels` and `with_stored`; that of a workbook also names its other sheets.
+            UserError: see `datafmt.resolve_layout`, `with_labels` and `with_stored`; that of a workbook also names its
+            other sheets.
         """
         layout = self._layout_of(rows)
         if self.has_stored:

@@ -163,7 +163,8 @@ def _with_soft_targets(folder: Path, rows: list[Example], counts: NDArray[np.int
     for row in rows:
         soft = rest.first(row.num_trained_tokens)
         found.append(replace(row, soft=soft))
-        rest = SoftTargets(rest.counts[len(soft.counts) :], rest.ids[len(soft.ids) :], rest.shares[len(soft.ids) :], rest.most)
+        counts, num = rest.counts[len(soft.counts) :], len(soft.ids)
+        rest = SoftTargets(counts, rest.ids[num:], rest.shares[num:], rest.most)
     return found
 
 

@@ -32,7 +32,8 @@ LEAST_KNOWN = 0.9
 
 def fingerprint(tokenizer: PreTrainedTokenizerBase, without: Collection[str] = ()) -> str:
     """Return a digest of which token has which number; tokens that were added for a run are left out."""
-    numbered = sorted((number, token) for token, number in tokenizer.get_vocab().items() if token not in without)
+    left_out = set(without)
+    numbered = sorted((number, token) for token, number in tokenizer.get_vocab().items() if token not in left_out)
     return hashlib.sha256(repr(numbered).encode()).hexdigest()[:16]
 
 
@@ -67,9 +68,15 @@ class StoredTargets:
         tokens = [self._number(token) for token in answer.tokens]
         learned = example.input_ids[1:][example.labels[1:] != IGNORED_LABEL].tolist()
         start = self._start(learned, tokens, answer.text)
+        if start is None and len(tokens) > 1:
+            # Another token may have ended the answer than the one that the chat template writes.
+            tokens.pop()
+            start = self._start(learned, tokens, answer.text)
         if start is None:
             raise _unlike(place, Message("the answer has other tokens here than the ones that were kept"))
-        counts, ids, shares = [], [], []
+        counts: list[int] = []
+        ids: list[int] = []
+        shares: list[float] = []
         for number, token in enumerate(learned):
             inside = start <= number < start + len(tokens)
             likeliest = self._numbered(answer.likeliest[number - start]) if inside else {}
@@ -156,7 +163,7 @@ def _unlike(place: str, reason: Message) -> TunesmithError:
 
 def _numbers_by_bytes(tokenizer: PreTrainedTokenizerBase) -> dict[bytes, int]:
     """Return the number of each token by its bytes, but for bytes that several tokens have."""
-    backend: Any = tokenizer.backend_tokenizer  # type: ignore[attr-defined]
+    backend: Any = tokenizer.backend_tokenizer  # Any: a tokenizer of the library of this name
     added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
     decoder = backend.decoder.__getstate__() if backend.decoder else b""
     bytes_of = _byte_level if b'"ByteLevel"' in decoder else _sentence_piece

@@ -190,7 +190,9 @@ def balanced_log_probabilities(
     return _of_targets(logits.float(), batch, temperature), balance
 
 
-def learned_logits(model: TrainedModel, batch: Batch, some_positions: bool) -> tuple[torch.Tensor, torch.Tensor | float]:
+def learned_logits(
+    model: TrainedModel, batch: Batch, some_positions: bool
+) -> tuple[torch.Tensor, torch.Tensor | float]:
     """Return the logits of the trained tokens, float32 [R, vocabulary], and what the model adds for its experts."""
     logits, balance = (
         _balanced(model, batch, some_positions)

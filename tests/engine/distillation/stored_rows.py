@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.engine.test_oracle import prepare
+import numpy as np
+
+from tests.engine.prepared import prepare
 from tunesmith_core.datafmt.stored import STORED, stored_column
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.answering import likely
+from tunesmith_engine.data import IGNORED_LABEL
 from tunesmith_engine.data.stored import fingerprint
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.model.folder import load_tokenizer
@@ -28,9 +31,9 @@ def write_stored(spec: RunSpec, teacher: Path, path: Path) -> list[dict[str, Any
     supervised = RunSpec.from_dict(spec.to_dict() | {"objective": {"kind": "sft"}, "evaluation": {"percent": 0}})
     rows = []
     for line, example in zip(map(json.loads, lines), prepare(supervised, tokenizer).train, strict=True):
-        first = int((example.labels != -100).argmax())
-        ids = example.input_ids.tolist()
-        likeliest = likely.likeliest(model, compute, ids[:first], ids[first:])
-        rows.append(line | {STORED: stored_column(ids[first:], likeliest, fingerprint(tokenizer))})
+        learned, ids = np.flatnonzero(example.labels != IGNORED_LABEL), example.input_ids.tolist()
+        prompt, answer = ids[: learned[0]], ids[learned[0] : learned[-1] + 1]
+        likeliest = likely.likeliest(model, compute, prompt, answer)
+        rows.append(line | {STORED: stored_column(answer, likeliest, fingerprint(tokenizer))})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return rows

@@ -1,4 +1,4 @@
-"""Runs that learn from stored probabilities: TRL's own loop, fused and plain, packed and apart, and a resume to the bit."""
+"""Runs that learn from stored probabilities: TRL's own loop, fused and plain, packed and apart, resumed to the bit."""
 
 from __future__ import annotations
 
@@ -141,14 +141,15 @@ def test_a_stopped_run_goes_on_to_the_bit(
     capsys.readouterr()
 
 
-def test_other_probabilities_are_not_a_resume(kd_spec: MakeSpec, new_run: NewRun) -> None:
+def test_a_resume_with_other_probabilities_is_told(kd_spec: MakeSpec, new_run: NewRun) -> None:
     run = new_run(kd_spec())
     assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
     path = Path(run.load_spec().data.sources[0].path)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     rows[0]["logprobs"]["top_logprobs"][0][0] -= 1.0
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    assert train(run) != 0, "the rows are not those of the checkpoint"
+    assert train(run) == 0
+    assert "The training rows are not the same as before" in str(events(run, "warning")[-1].data)
 
 
 def test_the_report_the_verdict_and_the_card_tell_of_it(kd_spec: MakeSpec, new_run: NewRun) -> None:

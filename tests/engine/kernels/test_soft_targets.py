@@ -14,8 +14,9 @@ Soft = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """Logits, targets, ids and shares."""
 
 
-def _case(device: torch.device, dtype: torch.dtype, vocabulary: int = 211, num_rows: int = 6, size: float = 8.0) -> Soft:
+def _case(device: torch.device, dtype: torch.dtype) -> Soft:
     """Return rows of 1 to 5 tokens with a share, the first and last of the vocabulary among them; one is ignored."""
+    vocabulary, num_rows, size = 211, 6, 8.0
     generator = torch.Generator().manual_seed(5)
     logits = (torch.randn(num_rows, vocabulary + 13, generator=generator) * size).to(dtype)[:, :vocabulary]
     ids = torch.stack([torch.randperm(vocabulary, generator=generator)[:5] for _ in range(num_rows)])
@@ -23,7 +24,7 @@ def _case(device: torch.device, dtype: torch.dtype, vocabulary: int = 211, num_r
     weights = torch.rand(num_rows, 5, generator=generator) + 0.1
     # That of the written token may be 0, and what fills up repeats it.
     weights[1, 0] = 0.0
-    for row, num in enumerate([5, 3, 1, 5, 2, 4][:num_rows]):
+    for row, num in enumerate([5, 3, 1, 5, 2, 4]):
         ids[row, num:], weights[row, num:] = ids[row, 0], 0.0
     shares = weights / weights.sum(1, keepdim=True)
     targets = ids[:, 0].clone()
