@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -372,12 +373,27 @@ def _write_pairs(
 
 
 @dataclass(frozen=True, slots=True)
-class _Keeping:
-    """What a row keeps of the bigger model that wrote it, and where the row is."""
+class _Read:
+    """What is known of a row while it is made into tokens.
 
-    answer: StoredAnswer
+    Attributes:
+        number, place: where it is, the place only where it may be named.
+        stored: what it keeps of the bigger model that wrote it.
+    """
+
     number: int
     place: str
+    group: int | None
+    is_bad: bool
+    document: str
+    kept: Kept | None
+    stored: StoredAnswer | None
+
+
+def _as_read(source: Source, number: int) -> _Read:
+    kept = Kept(source.columns, source.row_format != PROMPT_ONLY) if source.keeps_columns else None
+    place = source.place(number) if source.stored else ""
+    return _Read(number, place, source.group, source.is_bad, source.document, kept, source.stored)
 
 
 def _write_examples(
@@ -386,44 +402,42 @@ def _write_examples(
     renderer: Renderer,
     cuts: Cuts,
     rows: RowsWriter,
-    stored: StoredTargets | None = None,
+    targets: StoredTargets | None = None,
 ) -> FileRows:
     num_before, num_overlong, num_untrained = len(rows), 0, 0
-    groups: deque[tuple[int | None, bool, str, Kept | None]] = deque()
-    keeping: deque[_Keeping | None] = deque()
+    waiting: deque[_Read] = deque()
 
     def texts() -> Iterator[Rendered]:
         for number, rendered in rendered_rows(source, renderer):
-            keeping.append(_Keeping(source.stored, number, source.place(number)) if source.stored else None)
-            kept = Kept(source.columns, source.row_format != PROMPT_ONLY) if source.keeps_columns else None
-            groups.append((source.group, source.is_bad, source.document, kept))
+            waiting.append(_as_read(source, number))
             yield rendered
 
-    # Many are rendered before the first is made into tokens.
-    for tokenised in rows.begun.examples(texts(), renderer):
-        # The parts of a text stay together, as the pieces of a document and the rows of a group do.
-        own, is_bad, document, kept = groups.popleft()
-        group = len(rows) if own is None else own
-        soft = None
-        if (kept_of := keeping.popleft()) and stored:
-            try:
-                soft = stored.of(tokenised.example, kept_of.answer, kept_of.place)
-            except UserError as error:
-                source.bad_row(kept_of.number, error)
+    # Many are rendered before the first is made into tokens. With the first problem, nothing goes on doing that.
+    with closing(rows.begun.examples(texts(), renderer)) as examples:
+        for tokenised in examples:
+            # The parts of a text stay together, as the pieces of a document and the rows of a group do.
+            row = waiting.popleft()
+            group, soft = len(rows) if row.group is None else row.group, None
+            if targets and row.stored:
+                try:
+                    soft = targets.of(tokenised.example, row.stored, row.place)
+                except UserError as error:
+                    source.bad_row(row.number, error)
+                    continue
+            if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
+                num_overlong += 1
                 continue
-        if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
-            num_overlong += 1
-            continue
-        for part in cuts.parts(tokenised):
-            example = cuts.cut(part.example, is_text=tokenised.is_text)
-            if example.num_trained_tokens:
-                soft = soft and soft.first(example.num_trained_tokens)
-                rows.add(replace(example, is_bad=is_bad, soft=soft), tokenised.question, group, document, kept)
-            else:
-                num_untrained += 1
+            for part in cuts.parts(tokenised):
+                example = cuts.cut(part.example, is_text=tokenised.is_text)
+                if example.num_trained_tokens:
+                    left = soft and soft.first(example.num_trained_tokens)
+                    example = replace(example, is_bad=row.is_bad, soft=left)
+                    rows.add(example, tokenised.question, group, row.document, row.kept)
+                else:
+                    num_untrained += 1
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
     file = FileRows(num_rows, source.row_format, num_bad, num_overlong, num_untrained)
-    if stored and source.first_error and not (num_rows or num_overlong or num_untrained):
+    if targets and source.first_error and not (num_rows or num_overlong or num_untrained):
         raise source.first_error
     if not file.num_rows:
         raise_nothing_left(source.path, file, cuts.limit)

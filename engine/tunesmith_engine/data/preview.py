@@ -136,12 +136,12 @@ class _Head:
                 if source.in_labels:
                     answer = "bad" if is_bad else "good"
                 yield line, place, answer, row < self.num_shown, rendered, tokenised
+        problems = [source.first_error for source in self.sources if source.first_error]
+        if problems and not any(self.numbers):
+            raise problems[0]
 
-
-    def _fits(
-        self, source: Source, line: int, place: str, tokenised: Tokenised, answer: StoredAnswer | None
-    ) -> bool:
-        """Return whether a row can be learned with what it keeps; note why not, and raise it where none can be."""
+    def _fits(self, source: Source, line: int, place: str, tokenised: Tokenised, answer: StoredAnswer | None) -> bool:
+        """Return whether a row can be learned with what it keeps, and note why not."""
         if self.stored is None or answer is None:
             return True
         try:
@@ -150,8 +150,6 @@ class _Head:
             source.bad_row(line, error)
             self.numbers[-1] -= 1
             self.examples[-1] -= 1
-            if not any(self.numbers) and source is self.sources[-1]:
-                raise
             return False
         return True
 
