@@ -39,6 +39,8 @@ def vote(arguments: Namespace) -> int:
             files.atomic_write_json(arguments.spec, votes.spec_to_train(run, kept).to_dict())
         except OSError as error:
             raise wrap(error) from error
+        if few := votes.too_few(kept):
+            terminal.note(few)
         terminal.note(Message("To train on these votes: tunesmith train {path}", path=arguments.spec))
     return EXIT_DONE
 

@@ -69,6 +69,16 @@ def check(spec: RunSpec) -> None:
         environments.training_python()
     if spec.hardware.device == "cuda" and not devices.nvidia_present():
         raise TunesmithError("driver-missing", "The run is set to use a GPU, but no NVIDIA driver was found.")
+    check_run(spec)
+
+
+def check_run(spec: RunSpec) -> None:
+    """Check what a start refuses of a valid spec, but for the training environment and the GPU.
+
+    Raises:
+        UserError: the first thing that is wrong with model, adapters or data.
+        EnvironmentProblem: `disk-full` and what else keeps the run from its folder; missing packages of rewards.
+    """
     model = check_model(spec)
     if spec.objective.kind in DISTILLATION:
         check_teacher(spec)
@@ -196,6 +206,12 @@ def _check_groups(spec: RunSpec) -> None:
                 path=path,
                 column=column,
             )
+
+
+def pair_notes(spec: RunSpec) -> list[Message]:
+    """Return what a person should know of preference pairs that contradict each other. Raises UserError."""
+    sources = spec.data.sources if spec.objective.kind in FROM_PAIRS else ()
+    return [note for source in sources if (note := datafmt.swapped_note(source))]
 
 
 def raw_text_note(spec: RunSpec) -> Message | None:

@@ -61,7 +61,7 @@ def test_a_vote_is_taken_before_the_names_are_told(
     assert told.err.index(f"A:\n{a} on Who?") < told.err.index(f"B:\n{b} on Who?")
     before, _, after = told.err.partition("B:\n")
     assert "step" not in before
-    names = ("the base model", "step 3") if base_first else ("step 3", "the base model")
+    names = ("the model before this run", "step 3") if base_first else ("step 3", "the model before this run")
     assert "A: {}. B: {}.".format(*names) in after
     assert "thinks" not in told.err
     better = "0 of 1" if base_first else "1 of 1"

@@ -6061,10 +6061,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>只有提示词，没有回答。只有从奖励中学习的训练会自己写回答</translation>
     </message>
     <message>
-        <source>holds {num} labels for {num_steps} steps</source>
-        <translation>有 {num_steps} 个步骤，却有 {num} 个标签</translation>
-    </message>
-    <message>
         <source>how hard they are: 1, 2 or 3</source>
         <translation>难度：1、2 或 3</translation>
     </message>
@@ -8383,6 +8379,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>4 位的更大的模型</translation>
     </message>
     <message>
+        <source>A score has no unit and no zero. Of two answers to one question, the better one scores higher.</source>
+        <translation>分数没有单位，也没有零点。对同一个问题的两个回答，较好的那个分数更高。</translation>
+    </message>
+    <message>
         <source>Adapters ({kind}): {names}.</source>
         <translation>适配器（{kind}）：{names}。</translation>
     </message>
@@ -8397,6 +8397,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Answers grow longer and longer, and {share} of them are cut. The reward may favor length. A reward for length counteracts that.</source>
         <translation>回答越来越长，其中 {share} 被截断。奖励可能偏向长回答。加入长度奖励可以抑制这一点。</translation>
+    </message>
+    <message>
+        <source>Ask it with: tunesmith ask RUN QUESTION</source>
+        <translation>要向它提问，请运行：tunesmith ask RUN QUESTION</translation>
     </message>
     <message>
         <source>At {after} of the held-out tokens the model would write the same as the bigger one (before training: {before}).</source>
@@ -8495,6 +8499,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>回收站中没有名为 {name!r} 的项目。</translation>
     </message>
     <message>
+        <source>One vote teaches the model next to nothing. At best it repeats that one answer. More than {few} votes are a start, and more are better.</source>
+        <translation>只凭一票，模型几乎学不到什么，最多会重复那一个回答。{few} 票以上才算起步，越多越好。</translation>
+    </message>
+    <message>
+        <source>Pairs that contradict another one: {num:,} of {num_pairs:,}. What is the better answer in one is the worse one in the other, so nothing is learned from them.</source>
+        <translation>与另一对相互矛盾的偏好对：{num:,} / {num_pairs:,}。同一个回答在一对里较好，在另一对里较差，因此从中学不到任何东西。</translation>
+    </message>
+    <message>
+        <source>Predicted number: {number}</source>
+        <translation>预测的数值：{number}</translation>
+    </message>
+    <message>
         <source>Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.</source>
         <translation>偏好对：列 {chosen} 为较好的回答，{rejected} 为较差的回答。</translation>
     </message>
@@ -8575,6 +8591,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>样例的结束位置可能不同，训练不受影响。</translation>
     </message>
     <message>
+        <source>Score: {score}</source>
+        <translation>分数：{score}</translation>
+    </message>
+    <message>
         <source>Set alpha to once or twice the rank.</source>
         <translation>请把 alpha 设为秩的一到两倍。</translation>
     </message>
@@ -8609,6 +8629,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Step {step}</source>
         <translation>第 {step} 步</translation>
+    </message>
+    <message>
+        <source>Step {step} is right with a probability of {share}.</source>
+        <translation>第 {step} 个步骤正确的概率为 {share}。</translation>
     </message>
     <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
@@ -8779,6 +8803,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>模型与更大的模型的比较由普通 PyTorch 完成。</translation>
     </message>
     <message>
+        <source>The model of this run writes texts and rates none.</source>
+        <translation>本次运行的模型只写文本，不给文本打分。</translation>
+    </message>
+    <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
         <translation>模型使用原生 PyTorch 训练，未使用快速内核。{reason}</translation>
     </message>
@@ -8895,6 +8923,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>内存耗尽，系统结束了训练进程。</translation>
     </message>
     <message>
+        <source>The text is longer than the context length of the run. Tokens at its end that were not read: {num:,}.</source>
+        <translation>文本超出了本次运行的上下文长度。末尾未读取的词元：{num:,} 个。</translation>
+    </message>
+    <message>
         <source>The tokenizer can&apos;t be exported as GGUF: it cuts a text into words in a way of its own.</source>
         <translation>分词器无法导出为 GGUF：它用自己的方式把文本切分成词。</translation>
     </message>
@@ -8953,6 +8985,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>There is no room for a single answer of {max_tokens} tokens beside the training.</source>
         <translation>训练之外的空间连一个 {max_tokens} 词元的回答都放不下。</translation>
+    </message>
+    <message>
+        <source>There is no text to rate.</source>
+        <translation>没有可以评判的文本。</translation>
     </message>
     <message>
         <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
@@ -10159,6 +10195,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>必须以端口号结尾，例如 http://proxy.example:8080</translation>
     </message>
     <message>
+        <source>must have one label for each step. Labels: {num}, steps: {num_steps}</source>
+        <translation>每个步骤都必须有一个标签。标签：{num} 个，步骤：{num_steps} 个</translation>
+    </message>
+    <message>
         <source>must hold a single label</source>
         <translation>必须是单个标签</translation>
     </message>
@@ -10843,6 +10883,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>应答不是模型站的内容</translation>
     </message>
     <message>
+        <source>the answer or text to rate; of a solution a step on each line</source>
+        <translation>要评判的回答或文本；解答则每行写一个步骤</translation>
+    </message>
+    <message>
         <source>the answer was shorter than the file {name}</source>
         <translation>应答比文件 {name} 短</translation>
     </message>
@@ -10857,10 +10901,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>the archive is not read: {name} {what}.</source>
         <translation>未读取压缩包：{name} {what}。</translation>
-    </message>
-    <message>
-        <source>the base model</source>
-        <translation>基础模型</translation>
     </message>
     <message>
         <source>the base model has no place for {name}.</source>
@@ -12233,6 +12273,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>行列表为 {names}，其中没有名为“train”的列表。</translation>
     </message>
     <message>
+        <source>the model before this run</source>
+        <translation>本次运行之前的模型</translation>
+    </message>
+    <message>
         <source>the page can&apos;t be read: {error}.</source>
         <translation>无法读取该页：{error}。</translation>
     </message>
@@ -12273,6 +12317,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>解压后超过其大小的 {ratio} 倍</translation>
     </message>
     <message>
+        <source>what the text answers</source>
+        <translation>这段文本所回答的问题</translation>
+    </message>
+    <message>
         <source>write rows into a file of another kind</source>
         <translation>把行写入另一种格式的文件</translation>
     </message>
@@ -12293,6 +12341,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{id}：离线开关已打开。</translation>
     </message>
     <message>
+        <source>{label}: {share}</source>
+        <translation>{label}：{share}</translation>
+    </message>
+    <message>
         <source>{most:,} of {number:,} rows have the same answer.</source>
         <translation>{number:,} 行中有 {most:,} 行的回答相同。</translation>
     </message>
@@ -12311,6 +12363,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{number:,} rows</source>
         <translation>{number:,} 行</translation>
+    </message>
+    <message>
+        <source>{num} votes teach the model little. It may learn these answers by heart and answer everything else as before. More than {few} votes are a start, and more are better.</source>
+        <translation>只凭 {num} 票，模型学到的很少。它可能只是背下这些回答，其他问题仍照旧回答。{few} 票以上才算起步，越多越好。</translation>
     </message>
     <message>
         <source>{path} has changed since it was opened.</source>
@@ -12813,6 +12869,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>write problems of a task to learn from by rewards; a wrong name lists the tasks</source>
         <translation>写出某个任务的题目，用于从奖励中学习；名称有误时会列出所有任务</translation>
+    </message>
+    <message>
+        <source>Rating a text</source>
+        <translation>正在评判文本</translation>
+    </message>
+    <message>
+        <source>let the model of a run that scores answers, sorts texts or checks steps rate a text of your own</source>
+        <translation>用一次运行训练出的模型（给回答打分、给文本分类或检查步骤）评判你自己的文本</translation>
     </message>
     <message>
         <source>Reading the rows</source>
@@ -18128,6 +18192,14 @@ Save a copy to train with your changes.</source>
         <translation>已下载的部分会保留。点击开始可继续下载。</translation>
     </message>
     <message>
+        <source>The run has started.</source>
+        <translation>运行已开始。</translation>
+    </message>
+    <message>
+        <source>Show it</source>
+        <translation>查看</translation>
+    </message>
+    <message>
         <source>Complete the form first.</source>
         <translation>请先填完表单。</translation>
     </message>
@@ -19157,6 +19229,61 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Try it</source>
         <translation>试用</translation>
+    </message>
+</context>
+<context>
+    <name>RateCard</name>
+    <message>
+        <source>Try it on a text of your own</source>
+        <translation>用自己的文本试一试</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Check the steps</source>
+        <translation>检查步骤</translation>
+    </message>
+    <message>
+        <source>Problem</source>
+        <translation>题目</translation>
+    </message>
+    <message>
+        <source>Solution, a step on each line</source>
+        <translation>解答，每行一个步骤</translation>
+    </message>
+    <message>
+        <source>Predict the number</source>
+        <translation>预测数值</translation>
+    </message>
+    <message>
+        <source>Sort the text</source>
+        <translation>给文本分类</translation>
+    </message>
+    <message>
+        <source>Question, if your data has one</source>
+        <translation>问题（数据中有问题时填写）</translation>
+    </message>
+    <message>
+        <source>Text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <source>Score the answer</source>
+        <translation>给回答打分</translation>
+    </message>
+    <message>
+        <source>Question</source>
+        <translation>问题</translation>
+    </message>
+    <message>
+        <source>Answer</source>
+        <translation>回答</translation>
+    </message>
+    <message>
+        <source>Loading the model and reading the text…</source>
+        <translation>正在加载模型并读取文本…</translation>
     </message>
 </context>
 <context>
@@ -21733,6 +21860,10 @@ Save a copy to train with your changes.</source>
         <translation>本次运行之前</translation>
     </message>
     <message>
+        <source>The model was unloaded before it had answered. Ask again.</source>
+        <translation>模型在回答之前已被卸载。请重新提问。</translation>
+    </message>
+    <message>
         <source>Both models are answering. Their answers appear together.</source>
         <translation>两个模型正在回答。回答会同时显示。</translation>
     </message>
@@ -21765,6 +21896,14 @@ Save a copy to train with your changes.</source>
         <translation>
             <numerusform>已保存 %n 条偏好数据对</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>Train on so few votes?</source>
+        <translation>用这么少的投票训练？</translation>
+    </message>
+    <message>
+        <source>Train on them</source>
+        <translation>仍然训练</translation>
     </message>
 </context>
 <context>
@@ -21878,6 +22017,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Newest checkpoint</source>
         <translation>最新检查点</translation>
+    </message>
+    <message>
+        <source>%1, step %2</source>
+        <translation>%1，第 %2 步</translation>
     </message>
     <message>
         <source>Step %1</source>

@@ -25,7 +25,15 @@ from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.labels import to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import recognition, resolve_layout
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
-from tunesmith_core.datafmt.sniffing import Sniffed, check_head, count_bad, count_labels, only_label, sniff
+from tunesmith_core.datafmt.sniffing import (
+    Sniffed,
+    check_head,
+    count_bad,
+    count_labels,
+    only_label,
+    sniff,
+    swapped_note,
+)
 from tunesmith_core.datafmt.stored import StoredAnswer, stored_answer, with_stored
 
 __all__ = [
@@ -60,6 +68,7 @@ __all__ = [
     "resolve_layout",
     "sniff",
     "stored_answer",
+    "swapped_note",
     "to_labeled",
     "to_messages",
     "to_preference",

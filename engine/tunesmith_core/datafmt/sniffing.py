@@ -12,7 +12,7 @@ from typing import Any
 from tunesmith_core import files
 from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
 from tunesmith_core.datafmt.encoding import FOLDER, UTF_8, open_bytes, row_place
-from tunesmith_core.datafmt.formats import Conversation, Labeled, Layout, Place
+from tunesmith_core.datafmt.formats import Conversation, Labeled, Layout, Place, Preference
 from tunesmith_core.datafmt.json_rows import BadRow, Row
 from tunesmith_core.datafmt.labels import SCALE, to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
@@ -21,6 +21,7 @@ from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, r
 from tunesmith_core.datafmt.stored import StoredAnswer, stored_answer, with_stored
 from tunesmith_core.datafmt.verdicts import WINNER
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import SourceSpec
 
 LAYOUT_ROWS = 50
@@ -304,6 +305,32 @@ def only_label(source: SourceSpec) -> tuple[str, int]:
         return "", 0
     labels = [row.label for row in _good_rows(source, _ignore, HEAD_ROWS) if isinstance(row, Labeled)]
     return (labels[0], len(labels)) if len(set(labels)) == 1 else ("", 0)
+
+
+def swapped_note(source: SourceSpec) -> Message | None:
+    """Return what a person should know of pairs that another of the first rows has the other way round.
+
+    Raises:
+        UserError: as `check_head`.
+    """
+    if _is_left_to_engine(source):
+        return None
+    pairs = [(repr(row.chosen), repr(row.rejected)) for row in _pairs(source)]
+    known = set(pairs)
+    num = sum((rejected, chosen) in known for chosen, rejected in pairs)
+    if not num:
+        return None
+    return Message(
+        "Pairs that contradict another one: {num:,} of {num_pairs:,}. What is the better answer in one is the worse "
+        "one in the other, so nothing is learned from them.",
+        num=num,
+        num_pairs=len(pairs),
+    )
+
+
+def _pairs(source: SourceSpec) -> Iterator[Preference]:
+    rows = _good_rows(source, _ignore, HEAD_ROWS, in_pairs=True)
+    return (row for row in rows if isinstance(row, Preference))
 
 
 def _is_left_to_engine(source: SourceSpec) -> bool:

@@ -122,6 +122,7 @@ class Known:
     """What was measured and makes a plan surer; None where it was not."""
 
     num_rows: int | None = None
+    file_rows: tuple[int, ...] = ()
     longest_tokens: int | None = None
     measured: Measured = UNMEASURED
     learns_nothing: bool = False
@@ -468,7 +469,8 @@ class NewRunFacts(QObject):
             self._take_plan(None)
             return
         longest = self.longest_tokens or self.max_tokens
-        known = Known(self.num_rows, longest, self.checked, self._learns_nothing, self._row_tokens)
+        files = tuple(num for num in self.rows_of_files if num is not None)
+        known = Known(self.num_rows, files, longest, self.checked, self._learns_nothing, self._row_tokens)
         spec, cache, suggest = self._form.spec, self._hardware_cache, self._wants_suggestion
         self._plans.ask(lambda: make_plan(spec, card, known, cache, suggest), self._take_plan_or_suggestion)
 
@@ -559,6 +561,7 @@ def make_plan(
             device,
             card=card,
             num_rows=known.num_rows,
+            file_rows=known.file_rows,
             longest_tokens=known.longest_tokens,
             step_s=time.step_s,
             other_s=time.other_s,

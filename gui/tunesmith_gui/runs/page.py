@@ -188,6 +188,8 @@ class RunsPage(Page):
         table.setShowGrid(False)
         table.setTabKeyNavigation(False)
         table.setWordWrap(False)
+        # Names of runs differ at their ends.
+        table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         table.verticalHeader().hide()
         table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)

@@ -201,9 +201,9 @@ def test_answers_are_written_in_smaller_portions_where_memory_lacks(
 def test_what_goes_wrong_with_rewards_is_named_once() -> None:
     watch = Watch()
     usual = {"reward": 0.0, "equal_groups": 1.0, "answer_tokens": 10.0, "cut_answers": 0.0, "kl": 0.0}
-    found = [words for _ in range(9) for words in watch.look(usual)]
-    assert len(found) == 1
-    assert "got the same reward for 5 steps, 0 on average" in found[0]
+    found = [(step, words) for step in range(1, 10) for words in watch.look(usual)]
+    assert [step for step, _words in found] == [3], "soon enough to stop a run whose reward is wrong"
+    assert "got the same reward for 3 steps, 0 on average" in found[0][1]
     watch = Watch()
     grown = [usual | {"equal_groups": 0.1, "answer_tokens": 10.0 * (1 + n), "cut_answers": 0.2 * n} for n in range(12)]
     found = [words for numbers in grown for words in watch.look(numbers)]

@@ -446,6 +446,21 @@ class TestStarting:
         assert [spec.name for spec in started] == ["mine"]
         assert started[0].model.path == str(model)
 
+    def test_who_has_gone_elsewhere_meanwhile_stays_there(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(launch, "start", lambda _spec: Run(Path("/runs/mine-01")))
+        fill_in(qtbot, page, model, data_file)
+        asked: list[tuple[str, object]] = []
+        page.navigate.connect(lambda target, argument: asked.append((target, argument)))
+        with qtbot.waitSignal(page.offer, timeout=5000) as offered:
+            page.perform("start_run")
+            page.hide()
+        assert asked == []
+        assert offered.args[:2] == ["The run has started.", "Show it"]
+        offered.args[2]()
+        assert asked == [("dashboard", "mine-01")]
+
     def test_start_by_key_leads_to_what_is_missing(self, qtbot: QtBot, page: NewRunPage) -> None:
         page.activateWindow()
         page.goal_card.name.setFocus()
