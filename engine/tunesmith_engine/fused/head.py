@@ -87,11 +87,7 @@ class Head:
             projection.first_row = start
             projection.forward(normed, wide, with_adapter)
             factors = gradient_scale if gradient_scale is None or not gradient_scale.ndim else gradient_scale[chunk]
-            if soft is None:
-                cross_entropy(wide, targets[chunk], losses[chunk], factors, scale, softcap)
-            else:
-                some = soft.ids[chunk], soft.shares[chunk]
-                divergence(wide, targets[chunk], *some, losses[chunk], factors, scale, softcap)
+            _write_losses(wide, targets[chunk], soft and soft.part(chunk), losses[chunk], factors, scale, softcap)
             if gradient is None:
                 continue
             projection.input_gradient(logits, to_total)
@@ -103,3 +99,19 @@ class Head:
             # Rows that only fill up a fixed number repeat the last row and add zero.
             gradient.index_add_(0, rows, to_total)
         return losses
+
+
+def _write_losses(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    soft: SoftTokens | None,
+    losses: torch.Tensor,
+    factors: torch.Tensor | None,
+    scale: float,
+    softcap: float | None,
+) -> None:
+    """Write the losses of a chunk and, in place of the logits, their gradient; see `cross_entropy`."""
+    if soft is None:
+        cross_entropy(logits, targets, losses, factors, scale, softcap)
+    else:
+        divergence(logits, targets, soft.ids, soft.shares, losses, factors, scale, softcap)

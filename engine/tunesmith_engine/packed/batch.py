@@ -62,6 +62,10 @@ class SoftTokens:
     ids: torch.Tensor
     shares: torch.Tensor
 
+    def part(self, places: slice) -> SoftTokens:
+        """Return those of some of the places."""
+        return SoftTokens(self.ids[places], self.shares[places])
+
 
 @dataclass(frozen=True, slots=True)
 class PackedBatch:
