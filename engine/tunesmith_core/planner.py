@@ -24,7 +24,7 @@ from tunesmith_core.messages import Message
 from tunesmith_core.mixing import epoch_shares, with_replay
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import DISTILLATION, HEADS, REINFORCEMENT, sequences_per_row
+from tunesmith_core.objectives import DISTILLATION, HEADS, REINFORCEMENT, STORED, sequences_per_row
 from tunesmith_core.saved_modules import num_saved, saved_bytes
 from tunesmith_core.spec import RunSpec, compares, continues
 from tunesmith_core.spec_changes import with_changes
@@ -409,7 +409,7 @@ def _fused_parts(
 def _fused_activations(spec: RunSpec, card: ModelCard, size: int, tokens: int, level: str) -> dict[str, int]:
     return {
         "activations": fused_memory.activation_bytes(spec, card, size, tokens, level),
-        "logits": fused_memory.logit_bytes(card, size, tokens, level),
+        "logits": fused_memory.logit_bytes(card, size, tokens, level) + teacher_memory.soft_target_bytes(spec, tokens),
         "runtime": CUDA_RUNTIME_BYTES + fused_memory.LIBRARY_BYTES,
     }
 
@@ -432,6 +432,9 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         activations = round(activations * CPU_SLACK)
         # 32-bit logits need no copy for the loss.
         logits = num_logits * (12 if size == 4 else 14)
+    if spec.objective.kind in STORED:
+        # Those of learned tokens are copied.
+        logits += num_logits * size + teacher_memory.soft_target_bytes(spec, tokens)
     others = {
         "activations": activations,
         # The logits, then in 32 bits their logarithmic softmax and two gradients (cross-entropy in PyTorch).

@@ -31,7 +31,7 @@ from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
-from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_PAIRS, LABELS, REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_PAIRS, LABELS, REINFORCEMENT, STORED
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.saved_modules import num_saved
@@ -140,7 +140,9 @@ def check_rows(spec: RunSpec) -> None:
     in_pairs = spec.objective.kind in FROM_PAIRS
     for source in spec.all_sources():
         in_labels = spec.objective.kind in LABELS
-        datafmt.check_head(source, spec.data.skip_bad_rows, in_pairs=in_pairs, in_labels=in_labels)
+        has_stored = spec.objective.kind in STORED
+        ways = {"in_pairs": in_pairs, "in_labels": in_labels, "has_stored": has_stored}
+        datafmt.check_head(source, spec.data.skip_bad_rows, **ways)
         _check_named(source)
     _check_groups(spec)
     _check_rewards(spec)

@@ -49,6 +49,14 @@
         <translation>模型越大，回答越好。没有对话模板的模型无法作答。</translation>
     </message>
     <message>
+        <source>Also keep how likely the model finds other words</source>
+        <translation>同时保存模型认为其他词有多大可能</translation>
+    </message>
+    <message>
+        <source>A smaller model of the same family learns more from that. The file becomes larger.</source>
+        <translation>同系列的较小模型能从中学到更多。文件会变大。</translation>
+    </message>
+    <message>
         <source>In tokens, about four letters each. Answers that would be longer are left out.</source>
         <translation>以词元计，每个约四个字母。更长的回答会被舍弃。</translation>
     </message>
@@ -5811,14 +5819,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
     </message>
     <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, gkd, grpo, kto, orpo, prm, reward, rloo, sft, simpo.
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、gkd、grpo、kto、orpo、prm、reward、rloo、sft、simpo。
-没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
-    </message>
-    <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
         <translation>子系统的 Linux 内核过旧或缺失。</translation>
     </message>
@@ -8279,6 +8279,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请恢复所列文件或选回原来的文件夹后再继续，或复制此运行重新开始。</translation>
     </message>
     <message>
+        <source>The data keeps little of what the bigger model found likely</source>
+        <translation>数据只保存了更大模型的一小部分概率</translation>
+    </message>
+    <message>
+        <source>Only the likeliest tokens are kept at each place. The rest is not learned.</source>
+        <translation>每个位置只保存最可能的词元，其余部分不会被学习。</translation>
+    </message>
+    <message>
+        <source>Keep more tokens at each place, up to 20. Answers that this program writes keep 16.</source>
+        <translation>请在每个位置保存更多词元，最多 20 个。本程序写回答时保存 16 个。</translation>
+    </message>
+    <message>
         <source>The base model is in the trash</source>
         <translation>基础模型在回收站中</translation>
     </message>
@@ -8437,6 +8449,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Further files can&apos;t be read: {num}.</source>
         <translation>另有无法读取的文件：{num}。</translation>
+    </message>
+    <message>
+        <source>Have a bigger model answer the prompts and keep its probabilities, or teach by example (SFT).</source>
+        <translation>让更大的模型回答这些提示词并保存它的概率，或改用示例教学（SFT）。</translation>
     </message>
     <message>
         <source>Held-out perplexity of each data file:</source>
@@ -8715,6 +8731,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>列 {column} 是系统提示词。</translation>
     </message>
     <message>
+        <source>The column {column} holds what a bigger model found likely.</source>
+        <translation>{column} 列保存了更大的模型认为可能的词元。</translation>
+    </message>
+    <message>
         <source>The column {column} stands beside the question.</source>
         <translation>列 {column} 与问题放在一起。</translation>
     </message>
@@ -8919,6 +8939,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>被分到正确类别的文本所占比例。训练前的输出头没有意义。</translation>
     </message>
     <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, gkd, grpo, kd, kto, orpo, prm, reward, rloo, sft, simpo.
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、gkd、grpo、kd、kto、orpo、prm、reward、rloo、sft、simpo。
+没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
+    </message>
+    <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
         <translation>--weights 之和必须大于 0：权重为 0 的文件不提供任何行。</translation>
     </message>
@@ -8937,6 +8965,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The tokenizer can&apos;t be exported as GGUF: {reason}.</source>
         <translation>分词器无法导出为 GGUF：{reason}。</translation>
+    </message>
+    <message>
+        <source>The tokens that the data keeps hold {known} of the bigger model&apos;s probability on average. The rest is not learned, so the model becomes surer than the bigger one is.</source>
+        <translation>数据中保存的词元平均只占更大模型概率的 {known}。其余部分不会被学习，因此模型会比更大的模型更有把握。</translation>
     </message>
     <message>
         <source>The trained model</source>
@@ -9179,6 +9211,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请使用 Python 3.12 或 3.13，或安装 PySide6-Essentials 6.11.3。</translation>
     </message>
     <message>
+        <source>Use answers of a bigger model of the same family as the base model, or leave rows like this one out.</source>
+        <translation>请使用与基础模型同系列的更大模型的回答，或跳过这样的行。</translation>
+    </message>
+    <message>
         <source>Use the file with llama.cpp or LM Studio, which read the template from it.</source>
         <translation>请在 llama.cpp 或 LM Studio 中使用该文件，它们会从文件中读取模板。</translation>
     </message>
@@ -9201,6 +9237,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>With the adapter, the weight {name} is NaN or infinite in {format}.</source>
         <translation>加上适配器后，权重 {name} 在 {format} 格式下为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>With the objective kd, a model learns from what this one found likely at each token.</source>
+        <translation>使用目标 kd 时，模型会从这个模型在每个词元处认为可能的内容中学习。</translation>
     </message>
     <message>
         <source>Write each file to a name of its own.</source>
@@ -9785,6 +9825,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>keep rows with the same value here on one side</source>
         <translation>此列值相同的行放在同一边</translation>
+    </message>
+    <message>
+        <source>keep what the model finds likely at each token, to learn from (kd)</source>
+        <translation>保存模型在每个词元处认为可能的词元，供学习使用（kd）</translation>
     </message>
     <message>
         <source>kind of the model, such as qwen3</source>
@@ -10863,6 +10907,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该适配器只给文本打分，不生成文本</translation>
     </message>
     <message>
+        <source>the answer has other tokens here than the ones that were kept</source>
+        <translation>回答在这里切分出的词元与保存的不同</translation>
+    </message>
+    <message>
         <source>the answer is not the file {name}</source>
         <translation>应答不是文件 {name}</translation>
     </message>
@@ -11073,6 +11121,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>they are already in the other folder</source>
         <translation>它们已经在另一个文件夹中</translation>
+    </message>
+    <message>
+        <source>they were kept by a model with another tokenizer</source>
+        <translation>它们由使用另一种分词器的模型保存</translation>
     </message>
     <message>
         <source>this terminal was opened for this command alone</source>
@@ -12493,8 +12545,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{path}：所有页都是不含文本的图片（{num_pages} 页）。</translation>
     </message>
     <message>
+        <source>{path}: the rows don&apos;t say what a bigger model found likely. There is no column &quot;{column}&quot;.</source>
+        <translation>{path}：各行没有保存更大的模型认为可能的词元。缺少“{column}”列。</translation>
+    </message>
+    <message>
         <source>{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are read as: {format}.</source>
         <translation>{path}：该训练目标需要偏好对，但这些行不是偏好对，而是被识别为：{format}。</translation>
+    </message>
+    <message>
+        <source>{path}: this objective learns from prompts with responses. The rows are read as: {format}.</source>
+        <translation>{path}：此目标从提示词和回答中学习。这些行被识别为：{format}。</translation>
     </message>
     <message>
         <source>{path}: votes that are a tie are left out ({num:,}).</source>
@@ -12511,6 +12571,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{phase} ...</source>
         <translation>{phase} ...</translation>
+    </message>
+    <message>
+        <source>{place}, column &quot;{column}&quot;: the probabilities of the answer are missing or can&apos;t be read.</source>
+        <translation>{place}，“{column}”列：回答的概率缺失或无法读取。</translation>
     </message>
     <message>
         <source>{place}, column &quot;{column}&quot;: {value} does not say which answer is better.</source>
@@ -12539,6 +12603,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{place}: the label &quot;{label}&quot; is not a number.</source>
         <translation>{place}：标签“{label}”不是数字。</translation>
+    </message>
+    <message>
+        <source>{place}: the probabilities of this row don&apos;t fit the base model: {reason}.</source>
+        <translation>{place}：这一行的概率与基础模型不符：{reason}。</translation>
     </message>
     <message>
         <source>{place}: there are more than {most:,} different labels. Choose the column that holds classes, or have numbers predicted (Labels are numbers).</source>
@@ -13039,10 +13107,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from pairs to score answers and writes none, a process reward model scores each step of one. Classes or numbers are learned from texts with a label.</source>
-        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对回答中学习偏好其中一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 从模型所写内容得到的奖励中学习，GKD 向更大的模型学习。奖励模型从成对回答中学习给回答打分，自己不写回答；过程奖励模型给回答的每个步骤打分。类别或数值从带标签的文本中学习。</translation>
-    </message>
-    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
@@ -13057,6 +13121,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Rewards (GRPO)</source>
         <translation>奖励（GRPO）</translation>
+    </message>
+    <message>
+        <source>Stored probabilities (KD)</source>
+        <translation>已保存的概率（KD）</translation>
     </message>
     <message>
         <source>Good and bad answers (KTO)</source>
@@ -13313,6 +13381,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>no bound</source>
         <translation>不设上限</translation>
+    </message>
+    <message>
+        <source>Share of the written answer</source>
+        <translation>所写回答的占比</translation>
+    </message>
+    <message>
+        <source>How much the answer as it was written counts beside what the bigger model found likely. With 0 the model learns from the probabilities alone, with 1 from the answer alone, as in SFT.</source>
+        <translation>除了更大的模型认为可能的内容之外，所写的回答本身占多大比重。0 表示只从概率中学习，1 表示只从回答中学习，与 SFT 相同。</translation>
     </message>
     <message>
         <source>Labels are numbers</source>
@@ -13649,6 +13725,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
+    </message>
+    <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes, GKD from a bigger model, KD from what a bigger model found likely when it wrote the answers in the data. A reward model learns from pairs to score answers and writes none, a process reward model scores each step of one. Classes or numbers are learned from texts with a label.</source>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对回答中学习偏好其中一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 从模型所写内容得到的奖励中学习，GKD 向更大的模型学习，KD 从更大的模型写下数据中的回答时认为可能的内容中学习。奖励模型从成对回答中学习给回答打分，自己不写回答；过程奖励模型给回答的每个步骤打分。类别或数值从带标签的文本中学习。</translation>
     </message>
     <message>
         <source>Classes or numbers</source>
@@ -21461,6 +21541,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Get a bigger model</source>
         <translation>获取更大的模型</translation>
+    </message>
+    <message>
+        <source>The data already holds what a bigger model found likely at each word, so none has to be loaded.</source>
+        <translation>数据中已保存更大的模型在每个词处认为可能的内容，因此无需再加载更大的模型。</translation>
     </message>
     <message>
         <source>It must be of the same family as the base model, so that both have the same tokens.</source>

@@ -35,6 +35,7 @@ from tunesmith_core.datafmt.sniffing import (
     sniff,
     swapped_note,
 )
+from tunesmith_core.datafmt.stored import StoredAnswer, stored_answer, with_stored
 
 __all__ = [
     "PARQUET",
@@ -51,6 +52,7 @@ __all__ = [
     "Row",
     "Sniffed",
     "Stepped",
+    "StoredAnswer",
     "Text",
     "Tokens",
     "Unreadable",
@@ -67,9 +69,11 @@ __all__ = [
     "recognition",
     "resolve_layout",
     "sniff",
+    "stored_answer",
     "swapped_note",
     "to_labeled",
     "to_messages",
     "to_preference",
     "with_labels",
+    "with_stored",
 ]

@@ -19,6 +19,7 @@ from tunesmith_core.datafmt.labels import SCALE, to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
+from tunesmith_core.datafmt.stored import StoredAnswer, stored_answer, with_stored
 from tunesmith_core.datafmt.verdicts import WINNER
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.json_values import shortened
@@ -233,7 +234,7 @@ def row_bytes(row: Row) -> int:
 
 def check_head(
     source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS, *, in_pairs: bool = False,
-    in_labels: bool = False,
+    in_labels: bool = False, has_stored: bool = False,
 ) -> tuple[int, int]:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
@@ -246,6 +247,7 @@ def check_head(
         num_rows: most rows to look at.
         in_pairs: whether both answers of preference pairs are learned from.
         in_labels: whether answers are learned from that are labeled good or bad.
+        has_stored: whether what a bigger model found likely is learned from.
 
     Returns:
         How many of them are good, and how many bad; none are looked at where the engine reads the file.
@@ -263,7 +265,8 @@ def check_head(
             raise error
         problems.setdefault(line, error)
 
-    num_good = sum(1 for _ in _good_rows(source, bad_row, num_rows, in_pairs=in_pairs, in_labels=in_labels))
+    ways = {"in_pairs": in_pairs, "in_labels": in_labels, "has_stored": has_stored}
+    num_good = sum(1 for _ in _good_rows(source, bad_row, num_rows, **ways))
     if not num_good:
         raise next(iter(problems.values()))
     return num_good, len(problems)
@@ -378,7 +381,13 @@ def _is_left_to_engine(source: SourceSpec) -> bool:
 
 
 def _good_rows(
-    source: SourceSpec, bad_row: BadRow, num_rows: int, *, in_pairs: bool = False, in_labels: bool = False
+    source: SourceSpec,
+    bad_row: BadRow,
+    num_rows: int,
+    *,
+    in_pairs: bool = False,
+    in_labels: bool = False,
+    has_stored: bool = False,
 ) -> Iterator[Any]:  # Any: what the rows are converted to
     """Yield what is learned from each of the first rows, nothing of those that are not wanted; bad ones are told.
 
@@ -389,9 +398,12 @@ def _good_rows(
     layout = resolve_layout(head, source.format, source.columns, str(path))
     if in_labels:
         layout = with_labels(layout, head, source.columns, str(path))
+    if has_stored:
+        layout = with_stored(layout, head, str(path))
     if in_pairs and (problem := pairs_problem(layout, str(path))):
         raise problem
     convert: Any = to_preference if in_pairs else _all_labeled if in_labels else to_messages
+    convert = _with_answer if has_stored else convert
     kind = file_kind(path)
     for line, row in _head(path, num_rows, bad_row, source.encoding):
         try:
@@ -400,6 +412,10 @@ def _good_rows(
             if error.code == SCALE:
                 raise
             bad_row(line, error)
+
+
+def _with_answer(row: Row, layout: Layout, place: Place) -> StoredAnswer:
+    return stored_answer(row, layout, to_messages(row, layout, place), place)
 
 
 def _all_labeled(row: Row, layout: Layout, place: Place) -> list[tuple[Conversation, bool]]:

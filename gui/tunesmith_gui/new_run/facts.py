@@ -19,6 +19,7 @@ from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
 from tunesmith_core.datafmt.labels import with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
+from tunesmith_core.datafmt.stored import STORED
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
@@ -327,11 +328,9 @@ class NewRunFacts(QObject):
 
     def _forget_data(self) -> None:
         """Drops what is known about another file than the chosen one."""
-        if self.data is None:
-            return
-        self.data = None
-        self._form.surroundings.columns = None
-        self.data_changed.emit()
+        if self.data is not None:
+            self.data = self._form.surroundings.columns = None
+            self.data_changed.emit()
 
     def _forget_preview(self) -> None:
         self._notes, self._lengths = (), ()
@@ -424,9 +423,17 @@ class NewRunFacts(QObject):
         self._form.surroundings.is_pairs = self._are_all(data, PREFERENCE)
         self._form.surroundings.is_text = self._are_all(data, TEXT)
         self._form.surroundings.labels_problem = self._labels_problem(data)
+        self._form.know_stored(self._has_stored(data))
         self._form.surroundings.columns_unknown = data is not None and data.lacks_columns
         self.data_changed.emit()
         self._plan_timer.start()
+
+    def _has_stored(self, data: DataFacts | None) -> bool | None:
+        """Whether all data files hold what a bigger model found likely; None where that is not known."""
+        if data is None or data.error is not None or data.sniffed is None:
+            return None
+        sniffed = (data.sniffed, *(other.sniffed for other in data.others))
+        return all(each is not None and STORED in map(str.lower, each.columns) for each in sniffed)
 
     def _are_all(self, data: DataFacts | None, wanted: str) -> bool | None:
         """Whether all data files are of a format; None where that is not known."""
@@ -469,7 +476,6 @@ class NewRunFacts(QObject):
             self._take_plan(None)
             return
         if self.data is None and self._form.value(DATA).strip():
-            # The plan for the file before stays until this one is read, without what was said of its rows.
             if self.plan is not None:
                 self.plan = replace(self.plan, notes=(), hold_out_percent=None, is_measuring=True)
                 self.plan_changed.emit()
