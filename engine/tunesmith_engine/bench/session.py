@@ -320,7 +320,7 @@ def _row(ids: NDArray[np.int32]) -> Example:
 def _stored_row(num_token_ids: int, ids: NDArray[np.int32]) -> Example:
     """Return a row at whose tokens as many are stored as this program stores at most, none of them the written one."""
     count = KEPT_TOKENS + 1
-    likely: NDArray[np.int32] = (ids[1:, None] + np.arange(count, dtype=np.int32)) % np.int32(num_token_ids)
+    likely: NDArray[np.int32] = np.mod(ids[1:, None] + np.arange(count, dtype=np.int32), num_token_ids, dtype=np.int32)
     shares = np.full(likely.shape, 1 / KEPT_TOKENS, np.float32)
     shares[:, 0] = 0.0
     counts = np.full(len(likely), count, np.int32)
