@@ -256,3 +256,7 @@ def test_the_command_writes_settings_to_train_with(run: Run, capsys: pytest.Capt
     assert "One vote teaches the model next to nothing." in told
     assert RunSpec.from_dict(files.read_json(target)).objective.kind == "dpo"
     assert cli.main(["vote", "tiny-01", "--result", "--spec", str(run.path / "missing" / "a.json")]) != 0
+    for number in range(20):
+        votes.save(run, vote("a", f"Question {number}?"))
+    assert cli.main(["vote", "tiny-01", "--result", "--spec", str(target)]) == 0
+    assert "teach" not in capsys.readouterr().err
