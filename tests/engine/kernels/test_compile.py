@@ -185,7 +185,7 @@ def test_every_model_compiles(triton_folder: Any, tmp_path: Path, version: str, 
     if dtype == "bfloat16" and capability < 80:
         pytest.skip("No run chooses bfloat16 there.")
     declined = check(triton_folder(version), capability, cases_of(tuple(MODELS), dtype), tmp_path)
-    assert declined <= {ATTENTION}
+    assert declined <= (set() if divmod(capability, 10) >= DOT_CAPABILITY else {ATTENTION, "nf4_rows", "dropout"})
 
 
 def test_a_case_that_ends_the_compiler_is_named_and_the_next_is_compiled(triton_folder: Any, tmp_path: Path) -> None:
