@@ -23,7 +23,7 @@ LEVELS = 1 << 16
 NUM_ROUNDS = 7
 COLUMNS_OF_COUNTER = 8
 TILE, FLOAT32_TILE = (32, 64), (16, 32)
-"""Rows and columns. float32 has no tensor cores here: threads hold the factors of a product, and a large tile spills."""
+"""Rows and columns. A float32 product uses no tensor core: threads hold its factors, and a larger tile spills."""
 LEAST_RANKS, MOST_RANKS = 16, 64
 """Of a program: what a tensor core takes, and what registers hold."""
 MOST_SPLITS, LEAST_ROWS_OF_SPLIT = 4, 512
