@@ -63,7 +63,7 @@ class RateCard(Card):
         self.body.addWidget(FlowRow((self.go, self.cancel), self))
         self.result = SafeLabel(wrap=True, selectable=True, parent=self)
         self.body.addWidget(self.result)
-        self._show_state()
+        self._name_parts()
 
     @property
     def rates(self) -> bool:
@@ -78,17 +78,21 @@ class RateCard(Card):
             self.text.clear()
             self._say("")
         self.run, self._spec = run, spec
-        kind = spec.objective.kind
+        self._name_parts()
+
+    def _name_parts(self) -> None:
+        kind = self._spec.objective.kind
         if kind in FROM_STEPS:
             go = self.tr("Check the steps")
             names = (self.tr("Problem"), self.tr("Solution, a step on each line"))
         elif kind in FROM_LABELS:
-            go = self.tr("Predict the number") if spec.objective.regression else self.tr("Sort the text")
+            go = self.tr("Predict the number") if self._spec.objective.regression else self.tr("Sort the text")
             names = (self.tr("Question, if your data has one"), self.tr("Text"))
         else:
             go = self.tr("Score the answer")
             names = (self.tr("Question"), self.tr("Answer"))
         self.go.setText(go)
+        self.go.setAccessibleName(go)
         for label, box, name in zip(self._labels, (self.question, self.text), names, strict=True):
             label.setText(name)
             box.setAccessibleName(name)
