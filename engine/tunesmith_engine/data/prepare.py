@@ -412,7 +412,7 @@ def _write_examples(
             waiting.append(_as_read(source, number))
             yield rendered
 
-    # Many are rendered before the first is made into tokens. With the first problem, nothing goes on doing that.
+    # Many are rendered before the first is made into tokens. The first problem ends that.
     with closing(rows.begun.examples(texts(), renderer)) as examples:
         for tokenised in examples:
             # The parts of a text stay together, as the pieces of a document and the rows of a group do.

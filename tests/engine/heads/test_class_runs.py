@@ -12,7 +12,8 @@ import pytest
 import torch
 from transformers import pipeline
 
-from tests.engine.conftest import after_step, events, step_losses, train
+from tests.engine.conftest import events, train
+from tests.engine.exact_resume import goes_on_to_the_bit
 from tests.engine.prepared import conduct_here
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host
@@ -123,13 +124,7 @@ def test_a_stopped_run_goes_on_to_the_bit(
 ) -> None:
     spec = class_spec(numbers=numbers, method={"dropout": 0.3}, evaluation={"percent": 25.0, "every_steps": 2})
     whole, halves = new_run(spec), new_run(spec)
-    assert train(whole) == 0
-    assert train(halves, lambda host: after_step(host, 3, host.on_signal)) == 5
-    torch.manual_seed(999)
-    assert train(halves) == 0
-    assert step_losses(halves) == step_losses(whole)
-    weights = [(run.adapter_path / "adapter_model.safetensors").read_bytes() for run in (whole, halves)]
-    assert weights[0] == weights[1]
+    goes_on_to_the_bit(whole, halves)
     capsys.readouterr()
 
 

@@ -12,7 +12,8 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForTokenClassification, AutoTokenizer, Trainer, TrainingArguments
 
-from tests.engine.conftest import after_step, events, step_losses, train
+from tests.engine.conftest import events, step_losses, train
+from tests.engine.exact_resume import goes_on_to_the_bit
 from tests.engine.prepared import conduct_here
 from tests.engine.test_oracle import GivenOrder, prepare
 from tests.engine.trl_settings import settings_of
@@ -144,13 +145,7 @@ def test_a_stopped_run_goes_on_to_the_bit(
 ) -> None:
     spec = step_spec(method={"dropout": 0.3}, evaluation={"percent": 25.0, "every_steps": 2})
     whole, halves = new_run(spec), new_run(spec)
-    assert train(whole) == 0
-    assert train(halves, lambda host: after_step(host, 3, host.on_signal)) == 5
-    torch.manual_seed(999)
-    assert train(halves) == 0
-    assert step_losses(halves) == step_losses(whole)
-    weights = [(run.adapter_path / "adapter_model.safetensors").read_bytes() for run in (whole, halves)]
-    assert weights[0] == weights[1]
+    goes_on_to_the_bit(whole, halves)
     capsys.readouterr()
 
 
