@@ -63,8 +63,16 @@ def pytest_configure() -> None:
     os.environ |= {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 
-LONGEST_FIRST = ("tests/e2e/", "tests/engine/", "tests/convergence/")
-"""Folders with files of minutes: begun last, one of them would let the other workers wait at the end."""
+LONGEST_FIRST = (
+    "tests/engine/test_stop_sweep.py",
+    "tests/engine/foreign/",
+    "tests/engine/test_without_triton.py",
+    "tests/engine/kernels/test_compile.py",
+    "tests/e2e/",
+    "tests/engine/",
+    "tests/convergence/",
+)
+"""Files of minutes, the longest first: begun last, one of them would let the other workers wait at the end."""
 
 LONG_TIMEOUT_S = 3600
 """Of a test of big counts or under Wine, which takes minutes on a quiet computer and far more beside other work."""
@@ -73,7 +81,7 @@ LONG_TIMEOUT_S = 3600
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest, give patience where it is needed, and skip on Windows what can't run there."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST_FIRST))
+    items.sort(key=lambda item: [not item.nodeid.startswith(first) for first in LONGEST_FIRST])
     for item in items:
         takes_long = item.get_closest_marker("long") or item.nodeid.startswith("tests/windows/")
         if takes_long and not item.get_closest_marker("timeout"):

@@ -79,8 +79,8 @@ def make_parser() -> Parser:
             json=True,
             epilog='The smallest SPEC.json: {"version": 2, "model": {"path": "FOLDER"}, "data": {"sources": [{"path": '
             '"FILE"}]}}\nTo learn from preference pairs, add "objective": {"kind": "dpo"}. Objectives: classify, cpo, '
-            "dpo, gkd, grpo, kto, orpo, prm, reward, rloo, sft, simpo.\nWhatever a spec leaves out has its default. "
-            "The Train page of the window saves whole specs.",
+            "dpo, gkd, grpo, kd, kto, orpo, prm, reward, rloo, sft, simpo.\nWhatever a spec leaves out has its "
+            "default. The Train page of the window saves whole specs.",
         )
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
         return sub

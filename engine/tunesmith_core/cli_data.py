@@ -129,6 +129,9 @@ def add_commands(parser: Parser) -> None:
     replies.add_argument("--model", required=True, metavar="MODEL", help="folder or name of an instruct model")
     replies.add_argument("--to", type=Path, required=True, metavar="FILE", help="the .jsonl file to write or continue")
     replies.add_argument("--max-tokens", type=int, default=512, metavar="N", help="tokens of an answer at most (512)")
+    replies.add_argument(
+        "--logprobs", action="store_true", help="keep what the model finds likely at each token, to learn from (kd)"
+    )
     for writer in (turn, cut, blend, asks, replies):
         writer.add_argument("--overwrite", action="store_true", help="replace a file that is already there")
     add("list", list_sets, "list the data sets of the library", takes_files=False)
@@ -351,7 +354,7 @@ def answers(arguments: Namespace) -> int:
     """Let a local model answer the prompts of data; what is done when it is stopped stays and is continued."""
     run, target = cli_sources.run_of(arguments), _absolute(arguments.to)
     run.model.path = str(_model_folder(arguments.model))
-    spec = AnswersSpec(run, target, arguments.max_tokens, arguments.overwrite)
+    spec = AnswersSpec(run, target, arguments.max_tokens, arguments.overwrite, arguments.logprobs)
     try:
         answer = _conducted(ANSWERS, spec, as_json=arguments.json)
     except KeyboardInterrupt:
@@ -373,6 +376,8 @@ def answers(arguments: Namespace) -> int:
         if answer[name]:
             terminal.note(Message(template.template, number=answer[name]))
     terminal.note("Train on them as on any prompts with responses. A model can be wrong: review them first.")
+    if spec.keeps_logprobs:
+        terminal.note("With the objective kd, a model learns from what this one found likely at each token.")
     return EXIT_DONE
 
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tunesmith_core import export_proof, exports, terminal
+from tunesmith_core import export_proof, exports, rated, terminal
 from tunesmith_core.errors import EXIT_DONE
 from tunesmith_core.hub import checked_id
 from tunesmith_core.messages import Message, joined, said
@@ -78,11 +78,31 @@ def say_bench(_answer: Answer) -> None:
     """Say nothing: each workload was told when it was done."""
 
 
+def say_rating(answer: Answer) -> None:
+    """Say what a model says of a text."""
+    for sentence in rated.words(answer):
+        terminal.say(sentence)
+
+
+def say_problems(answer: Answer) -> None:
+    """Say where the problems are, how many there are, and whether that is fewer than were asked for."""
+    for name, words in (
+        ("train", Message("{num:,} problems to train on: {path}", num=answer["num_train"], path=answer["train"])),
+        ("held_out", Message("{num:,} problems held out: {path}", num=answer["num_held_out"], path=answer["held_out"])),
+    ):
+        if answer[name]:
+            terminal.say(words)
+    for note in answer["notes"]:
+        terminal.note(note)
+
+
 SAY: Mapping[str, Callable[[Any], None]] = {  # Any: JSON values
     "import-gguf": say_import,
     "libraries": say_libraries,
     "selftest": say_selftest,
     "bench": say_bench,
+    "rate": say_rating,
+    "problems": say_problems,
 }
 """By the name of the kind; the answer of any other is printed as JSON."""
 

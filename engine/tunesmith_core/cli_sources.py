@@ -16,6 +16,7 @@ from tunesmith_core.datafmt.reading import likely_encoding
 from tunesmith_core.declared import iter_declarations
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, FROM_STEPS, LABELS
 from tunesmith_core.plain_text import pasted
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import CHOICE_WORDS, SourceSpec
@@ -29,6 +30,14 @@ HINTS = {
 """What helps on a command line, by the code of an error whose own hint names a control of the window."""
 
 EXAMPLE_COLUMNS = {"prompt": "Question", "completion": "Answer"}
+COLUMNS_OF = {
+    FROM_PAIRS: {"prompt": "Question", "chosen": "Better answer", "rejected": "Worse answer"},
+    LABELS: EXAMPLE_COLUMNS | {"label": "Good or bad"},
+    FROM_LABELS: {"text": "Text", "class": "Class"},
+    FROM_STEPS: {"prompt": "Question", "steps": "Steps", "step_labels": "Right or wrong"},
+}
+"""Columns that objectives need, where it is not those of the example."""
+
 COLUMN_HINT = Message("Name a column that every row of the files has with --column.")
 """What helps where rows lack the column by which `tunesmith data split` keeps them together."""
 
@@ -151,9 +160,12 @@ def _spec_hint(error: TunesmithError, path: Path) -> Message | None:
         return None
     if error.code == "chat-template-unclear":
         return HINTS[error.code]
-    sources = RunSpec.load(path).data.sources
+    spec = RunSpec.load(path)
+    sources = spec.data.sources
     number = next((number for number, each in enumerate(sources) if error.message.startswith(each.path)), 0)
-    field, value = "columns", json.dumps(_guess_of(error.message) or EXAMPLE_COLUMNS, ensure_ascii=False)
+    needed = next((each for kinds, each in COLUMNS_OF.items() if spec.objective.kind in kinds), EXAMPLE_COLUMNS)
+    columns = _guess_of(error.message) or needed
+    field, value = "columns", json.dumps(columns, ensure_ascii=False)
     if error.code == "dataset-encoding":
         named = (action.removeprefix(READ_AS) for action in error.actions if action.startswith(READ_AS))
         field, value = "encoding", json.dumps(next(named, "windows-1252"))

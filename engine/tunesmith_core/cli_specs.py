@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,13 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Time
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.model_folder import base_folder
-from tunesmith_core.objectives import DISTILLATION, REINFORCEMENT
+from tunesmith_core.objectives import REINFORCEMENT
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, WORKBOOK_HEAD, HeadSpec, PreviewSpec
 from tunesmith_core.operations.kinds.words import WORDS
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec, idle_note
 from tunesmith_core.spec_sections import SourceSpec
-from tunesmith_core.teachers import check_teacher
+from tunesmith_core.teachers import teacher_note
 from tunesmith_core.unmatched_names import unmatched
 
 VERDICTS = {
@@ -76,9 +76,10 @@ def plan(arguments: Namespace) -> int:
         )
         for source in spec.data.sources
     ]
-    preflight.check_rows(spec)
-    num_rows = _joined(list(map(_num_used, spec.data.sources, sniffed)), sum)
+    preflight.check_run(spec)
     looked = _looked_at(spec)
+    file_rows = _used_rows(spec, sniffed, looked)
+    num_rows = _joined(file_rows, sum)
     is_measured = bool(looked.get("is_complete"))
     longest = _joined([each.max_tokens(spec.data.system_prompt) for each in sniffed], max)
     hardware = hardware_of(spec)
@@ -89,6 +90,7 @@ def plan(arguments: Namespace) -> int:
         spec,
         hardware,
         num_rows=num_rows,
+        file_rows=[num for num in file_rows if num is not None],
         longest_tokens=looked["longest_tokens"] if is_measured else longest,
         step_s=time.step_s,
         other_s=time.other_s,
@@ -100,8 +102,11 @@ def plan(arguments: Namespace) -> int:
         planner.warmup_note(spec, estimate.total_steps),
         held_out.note(spec, num_rows),
         idle_note(spec),
+        *preflight.pair_notes(spec),
+        *preflight.class_notes(spec),
+        teacher_note(spec),
         unquantized.note(base_folder(spec.model.path, spec.model.revision), spec),
-        *_missing(spec),
+        *(each.message for each in unmatched(spec, preflight.check_model(spec).shapes)),
         *looked.get("notes", ()),
     )
     notes = list(dict.fromkeys(note for note in possible if note))
@@ -115,16 +120,6 @@ def plan(arguments: Namespace) -> int:
         terminal.say(rewards.round_words(spec))
         terminal.say(Message("Rewards: {rewards}", rewards=rewards.described(spec.rollouts.rewards)))
     return EXIT_DONE
-
-
-def _missing(spec: RunSpec) -> Iterator[Message]:
-    """Yield what the run names and the base model does not have, and why there is no teacher."""
-    yield from (each.message for each in unmatched(spec, preflight.check_model(spec).shapes))
-    if spec.objective.kind in DISTILLATION:
-        try:
-            check_teacher(spec)
-        except TunesmithError as error:
-            yield error.message
 
 
 def _say_plan(estimate: planner.Plan, time: Time) -> None:
@@ -176,14 +171,15 @@ def _time(estimate: planner.Plan, time: Time) -> Message:
 
 
 def _looked_at(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
-    """Return the answer of PREVIEW, with the reason among its notes where rows don't become tokens.
+    """Return the answer of PREVIEW. Without a training environment there is none.
 
-    Without a training environment there is none.
+    Raises:
+        UserError: why the rows don't become tokens.
     """
     try:
         found: dict[str, Any] = conduct(PREVIEW, PreviewSpec(spec, num_rows=1)).get()  # Any: JSON values
-    except UserError as error:
-        return {"notes": [error.message]}
+    except UserError:
+        raise
     except TunesmithError:
         return {}
     return found
@@ -202,14 +198,36 @@ def _about(size: str) -> Message:
     return Message("about {size}", size=size)
 
 
-def _num_used(source: SourceSpec, sniffed: datafmt.Sniffed) -> int | None:
-    """Return how many rows of a file are used, about; None where that can't be told."""
+def _used_rows(
+    spec: RunSpec, sniffed: list[datafmt.Sniffed], looked: dict[str, Any]  # Any: JSON values
+) -> list[int | None]:
+    """Return how many rows of each file are used, about; of long texts that are split, examples.
+
+    Args:
+        spec: the run.
+        sniffed: its files.
+        looked: see `_looked_at`.
+
+    Returns:
+        None for a file of which that can't be told.
+    """
+    sources = spec.data.sources
+    found = list(map(_num_rows, sources, sniffed))
+    made = looked.get("examples") or found
+    return [
+        None if num is None else source.examples_used(num, examples)
+        for source, num, examples in zip(sources, found, made, strict=True)
+    ]
+
+
+def _num_rows(source: SourceSpec, sniffed: datafmt.Sniffed) -> int | None:
+    """Return how many rows a file has, about; None where that can't be told."""
     estimate = sniffed.num_rows_estimate
     if estimate is None:
         # Only libraries can count its rows; what is wrong with them is told by PREVIEW.
         with contextlib.suppress(TunesmithError):
             estimate = conduct(WORKBOOK_HEAD, HeadSpec.of(source, num_rows=1)).get()["num_rows"]
-    return None if estimate is None else source.num_used(estimate)
+    return estimate
 
 
 def _joined(numbers: list[int | None], join: Callable[[list[int]], int]) -> int | None:

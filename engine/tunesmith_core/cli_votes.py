@@ -39,6 +39,8 @@ def vote(arguments: Namespace) -> int:
             files.atomic_write_json(arguments.spec, votes.spec_to_train(run, kept).to_dict())
         except OSError as error:
             raise wrap(error) from error
+        if few := votes.too_few(kept):
+            terminal.note(few)
         terminal.note(Message("To train on these votes: tunesmith train {path}", path=arguments.spec))
     return EXIT_DONE
 
@@ -127,6 +129,9 @@ class _Booth:
             if not line:
                 return False
             terminal.note(_CHOICES)
-        votes.save(self._run, contest.vote(_KEYS[line.strip()]))
+        vote = contest.vote(_KEYS[line.strip()])
+        votes.save(self._run, vote)
+        if vote.note:
+            terminal.note(vote.note)
         terminal.note(Message("A: {a}. B: {b}.", a=a.name, b=b.name))
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from typing import NoReturn
 
 from tunesmith_core import terminal
@@ -63,13 +64,24 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         """Take what argparse takes; commands below this one get parsers of this class."""
         super().__init__(prog, description=description, epilog=epilog, add_help=add_help, formatter_class=Help)
+        self.set_defaults(parser=self)
 
     def _print_message(self, message: str, file: object = None) -> None:  # noqa: ARG002
         """Write the help or the version."""
         terminal.say(message.rstrip("\n"))
 
+    def parse_args(  # type: ignore[override]  # argparse has overloads of the same
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Read the words of a command line; one word too many is told by the command that it was written to."""
+        found, rest = self.parse_known_args(args, namespace)
+        if rest:
+            found.parser.error(argparse._("unrecognized arguments: %s") % " ".join(rest))  # type: ignore[attr-defined]
+        return found
+
     def error(self, message: str) -> NoReturn:
         """Raise UserError `usage`."""
+        message = message.removesuffix(".")
         raise TunesmithError(
             "usage",
             "{upper}{message}.",

@@ -91,6 +91,12 @@ DATA_CODES: dict[str, ErrorCode] = {
         "Each answer counts with the weight of its side, so the larger side decides what is learned.",
         "Raise the weight of the smaller side.",
     ),
+    "dataset-probabilities-few": ErrorCode(
+        USER,
+        "The data keeps little of what the bigger model found likely",
+        "Only the likeliest tokens are kept at each place. The rest is not learned.",
+        "Keep more tokens at each place, up to 20. Answers that this program writes keep 16.",
+    ),
     "dataset-special-tokens": ErrorCode(
         USER,
         "The data contains special tokens",

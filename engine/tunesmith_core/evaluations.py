@@ -8,7 +8,7 @@ from typing import Any
 from tunesmith_core import files
 from tunesmith_core.agreement import DIVERGENCE_HELP
 from tunesmith_core.messages import LISTED, Message, joined, packed, restored
-from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_PAIRS, FROM_STEPS, LABELS
+from tunesmith_core.objectives import DIVERGENCES, FROM_LABELS, FROM_PAIRS, FROM_STEPS, LABELS
 from tunesmith_core.runs import Run
 from tunesmith_core.sorting import CLASS_LOSS_HELP, NUMBER_LOSS_HELP, STEP_LOSS_HELP
 from tunesmith_core.source_losses import perplexity, shown_names
@@ -113,7 +113,7 @@ def loss_help(objective: ObjectiveSpec) -> Message:
         return NUMBER_LOSS_HELP if objective.regression else CLASS_LOSS_HELP
     if objective.kind in FROM_STEPS:
         return STEP_LOSS_HELP
-    if objective.kind in DISTILLATION:
+    if objective.kind in DIVERGENCES:
         return DIVERGENCE_HELP
     if objective.kind in LABELS:
         return LABEL_LOSS_HELP
@@ -211,7 +211,7 @@ def _of_sources(sources: list[Values]) -> list[Message]:
 
 def shown(name: str, value: float) -> str:
     """Return a figure as text: a share in percent, a loss in nats."""
-    return f"{value:.3f}" if name == "loss" else f"{value:.0%}"
+    return f"{value:z.3f}" if name == "loss" else f"{value:.0%}"
 
 
 def differences(*losses: float, sign: str = "") -> list[str]:

@@ -22,6 +22,12 @@ LABELS = frozenset({"kto"})
 DISTILLATION = frozenset({"gkd"})
 """Objectives that learn from a bigger model: at every token, what it finds how likely."""
 
+STORED = frozenset({"kd"})
+"""Objectives that learn from what a bigger model found likely at every token when it wrote the answers of the data."""
+
+DIVERGENCES = DISTILLATION | STORED
+"""Objectives whose loss is how far the model is from a bigger one."""
+
 REINFORCEMENT = frozenset({"grpo", "rloo"})
 """Objectives that learn from rewards: of answers that the model writes itself, how good each one is."""
 
@@ -54,6 +60,7 @@ ORIGINS = {
     "grpo": Origin("Group relative policy optimization (GRPO)", "Shao et al. 2024, arXiv:2402.03300", 0.0),
     "rloo": Origin("REINFORCE leave-one-out (RLOO)", "Ahmadian et al. 2024, arXiv:2402.14740", 0.05),
     "gkd": Origin("Generalized knowledge distillation (GKD)", "Agarwal et al. 2024, arXiv:2306.13649"),
+    "kd": Origin("Knowledge distillation from stored probabilities", "Hinton et al. 2015, arXiv:1503.02531"),
     "prm": Origin("Process reward model", "Lightman et al. 2023, arXiv:2305.20050"),
     "reward": Origin("Reward model (Bradley-Terry)", "Ouyang et al. 2022, arXiv:2203.02155"),
 }
@@ -77,6 +84,7 @@ USED_BY = {
     "clip": REINFORCEMENT,
     "clip_high": REINFORCEMENT,
     "clip_most": frozenset({"grpo"}),
+    "written_share": STORED,
     "regression": frozenset({"classify"}),
     "classes": frozenset({"classify"}),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,9 +21,10 @@ from tunesmith_core.hardware import DOT_CAPABILITY, Hardware, detect_hardware
 from tunesmith_core.held_out import num_held_out
 from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
+from tunesmith_core.mixing import epoch_shares, with_replay
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.objectives import DISTILLATION, HEADS, REINFORCEMENT, sequences_per_row
+from tunesmith_core.objectives import DISTILLATION, HEADS, REINFORCEMENT, STORED, sequences_per_row
 from tunesmith_core.saved_modules import num_saved, saved_bytes
 from tunesmith_core.spec import RunSpec, compares, continues
 from tunesmith_core.spec_changes import with_changes
@@ -114,6 +115,7 @@ def plan(
     *,
     card: ModelCard | None = None,
     num_rows: int | None = None,
+    file_rows: Sequence[int] = (),
     longest_tokens: int | None = None,
     step_s: float | None = None,
     other_s: float | None = None,
@@ -126,6 +128,7 @@ def plan(
         hardware: the device that it will use.
         card: the model's card, read from its folder when None.
         num_rows: training rows, if known.
+        file_rows: those of each data file, if known, for files with a replay share.
         longest_tokens: length of the longest example, of pairs with one of its answers, if known; else the context
             length is taken.
         step_s: measured time of an update on this device, if known.
@@ -146,20 +149,14 @@ def plan(
     parts = _parts(spec, beside, card, longest_tokens) | answers
     least = sum(least_parts.values())
     ratio = least / max(1, hardware.free_bytes)
-    verdict = "fits" if ratio <= FITS_RATIO else "tight" if ratio <= 1 else "exceeds"
-    if verdict == "exceeds" and not longest_tokens:
-        shortest = sum(_least_parts(spec, hardware, card, 1).values())
-        verdict = "unmeasured" if shortest <= hardware.free_bytes else verdict
-    if learns_nothing:
-        verdict = "nothing"
-    steps = _total_steps(spec, num_rows)
+    steps = _total_steps(spec, num_rows, file_rows)
     checkpoint_bytes, result_bytes = _saved_bytes(spec, card)
     return Plan(
         parts=parts,
         total_bytes=sum(parts.values()),
         least_bytes=least,
         available_bytes=hardware.free_bytes,
-        verdict=verdict,
+        verdict="nothing" if learns_nothing else _verdict(spec, hardware, card, longest_tokens, ratio),
         total_steps=steps,
         seconds=_seconds(steps, step_s, other_s or 0.0),
         # One checkpoint more than is kept exists while the newest is being written; then comes the adapter itself.
@@ -168,6 +165,17 @@ def plan(
         fixes=_fixes(spec, hardware, card, longest_tokens, least) if ratio > FITS_RATIO else (),
         adapter_is_exact=spec.adapter.kind == FULL or card.model_type not in adapter_shapes.ABOUT,
     )
+
+
+def _verdict(
+    spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, ratio: float
+) -> str:
+    """Return whether a run fits whose minimum is this share of the free memory."""
+    verdict = "fits" if ratio <= FITS_RATIO else "tight" if ratio <= 1 else "exceeds"
+    if verdict == "exceeds" and not longest_tokens:
+        shortest = sum(_least_parts(spec, hardware, card, 1).values())
+        verdict = "unmeasured" if shortest <= hardware.free_bytes else verdict
+    return verdict
 
 
 def _answer_bytes(
@@ -204,14 +212,24 @@ def _batch_tokens(spec: RunSpec, longest_tokens: int | None) -> int:
     return sequences * _num_tokens(spec, longest_tokens)
 
 
-def _total_steps(spec: RunSpec, num_rows: int | None) -> int | None:
+def _total_steps(spec: RunSpec, num_rows: int | None, file_rows: Sequence[int]) -> int | None:
     if spec.schedule.max_steps:
         return spec.schedule.max_steps
     if num_rows is None:
         return None
-    share = 0.0 if spec.evaluation.path else spec.evaluation.percent
     per_step = spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
-    return math.ceil(spec.schedule.epochs * math.ceil((num_rows - num_held_out(num_rows, share)) / per_step))
+    return math.ceil(spec.schedule.epochs * math.ceil(_num_epoch(spec, num_rows, file_rows) / per_step))
+
+
+def _num_epoch(spec: RunSpec, num_rows: int, file_rows: Sequence[int]) -> int:
+    """Return the examples of an epoch: all rows that are not held out, and of a file with a replay share that share."""
+    share = 0.0 if spec.evaluation.path else spec.evaluation.percent
+    num_train = num_rows - num_held_out(num_rows, share)
+    replay = [source.replay for source in spec.data.sources]
+    if not any(replay) or len(file_rows) != len(replay):
+        return num_train
+    numbers = [round(num * num_train / max(1, num_rows)) for num in file_rows]
+    return sum(with_replay(epoch_shares(numbers, [source.weight for source in spec.data.sources]), replay))
 
 
 def warmup_note(spec: RunSpec, total_steps: int | None) -> Message | None:
@@ -391,7 +409,7 @@ def _fused_parts(
 def _fused_activations(spec: RunSpec, card: ModelCard, size: int, tokens: int, level: str) -> dict[str, int]:
     return {
         "activations": fused_memory.activation_bytes(spec, card, size, tokens, level),
-        "logits": fused_memory.logit_bytes(card, size, tokens, level),
+        "logits": fused_memory.logit_bytes(card, size, tokens, level) + teacher_memory.soft_target_bytes(spec, tokens),
         "runtime": CUDA_RUNTIME_BYTES + fused_memory.LIBRARY_BYTES,
     }
 
@@ -414,6 +432,9 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         activations = round(activations * CPU_SLACK)
         # 32-bit logits need no copy for the loss.
         logits = num_logits * (12 if size == 4 else 14)
+    if spec.objective.kind in STORED:
+        # Those of learned tokens are copied.
+        logits += num_logits * size + teacher_memory.soft_target_bytes(spec, tokens)
     others = {
         "activations": activations,
         # The logits, then in 32 bits their logarithmic softmax and two gradients (cross-entropy in PyTorch).

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, joined
 
 METRICS = ("reward_chosen", "reward_rejected", "reward_margin", "reward_accuracy", "logp_chosen", "logp_rejected")
 """Means over pairs that runs tell of each step and evaluation: TRL's "rewards/chosen", "rewards/rejected",
@@ -26,6 +26,9 @@ UNTRAINED_REWARD = 1e-3
 DISPLACED, LEAST_FALL = 0.5, 0.5
 """By this share of itself, and by so many nats, the log-probability of the better answers falls before a person is
 told. In sums and in means over tokens alike the share is a perplexity to the power of 1.5."""
+
+GUESSING = 0.5
+"""Share of pairs that is told apart by chance."""
 
 Numbers = Mapping[str, float]
 
@@ -69,11 +72,18 @@ class Preferences:
         return any(self.after[name] > self.before[name] for name in ("reward_accuracy", "reward_margin"))
 
     @property
+    def _tells_margins(self) -> bool:
+        """Whether the number of pairs is the same as before, and what changed is by how much the better one leads."""
+        before, after = (share(each["reward_accuracy"]) for each in (self.before, self.after))
+        low, high = (each["reward_margin"] for each in (self.before, self.after))
+        return self.are_scores and before == after and 0 <= low < high and self.after["reward_accuracy"] >= GUESSING
+
+    @property
     def told_apart(self) -> Message:
         """In how many pairs the better answer is preferred."""
         before, after = (share(each["reward_accuracy"]) for each in (self.before, self.after))
         low, high = (each["reward_margin"] for each in (self.before, self.after))
-        if self.are_scores and before == after and low < high:
+        if self._tells_margins:
             return Message(
                 "In {after} of the held-out pairs the better answer scores higher, as before. Its score is now higher "
                 "by {high}, before by {low} (on average).",
@@ -82,11 +92,18 @@ class Preferences:
                 high=f"{high:.2f}",
             )
         if self.are_scores:
-            return Message(
+            told = Message(
                 "In {after} of the held-out pairs the better answer scores higher (before: {before}, guessing: 50%).",
                 before=before,
                 after=after,
             )
+            if before == after:
+                told = Message(
+                    "In {after} of the held-out pairs the better answer scores higher, as before (guessing: 50%).",
+                    after=after,
+                )
+            is_worse = self.after["reward_accuracy"] < GUESSING and after != share(GUESSING)
+            return joined([told, Message("That is worse than guessing.")]) if is_worse else told
         if self.are_labels:
             return Message(
                 "Of the held-out answers the model rates {after} on the right side: good ones up, bad ones down, "
@@ -106,9 +123,11 @@ class Preferences:
         )
 
     @property
-    def margin(self) -> Message:
-        """By how much the better answers are preferred."""
-        before, after = (f"{each['reward_margin']:.2f}" for each in (self.before, self.after))
+    def margin(self) -> Message | None:
+        """By how much the better answers are preferred; None where `told_apart` says it."""
+        if self._tells_margins:
+            return None
+        before, after = (f"{each['reward_margin']:z.2f}" for each in (self.before, self.after))
         if self.are_labels:
             return Message(
                 "The reward margin, by how much it rates good answers above bad ones, is {after}.", after=after

@@ -31,7 +31,7 @@ from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.model_folder import ModelFolder, base_folder, open_model_folder
-from tunesmith_core.objectives import DISTILLATION, FROM_PAIRS, LABELS, REINFORCEMENT
+from tunesmith_core.objectives import DISTILLATION, FROM_LABELS, FROM_PAIRS, LABELS, REINFORCEMENT, STORED
 from tunesmith_core.operations.kinds.engine import WORKBOOK_HEAD, HeadSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.saved_modules import num_saved
@@ -69,6 +69,16 @@ def check(spec: RunSpec) -> None:
         environments.training_python()
     if spec.hardware.device == "cuda" and not devices.nvidia_present():
         raise TunesmithError("driver-missing", "The run is set to use a GPU, but no NVIDIA driver was found.")
+    check_run(spec)
+
+
+def check_run(spec: RunSpec) -> None:
+    """Check what a start refuses of a valid spec, but for the training environment and the GPU.
+
+    Raises:
+        UserError: the first thing that is wrong with model, adapters or data.
+        EnvironmentProblem: `disk-full` and what else keeps the run from its folder; missing packages of rewards.
+    """
     model = check_model(spec)
     if spec.objective.kind in DISTILLATION:
         check_teacher(spec)
@@ -130,7 +140,9 @@ def check_rows(spec: RunSpec) -> None:
     in_pairs = spec.objective.kind in FROM_PAIRS
     for source in spec.all_sources():
         in_labels = spec.objective.kind in LABELS
-        datafmt.check_head(source, spec.data.skip_bad_rows, in_pairs=in_pairs, in_labels=in_labels)
+        has_stored = spec.objective.kind in STORED
+        ways = {"in_pairs": in_pairs, "in_labels": in_labels, "has_stored": has_stored}
+        datafmt.check_head(source, spec.data.skip_bad_rows, **ways)
         _check_named(source)
     _check_groups(spec)
     _check_rewards(spec)
@@ -194,6 +206,19 @@ def _check_groups(spec: RunSpec) -> None:
                 path=path,
                 column=column,
             )
+
+
+def pair_notes(spec: RunSpec) -> list[Message]:
+    """Return what a person should know of preference pairs that contradict each other. Raises UserError."""
+    sources = spec.data.sources if spec.objective.kind in FROM_PAIRS else ()
+    return [note for source in sources if (note := datafmt.swapped_note(source))]
+
+
+def class_notes(spec: RunSpec) -> list[Message]:
+    """Return what a person should know of the labels that a run learns as classes. Raises UserError."""
+    if spec.objective.kind not in FROM_LABELS or spec.objective.regression:
+        return []
+    return [note for source in spec.data.sources for note in datafmt.label_notes(source)]
 
 
 def raw_text_note(spec: RunSpec) -> Message | None:

@@ -8,18 +8,17 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
-import itertools
 import json
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import Message, phrase
+from tunesmith_core.messages import Message, joined, phrase
 
 TASK, ENTRY = "task", "entry"
 """Columns that tell the name of a problem's task, and the problem as the package wrote it, as JSON."""
@@ -141,19 +140,47 @@ def held_out_path(target: Path) -> Path:
     return target.with_name(f"{target.stem}-held-out{target.suffix}")
 
 
+def fewer_note(level: int, asked: int, num_train: int, num_held_out: int) -> Message | None:
+    """Return what to know where a task has fewer different problems than were asked for; None where it has enough."""
+    num = num_train + num_held_out
+    if num >= asked:
+        return None
+    few = Message(
+        "This task has only {num:,} different problems of this level: {num_train:,} to train on and {num_held_out:,} "
+        "held out.",
+        num=num,
+        num_train=num_train,
+        num_held_out=num_held_out,
+    )
+    return joined([few, Message("Choose a higher level for more.")]) if level < LEVELS[-1] else few
+
+
+def renamed(answer: Mapping[str, Any], target: Path) -> dict[str, Any]:  # Any: JSON values
+    """Give files of problems another name, and return the answer of PROBLEMS with it."""
+    paths = {name: Path(answer[name]) for name in ("train", "held_out") if answer[name]}
+    for name, path in paths.items():
+        paths[name] = path.replace(target if name == "train" else held_out_path(target))
+    return {**answer, **{name: str(path) for name, path in paths.items()}}
+
+
 def write(target: Path, rows: Iterator[dict[str, Any]], num_train: int, num_held_out: int) -> tuple[int, int]:
     """Write problems into two files, none into both; return how many are in each.
+
+    Where there are fewer than asked, the same share of them is held out.
 
     Raises:
         UserError: `dataset-empty` where there are too few for both.
     """
-    held_out = list(itertools.islice(rows, num_held_out))
-    train = list(itertools.islice(rows, num_train))
-    if len(held_out) < num_held_out or not train:
+    found = list(rows)
+    asked = num_train + num_held_out
+    if len(found) < asked:
+        num_held_out = -(-len(found) * num_held_out // asked)
+    held_out, train = found[:num_held_out], found[num_held_out:]
+    if not train:
         raise TunesmithError(
             "dataset-empty",
             "The task has only {num} different problems of this level. Hold out fewer, or choose a higher level.",
-            num=len(held_out) + len(train),
+            num=len(found),
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     for path, some in ((target, train), (held_out_path(target), held_out)):

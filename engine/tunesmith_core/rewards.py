@@ -43,7 +43,7 @@ def of_event(data: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON values
 
 def shown(reward: float) -> str:
     """Return a reward as text."""
-    return f"{reward:.3f}"
+    return f"{reward:z.3f}"
 
 
 def in_brief(numbers: Mapping[str, Any]) -> Message | None:  # Any: JSON values
@@ -76,12 +76,19 @@ def repeated(rewards: Sequence[RewardSpec]) -> Message | None:
 def round_words(spec: RunSpec) -> Message:
     """Return what a run does in each step."""
     schedule, rollouts = spec.schedule, spec.rollouts
-    return Message(
+    told = Message(
         "Each step: {prompts} prompts, {answers} answers to each, of at most {tokens:,} tokens.",
         prompts=schedule.micro_batch_size * schedule.gradient_accumulation_steps,
         answers=rollouts.group_size,
         tokens=rollouts.max_tokens,
     )
+    if rollouts.max_tokens <= spec.data.context_length:
+        return told
+    note = Message(
+        "The context length of {tokens:,} tokens is for the rows of the data. What the model writes may be longer.",
+        tokens=spec.data.context_length,
+    )
+    return joined([told, note])
 
 
 def _described(reward: RewardSpec) -> Message:

@@ -81,6 +81,7 @@ EFFECTS = {
     "objective.label_smoothing": _OTHER_LOSS,
     "objective.margin": _OTHER_LOSS,
     "objective.sft_weight": _OTHER_LOSS,
+    "objective.written_share": _OTHER_LOSS,
     "objective.regression": _OTHER_LOSS,
     "objective.classes": _OTHER_LOSS,
     "adapter.initial_values": Message("The adapter has started already, so this changes nothing."),

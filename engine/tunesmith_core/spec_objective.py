@@ -33,9 +33,10 @@ class ObjectiveSpec:
         meaning=(
             "What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from "
             "pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and "
-            "RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from "
-            "pairs to score answers and writes none, a process reward model scores each step of one. Classes or "
-            "numbers are learned from texts with a label."
+            "RLOO learn from rewards for what the model writes, GKD from a bigger model, KD from what a bigger model "
+            "found likely when it wrote the answers in the data. A reward model learns from pairs to score answers "
+            "and writes none, a process reward model scores each step of one. Classes or numbers are learned from "
+            "texts with a label."
         ),
         choices=objectives.names(),
     )
@@ -185,6 +186,16 @@ class ObjectiveSpec:
         ),
         minimum=0.0,
         maximum=1000.0,
+    )
+    written_share: float = declared(
+        0.0,
+        label="Share of the written answer",
+        meaning=(
+            "How much the answer as it was written counts beside what the bigger model found likely. With 0 the model "
+            "learns from the probabilities alone, with 1 from the answer alone, as in SFT."
+        ),
+        minimum=0.0,
+        maximum=1.0,
     )
     regression: bool = declared(
         False,

@@ -63,6 +63,7 @@ CHOICE_WORDS = {
     "grpo": "Rewards (GRPO)",
     "rloo": "Rewards (RLOO)",
     "gkd": "Bigger model (GKD)",
+    "kd": "Stored probabilities (KD)",
     "dapo": "DAPO, per token",
     "dr_grpo": "Dr. GRPO",
     "cispo": "CISPO",

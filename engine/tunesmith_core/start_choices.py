@@ -1,12 +1,14 @@
-"""The adapters of earlier runs that another run may start from."""
+"""What earlier runs have made that another run may use: adapters to start from, and reward models."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core import files
+from tunesmith_core import files, reward_models
 from tunesmith_core.adapter_folders import CONFIG, WEIGHTS
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.objectives import HEADS
 from tunesmith_core.runs import iter_runs
 
@@ -16,11 +18,11 @@ MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class StartChoice:
-    """An adapter that a run has made.
+    """An adapter or a reward model that a run has made.
 
     Attributes:
         name: of the run.
-        path: of the adapter's folder.
+        path: of the adapter's folder, of a reward model that of the run.
         model: as the run's settings name its base model.
     """
 
@@ -38,6 +40,23 @@ def _same(one: str, other: str) -> bool:
         return Path(one).samefile(other)
     except (OSError, ValueError):
         return False
+
+
+def reward_models_of_runs() -> list[StartChoice]:
+    """Return the runs that learned to score answers and have something to score with, the newest first."""
+    found = []
+    for run in list(iter_runs())[: -MOST - 1 : -1]:
+        try:
+            spec = files.read_json(run.spec_path)
+            kind, model = spec["objective"]["kind"], str(spec["model"]["path"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if kind != "reward":
+            continue
+        with contextlib.suppress(TunesmithError):
+            reward_models.find(str(run.path))
+            found.append(StartChoice(str(spec.get("name") or run.id), str(run.path), model))
+    return found
 
 
 def adapters_of_runs() -> list[StartChoice]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from tunesmith_core.datafmt.stored import KEPT_TOKENS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.fused_memory import NF4_BYTES
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
+from tunesmith_core.objectives import STORED
 from tunesmith_core.spec import RunSpec
 
 COMPARED_TOKENS = 256
@@ -20,6 +22,15 @@ their mixture, the divergence and two gradients."""
 
 LOGITS_KEPT = 3
 """In the run's number format, of every learned token: the student's, the teacher's and the gradient."""
+
+
+SOFT_TARGET_BYTES = 12
+"""Of a token that was found likely, at each learned token of a micro-batch: its number and its share."""
+
+
+def soft_target_bytes(spec: RunSpec, tokens: int) -> int:
+    """Return what the stored probabilities of a micro-batch take, 0 for runs that don't learn from them."""
+    return (KEPT_TOKENS + 1) * SOFT_TARGET_BYTES * tokens if spec.objective.kind in STORED else 0
 
 
 def parts(spec: RunSpec, card: ModelCard, size: int, tokens: int) -> dict[str, int]:

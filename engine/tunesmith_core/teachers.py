@@ -12,7 +12,9 @@ from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
+from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import base_folder, open_model_folder
+from tunesmith_core.objectives import DISTILLATION
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.tokenizer_files import MOST_BYTES
 
@@ -41,6 +43,23 @@ def check_teacher(spec: RunSpec) -> Path:
             difference=difference,
         )
     return teacher
+
+
+def size_note(student: ModelCard, teacher: ModelCard) -> Message | None:
+    """Return what to know of a teacher that has no more parameters than the model it teaches; None of a bigger one."""
+    if teacher.num_parameters > student.num_parameters:
+        return None
+    return Message(
+        "{teacher} is not bigger than the base model. There may be nothing to learn from it.", teacher=teacher.path.name
+    )
+
+
+def teacher_note(spec: RunSpec) -> Message | None:
+    """Return what to know of the teacher of a run that can have one, None for nothing. Raises as `check_teacher`."""
+    if spec.objective.kind not in DISTILLATION:
+        return None
+    student = read_model_card(base_folder(spec.model.path, spec.model.revision))
+    return size_note(student, read_model_card(check_teacher(spec)))
 
 
 def vocabulary_difference(one: Path, other: Path) -> Message | None:

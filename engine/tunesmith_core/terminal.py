@@ -162,7 +162,7 @@ def duration(seconds: float) -> Message:
 
 def number(value: float | None) -> str:
     """Return a measured loss or reward, or a dash where it is unknown or not finite."""
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None else f"{value:z.3f}"
 
 
 class Progress:

@@ -24,7 +24,7 @@ OF_LORA = frozenset(
 
 OPTIMIZERS_OF_FULL = frozenset({"adafactor", "muon"})
 
-OBJECTIVES = frozenset({"cpo", "orpo", "sft", "simpo"})
+OBJECTIVES = frozenset({"cpo", "kd", "orpo", "sft", "simpo"})
 """What full fine-tuning can train for: objectives that compare nothing with the base model, which it changes."""
 
 LEARNING_RATE_DIVISOR = 10

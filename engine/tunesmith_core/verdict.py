@@ -248,8 +248,8 @@ def _too_few(measured: Measured) -> Verdict | None:
         "Too few held-out rows to tell whether the model improved: over {num_rows} of them the loss went from {before} "
         "to {after}, which may be chance.",
         num_rows=num,
-        before=f"{losses[0]:.3f}",
-        after=f"{losses[max(losses)]:.3f}",
+        before=_shown(losses[0]),
+        after=_shown(losses[max(losses)]),
     )
     advice = Message("Hold out more rows, at least {least}, and train again.", least=FEWEST_ROWS)
     return Verdict(Outcome.TOO_FEW, sentence, advice, next_steps=(NextStep("hold-out"),))
@@ -259,17 +259,23 @@ def _by_losses(measured: Measured) -> Verdict:
     losses = measured.held_out
     best_step = min(losses, key=lambda step: (losses[step], step))
     before, best, last = losses[0], losses[best_step], losses[max(losses)]
-    values = {"before": f"{before:.3f}", "best": f"{best:.3f}", "after": f"{last:.3f}", "step": best_step}
+    values = {"before": _shown(before), "best": _shown(best), "after": _shown(last), "step": best_step}
     found = _Finding(measured, best_step, values)
     # The loss of pairs may come near 0, where a share of it is next to nothing.
     scale = abs(before) if measured.preferences else best
-    if last > best + RISEN * scale:
-        return found.overfitted() if best_step else found.worse()
+    # What can't be seen in the figures that are told is told of nobody.
+    if last > best + RISEN * scale and values["after"] != values["best"]:
+        turned = best_step and values["best"] != values["before"]
+        return found.overfitted() if turned else found.worse()
     share = (before - last) / before if before > 0 else 0.0
-    if share <= NOTHING:
+    if share <= NOTHING or values["before"] == values["after"]:
         return found.nothing()
     rules = (found.independent, found.by_chance, found.by_heart, found.not_preferred, found.still_wrong)
     return next(filter(None, (rule() for rule in rules)), None) or found.improved(share > LITTLE)
+
+
+def _shown(loss: float) -> str:
+    return f"{loss:z.3f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,13 +312,14 @@ class _Finding:
             advice = Message("Lower the learning rate, and look at the pairs: better and worse may be swapped.")
             if self.measured.preferences.are_labels:
                 advice = Message("Lower the learning rate, and look at the labels: good and bad may be swapped.")
-        return self._verdict(
-            Outcome.WORSE,
-            Message("The model got worse: the held-out loss rose from {before} to {after}.", **self.values),
-            advice,
-            NextStep("lower-rate"),
-            NextStep("look-at-rows"),
-        )
+        steps: tuple[NextStep, ...] = (NextStep("lower-rate"), NextStep("look-at-rows"))
+        if self.measured.agreement:
+            advice = Message(
+                "Lower the learning rate, so that the model keeps what it has in common with the bigger one."
+            )
+            steps = steps[:1]
+        sentence = Message("The model got worse: the held-out loss rose from {before} to {after}.", **self.values)
+        return self._verdict(Outcome.WORSE, sentence, advice, *steps)
 
     def overfitted(self) -> Verdict:
         return self._verdict(
@@ -329,6 +336,10 @@ class _Finding:
 
     def nothing(self) -> Verdict:
         sentence = Message("No improvement: the held-out loss was {before} and is {after}.", **self.values)
+        if self.measured.agreement and float(str(self.values["before"])) == 0:
+            sentence = Message("There was nothing to learn: the model said the same as the bigger one before training.")
+            advice = Message("Choose a bigger model that answers better than the base model.")
+            return self._verdict(Outcome.NOTHING, sentence, advice)
         if self._still_falls():
             advice = Message("The training loss was still falling at the end. Train for more steps.")
             return self._verdict(Outcome.NOTHING, sentence, advice, NextStep("more-steps"))

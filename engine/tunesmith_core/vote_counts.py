@@ -113,8 +113,8 @@ class Count:
 
 
 def name_of(step: int) -> Message:
-    """Return what a model is called by the step after which its weights were saved, 0 for the base model."""
-    return Message("step {step}", step=step) if step else Message("the base model")
+    """Return what a model is called by the step after which its weights were saved, 0 for what the run began with."""
+    return Message("step {step}", step=step) if step else Message("the model before this run")
 
 
 def interval(num: int, total: int) -> tuple[float, float]:

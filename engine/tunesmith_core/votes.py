@@ -5,6 +5,7 @@ The votes of a run are lines of one file in its folder. A line that can't be rea
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import files, json_values, paths, presets
+from tunesmith_core import adapter_folders, files, json_values, paths, presets
 from tunesmith_core.conversations import Answer
 from tunesmith_core.datafmt.formats import PREFERENCE
 from tunesmith_core.errors import TunesmithError, wrap
@@ -28,7 +29,7 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_objective import ObjectiveSpec
 from tunesmith_core.spec_sections import SourceSpec
-from tunesmith_core.vote_counts import Count, name_of
+from tunesmith_core.vote_counts import FEW_VOTES, Count, name_of
 
 VERSION = 1
 FILE = "votes.jsonl"
@@ -94,6 +95,13 @@ class Vote:
     def better(self) -> Given | None:
         """The answer that was found better, None for neither; of two that read the same none is."""
         return {A_BETTER: self.a, B_BETTER: self.b}.get(self.choice) if self.a.text != self.b.text else None
+
+    @property
+    def note(self) -> Message | None:
+        """What to know of a vote for one of two answers that read the same; None for every other one."""
+        if self.choice not in (A_BETTER, B_BETTER) or self.better:
+            return None
+        return Message("Both answers are the same word for word, so this counts as the same.")
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -304,7 +312,8 @@ def save_pairs(path: Path, kept: Kept) -> int:
 def spec_to_train(run: Run, kept: Kept) -> RunSpec:
     """Write the preference pairs of a run's votes and return the spec of a run that learns from them.
 
-    It begins with the base model of the run that was voted on and keeps how its adapter and device are set.
+    It continues the adapter that was voted on, where the run has made one that can be trained further, else begins with
+    its base model and how its adapter is set. The device is the same.
 
     Raises:
         TunesmithError: `dataset-empty` without a vote that prefers an answer; as `wrap`.
@@ -324,4 +333,27 @@ def spec_to_train(run: Run, kept: Kept) -> RunSpec:
     spec.adapter, spec.quantization, spec.hardware = old.adapter, old.quantization, old.hardware
     spec.data.sources = [SourceSpec(path=str(path), format=PREFERENCE)]
     spec.data.context_length = old.data.context_length
+    with contextlib.suppress(TunesmithError):
+        adapter_folders.read_adapter(run.adapter_path)
+        spec.adapter.start_from = str(run.adapter_path)
+        adapter_folders.take_settings(spec)
     return spec
+
+
+def too_few(kept: Kept) -> Message | None:
+    """Return what a person should know before training on few votes."""
+    num = len(pairs(kept.counted()))
+    if num > FEW_VOTES:
+        return None
+    if num == 1:
+        return Message(
+            "One vote teaches the model next to nothing. At best it repeats that one answer. More than {few} votes "
+            "are a start, and more are better.",
+            few=FEW_VOTES,
+        )
+    return Message(
+        "{num} votes teach the model little. It may learn these answers by heart and answer everything else as before. "
+        "More than {few} votes are a start, and more are better.",
+        num=num,
+        few=FEW_VOTES,
+    )

@@ -35,6 +35,7 @@ from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.operations.kinds.hub import HubSpec, PushSpec, SearchSpec
 from tunesmith_core.operations.kinds.questions import PassagesSpec, QuestionsSpec
+from tunesmith_core.operations.kinds.rate import RateSpec
 from tunesmith_core.operations.kinds.rows import IndexSpec, Placed, SaveRowsSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.runs import Run
@@ -270,6 +271,25 @@ def ask(host: Host, spec: AskSpec) -> Answer:
     from tunesmith_engine.chat.serve import ask
 
     return ask(host, spec)
+
+
+def rate(_host: Host, spec: RateSpec) -> Answer:
+    """Return what the model of a run says of a text."""
+    from tunesmith_engine.evaluation.rate import rate
+
+    return rate(spec)
+
+
+def read_text(host: Host, spec: RateSpec) -> Answer:
+    """Return the tokens of a text that is to be rated."""
+    from tunesmith_engine.evaluation.rate import read_text
+    from tunesmith_engine.model.folder import model_folder
+
+    run_spec = spec.answering()
+    folder = model_folder(run_spec.model)
+    with host.portions as portions:
+        tokenizer = limited_tokenizer(folder, portions, run_spec.model.chat_template, run_spec.model.new_tokens)
+        return read_text(run_spec, spec, tokenizer, portions)
 
 
 def limited_tokenizer(

@@ -108,7 +108,8 @@ def number(value: float, decimals: int = 0) -> str:
     """A number with the language's digit grouping, e.g. 14,812."""
     if decimals == 0:
         return QLocale().toString(round(value))
-    return QLocale().toString(float(value), "f", decimals)
+    # Rounded first, and 0 added: what is shown as zero has no sign.
+    return QLocale().toString(round(float(value), decimals) + 0.0, "f", decimals)
 
 
 def size(num_bytes: float) -> str:

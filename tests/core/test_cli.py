@@ -75,7 +75,7 @@ def test_the_help_shows_a_spec_that_can_be_used(tmp_path: Path, capsys: pytest.C
     with pytest.raises(SystemExit):
         cli.make_parser().parse_args(["train", "--help"])
     out = capsys.readouterr().out
-    assert 'add "objective": {"kind": "dpo"}. Objectives: classify, cpo, dpo, gkd, grpo, kto, orpo, prm, ' in out
+    assert 'add "objective": {"kind": "dpo"}. Objectives: classify, cpo, dpo, gkd, grpo, kd, kto, orpo, ' in out
     shown = next(line for line in out.splitlines() if line.startswith("The smallest"))
     (tmp_path / "spec.json").write_text(shown[shown.index("{") :])
     assert Path(RunSpec.load(tmp_path / "spec.json").data.sources[0].path).name == "FILE"

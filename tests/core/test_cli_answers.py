@@ -35,6 +35,9 @@ def test_what_was_written_is_told(
     ):
         assert note in told.err
     assert "without room" not in told.err
+    assert "objective kd" not in told.err
+    assert cli.main([*words, "--logprobs"]) == 0
+    assert "With the objective kd" in capsys.readouterr().err
     assert cli.main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == ANSWER
 
@@ -49,11 +52,11 @@ def test_what_is_asked_for_is_what_was_named(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tunesmith_core.cli_data.conduct", conduct)
-    more = ["--to", "/a/q.jsonl", "--max-tokens", "99", "--overwrite"]
+    more = ["--to", "/a/q.jsonl", "--max-tokens", "99", "--overwrite", "--logprobs"]
     cli.main(["data", "answers", str(data_file), "--model", str(model_folder), *more])
     assert "The answers so far are kept in /a/q.jsonl" in capsys.readouterr().err
     (spec,) = specs
-    assert (spec.target, spec.most_tokens, spec.overwrite) == ("/a/q.jsonl", 99, True)
+    assert (spec.target, spec.most_tokens, spec.overwrite, spec.keeps_logprobs) == ("/a/q.jsonl", 99, True, True)
     assert spec.run.model.path == str(model_folder)
     assert AnswersSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
 

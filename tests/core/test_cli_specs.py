@@ -298,6 +298,44 @@ def test_plan_says_where_nothing_can_be_learned(
     assert "Nothing would be learned" in shown
     assert "fits" not in shown
     fake_engine({"preview": {"error": UserError("dataset-chat-template-missing", "no template").to_dict()}})
-    assert cli.main(["plan", spec_file]) == 0
+    assert cli.main(["plan", spec_file]) == 2
     shown_too = capsys.readouterr()
-    assert ("fits" in shown_too.out, "no template" in shown_too.err) == (True, True)
+    assert (shown_too.out, "no template" in shown_too.err) == ("", True)
+
+
+def test_plan_counts_examples_of_texts_that_are_split_and_a_replay_share(
+    make_spec: Make, tmp_path: Path, fake_engine: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, path = make_spec(), tmp_path / "spec.json"
+    for name, num in (("long", 5), ("replay", 28)):
+        (tmp_path / name).write_text('{"text": "a"}\n' * num)
+    spec.data.sources = [
+        SourceSpec(path=str(tmp_path / "long")), SourceSpec(path=str(tmp_path / "replay"), replay=10.0)
+    ]
+    spec.evaluation.percent, spec.schedule.max_steps, spec.schedule.epochs = 0.0, 0, 1.0
+    spec.schedule.micro_batch_size = spec.schedule.gradient_accumulation_steps = 1
+    path.write_text(json.dumps(spec.to_dict()))
+    fake_engine({"preview": LOOKED | {"examples": [14, 28], "num_rows": 42}})
+    assert cli.main(["plan", str(path)]) == 0
+    assert "Steps: 16\n" in capsys.readouterr().out, "14 of the texts, 2 of the 28 rows"
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("dpo", '{"prompt": "Question", "chosen": "Better answer", "rejected": "Worse answer"}'),
+        ("classify", '{"text": "Text", "class": "Class"}'),
+    ],
+)
+def test_the_columns_that_a_hint_names_are_those_of_the_method(
+    kind: str, columns: str, make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = make_spec().to_dict()
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"question": "Who?", "answer": "Me."}\n' * 20)
+    values["data"]["sources"] = [{"path": str(rows)} | ({"format": "labeled"} if kind == "classify" else {})]
+    values["objective"] = {"kind": kind}
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(values))
+    assert cli.main(["plan", str(path)]) == 2
+    assert f"data.sources[0].columns, for example {columns}" in capsys.readouterr().err

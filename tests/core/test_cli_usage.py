@@ -11,7 +11,8 @@ from tunesmith_core import cli
     ("arguments", "hint"),
     [
         (["dance"], "To see what can be written here: tunesmith --help"),
-        (["runs", "--nope"], "To see what can be written here: tunesmith --help"),
+        (["runs", "--nope"], "To see what can be written here: tunesmith runs --help"),
+        (["stop", "run", "Paris."], "Write it like this: tunesmith stop RUN. All options: tunesmith stop --help"),
         (["train"], "Write it like this: tunesmith train SPEC.json. All options: tunesmith train --help"),
         (
             ["data", "convert", "--to", "rows.csv"],
@@ -30,6 +31,7 @@ def test_a_wrong_command_is_bad_input(
     assert cli.main(arguments) == 2
     err = capsys.readouterr().err
     assert err.startswith("error[usage]: ")
+    assert ".." not in err.splitlines()[0]
     assert err.endswith(f"hint: {hint}\n")
 
 

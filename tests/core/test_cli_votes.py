@@ -61,7 +61,7 @@ def test_a_vote_is_taken_before_the_names_are_told(
     assert told.err.index(f"A:\n{a} on Who?") < told.err.index(f"B:\n{b} on Who?")
     before, _, after = told.err.partition("B:\n")
     assert "step" not in before
-    names = ("the base model", "step 3") if base_first else ("step 3", "the base model")
+    names = ("the model before this run", "step 3") if base_first else ("step 3", "the model before this run")
     assert "A: {}. B: {}.".format(*names) in after
     assert "thinks" not in told.err
     better = "0 of 1" if base_first else "1 of 1"
@@ -176,3 +176,18 @@ def test_the_result_is_shown_without_a_question(
     assert told.out == "No votes yet.\n"
     assert "1 lines of votes.jsonl can't be read" in told.err
     assert engine.specs == []
+
+
+def test_of_two_same_answers_none_is_better(
+    run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def same(data: dict[str, Any], tell: Tell) -> None:
+        if data["command"] == "ask":
+            (side,) = data["sides"]
+            tell("piece", side=side, text="Me.", thinking=False)
+            tell("done", side=side, status="end", tokens=4, step=3)
+
+    engine.answer = same
+    type_in(monkeypatch, "Who?\n1\n", tty=True)
+    assert cli.main(["vote", run.id]) == EXIT_DONE
+    assert "so this counts as the same" in capsys.readouterr().err

@@ -12,6 +12,8 @@ from tunesmith_core import datafmt
 from tunesmith_core.datafmt import Chat, Layout, PromptCompletion, Unreadable
 from tunesmith_core.datafmt.labels import BAD, GOOD, SCALE, has_label, meaning, one_sided, unbalanced
 from tunesmith_core.errors import UserError
+from tunesmith_core.preflight import class_notes
+from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 
 Row = dict[str, Any]
@@ -171,3 +173,26 @@ def test_a_label_that_all_rows_have_is_found(tmp_path: Path) -> None:
 
     assert datafmt.only_label(write("a", "a")) == ("a", 2)
     assert datafmt.only_label(write("a", "b")) == ("", 0)
+
+
+def test_labels_are_told_with_their_numbers_and_those_that_look_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "classes.jsonl"
+
+    def told(*labels: str) -> list[str]:
+        path.write_text("".join(json.dumps({"text": "T", "label": each}) + "\n" for each in labels), encoding="utf-8")
+        return [str(each) for each in datafmt.label_notes(SourceSpec(path=str(path), format="labeled"))]
+
+    assert told("so-so", "good", "good", "Good") == [
+        "Labels and their rows: “good” 2, “so-so” 1, “Good” 1.",
+        "“good”, “Good” differ in case or blanks only. They are learned as different classes.",
+    ]
+    assert told("a", "a") == []
+    (many,) = told(*map(str, range(12)))
+    assert many.endswith("“9” 1, and 2 other labels.")
+    spec = RunSpec()
+    spec.data.sources = [SourceSpec(path=str(path), format="labeled")]
+    assert class_notes(spec) == []
+    spec.objective.kind = "classify"
+    assert class_notes(spec) == [many]
+    spec.objective.regression = True
+    assert class_notes(spec) == []

@@ -50,6 +50,7 @@ def test_kinds_that_libraries_read_are_recognized(tmp_path: Path, name: str, con
     source = SourceSpec(path=str(path))
     assert datafmt.check_head(source) == datafmt.count_bad(source) == datafmt.count_labels(source) == (0, 0)
     assert datafmt.only_label(source) == ("", 0)
+    assert datafmt.label_notes(source) == []
 
 
 def test_a_folder_is_a_kind(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.core.test_datafmt_shapes import BAD, GOOD, SYSTEM, USER
-from tunesmith_core import datafmt, objectives
+from tunesmith_core import cli, datafmt, objectives
 from tunesmith_core.datafmt import Chat, Preference, PromptCompletion
 from tunesmith_core.datafmt.guessing import guess_columns
 from tunesmith_core.errors import UserError
@@ -175,3 +175,24 @@ def test_exo_needs_labels_that_can_be_wrong() -> None:
         RunSpec.from_dict(values)
     values["objective"]["label_smoothing"] = 0.1  # type: ignore[index]
     assert RunSpec.from_dict(values).objective.label_smoothing == 0.1
+
+
+def test_pairs_that_contradict_each_other_are_counted(make_spec: Any, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "pairs.jsonl"
+    row = {"prompt": "Who?", "chosen": "Me.", "rejected": "You."}
+    other = {"prompt": "Why?", "chosen": "You.", "rejected": "Me."}
+    source = SourceSpec(path=str(path))
+    path.write_text("".join(json.dumps(each) + "\n" for each in (row, other, row)))
+    assert datafmt.swapped_note(source) is None, "another question"
+    exchanged = {"prompt": "Who?", "chosen": "You.", "rejected": "Me."}
+    path.write_text("".join(json.dumps(each) + "\n" for each in (row, other, exchanged)))
+    words = "Pairs that contradict another one: 2 of 3."
+    assert words in (datafmt.swapped_note(source) or "")
+    spec = make_spec()
+    spec.objective.kind, spec.data.sources = "dpo", [source]
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
+    assert cli.main(["plan", str(tmp_path / "spec.json")]) == 0
+    assert words in capsys.readouterr().err
+    workbook = tmp_path / "pairs.xlsx"
+    workbook.write_bytes(b"PK\x03\x04")
+    assert datafmt.swapped_note(SourceSpec(path=str(workbook))) is None

@@ -198,8 +198,12 @@ class TestTasks:
         assert len(set(questions)) == 9
         assert reward_tasks.write(tmp_path / "b.jsonl", iter([{"prompt": "a"}]), 5, 0) == (1, 0)
         assert not (tmp_path / "b-held-out.jsonl").exists()
-        with pytest.raises(TunesmithError, match="only 5 different problems"):
-            reward_tasks.write(target, reward_tasks.problems(gym, "chain_sum", 1, 0, 9), 3, 6)
+        with pytest.raises(TunesmithError, match="only 1 different problems"):
+            reward_tasks.write(target, iter([{"prompt": "a"}]), 1, 1)
+
+    def test_of_fewer_problems_than_asked_the_same_share_is_held_out(self, gym: str, tmp_path: Path) -> None:
+        rows = reward_tasks.problems(gym, "chain_sum", 1, 0, 20)
+        assert reward_tasks.write(tmp_path / "sums.jsonl", rows, 16, 4) == (4, 1)
 
     def test_the_task_scores(self, gym: str) -> None:
         entry = json.dumps({"answer": "8"})

@@ -16,6 +16,7 @@ from tunesmith_core.objectives import PREFERENCES
 from tunesmith_core.planner import Hardware, plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.spec_sections import SourceSpec
 
 GIB = 1024**3
 HIDDEN, WIDE, LAYERS, VOCAB = 4096, 14336, 32, 128_256
@@ -284,6 +285,16 @@ def test_steps_and_time_are_told_when_rows_and_speed_are_known() -> None:
     assert whole.seconds == (round(544 * 0.85), round(544 * 1.25))
     own_file = plan(make({"evaluation.path": "e"}), gpu(24), card=CARD, num_rows=1241)
     assert own_file.total_steps == 3 * 156
+
+
+def test_steps_count_the_share_of_files_that_are_mixed_in() -> None:
+    one_by_one = {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": 1, "schedule.epochs": 1.0}
+    spec = make({**one_by_one, "evaluation.percent": 0.0})
+    spec.data.sources = [SourceSpec(path="a"), SourceSpec(path="b", replay=10.0)]
+    assert plan(spec, gpu(24), card=CARD, num_rows=1090, file_rows=[90, 1000]).total_steps == 100
+    assert plan(spec, gpu(24), card=CARD, num_rows=1090).total_steps == 1090, "how many are in which is not known"
+    spec.evaluation.percent = 50.0
+    assert plan(spec, gpu(24), card=CARD, num_rows=1090, file_rows=[90, 1000]).total_steps == 50
 
 
 def test_one_row_at_least_is_trained_on() -> None:

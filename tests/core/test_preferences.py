@@ -140,3 +140,24 @@ def test_a_reward_model_is_told_by_its_scores() -> None:
 def test_half_of_the_numbers_are_none() -> None:
     assert Preferences.of({0: {"reward_margin": 0.1}, 10: SCORES[1]}) is None
     assert in_brief({"reward_margin": 0.1}) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ((0.33, -0.08), (0.33, -0.05), "scores higher, as before (guessing: 50%). That is worse than guessing."),
+        ((0.5, 0.1), (0.4, 0.2), "(before: 50%, guessing: 50%). That is worse than guessing."),
+        ((0.6, -0.2), (0.6, 0.2), "scores higher, as before (guessing: 50%)."),
+    ],
+)
+def test_a_reward_model_below_guessing_is_called_so_and_no_figure_stands_twice(
+    before: tuple[float, float], after: tuple[float, float], words: str
+) -> None:
+    series = {step: {"reward_accuracy": each[0], "reward_margin": each[1]} for step, each in ((0, before), (9, after))}
+    found = Preferences.of(series)
+    assert found is not None
+    assert str(found.told_apart).endswith(words)
+    assert str(found.margin).endswith(f"went from {before[1]:.2f} to {after[1]:.2f}.")
+    raised = Preferences({"reward_accuracy": 0.9, "reward_margin": 0.2}, SCORES[1])
+    assert "by 2.50, before by 0.20" in raised.told_apart
+    assert raised.margin is None

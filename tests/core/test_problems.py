@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tunesmith_core import environments, paths, reward_tasks
+from tunesmith_core.cli_operations import say_problems
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.problems import ProblemsSpec, make
@@ -47,6 +48,7 @@ def test_it_says_where_and_how_many(installed: Path, tmp_path: Path, monkeypatch
         "held_out": str(tmp_path / "a-held-out.jsonl"),
         "num_train": 7,
         "num_held_out": 3,
+        "notes": [],
     }
     with pytest.raises(TunesmithError, match=r"a\.jsonl exists already"):
         make(HOST, spec(tmp_path, level=2, seed=5))
@@ -76,3 +78,32 @@ def test_settings_out_of_range_are_named(tmp_path: Path, values: dict[str, Any],
         make(HOST, spec(tmp_path, **values))
     assert caught.value.code == "usage"
     assert words in caught.value.message
+
+
+def test_fewer_problems_than_asked_are_told(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert installed.is_dir()
+    monkeypatch.setattr(reward_tasks, "problems", lambda *_: ({"prompt": str(n)} for n in range(12)))
+    found = make(HOST, spec(tmp_path, number=500, held_out=100))
+    assert (found["num_train"], found["num_held_out"]) == (10, 2)
+    assert found["notes"] == [
+        "This task has only 12 different problems of this level: 10 to train on and 2 held out. Choose a higher level "
+        "for more."
+    ]
+    hardest = make(HOST, spec(tmp_path, number=500, held_out=100, level=3, overwrite=True))
+    assert hardest["notes"][0].endswith("2 held out.")
+    say_problems(found | {"held_out": ""})
+    told = capsys.readouterr()
+    assert told.out == f"10 problems to train on: {tmp_path / 'a.jsonl'}\n"
+    assert "only 12 different problems" in told.err
+
+
+def test_files_are_renamed_with_what_is_held_out(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "a-held-out.jsonl"):
+        (tmp_path / name).write_text(name)
+    answer = {"train": str(tmp_path / "a.jsonl"), "held_out": str(tmp_path / "a-held-out.jsonl"), "num_train": 3}
+    found = reward_tasks.renamed(answer, tmp_path / "b.jsonl")
+    assert found == answer | {"train": str(tmp_path / "b.jsonl"), "held_out": str(tmp_path / "b-held-out.jsonl")}
+    assert (tmp_path / "b-held-out.jsonl").read_text() == "a-held-out.jsonl"
+    assert reward_tasks.renamed(found | {"held_out": ""}, tmp_path / "c.jsonl")["held_out"] == ""

@@ -18,6 +18,7 @@ from tunesmith_core.planner import plan
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_rollouts import RewardSpec
+from tunesmith_core.start_choices import reward_models_of_runs
 
 Make = Callable[..., RunSpec]
 TOKENIZER = {"model": {"vocab": {"a": 0, "b": 1}}, "added_tokens": [{"content": "<e>", "id": 2}]}
@@ -75,6 +76,17 @@ def test_a_run_is_found_by_its_folder_and_its_adapter(make_spec: Make, monkeypat
         found = reward_models.find(str(folder))
         assert isinstance(found.run, Run)
         assert (found.path, str(found.folder)) == (run.path, spec.model.path)
+
+
+def test_runs_that_have_learned_to_score_are_listed(make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = make_spec("writes")
+    create_run(spec)
+    spec.objective.kind, spec.name = "reward", "scores"
+    run = create_run(spec)
+    (create_run(spec).spec_path).write_text("{")
+    assert reward_models_of_runs() == [], "nothing is learned yet"
+    monkeypatch.setattr(reward_models, "chosen_weights", lambda run, _step: (1, run.adapter_path))
+    assert [(each.name, each.path) for each in reward_models_of_runs()] == [("scores", str(run.path))]
 
 
 def test_other_tokens_and_another_template_are_named(

@@ -23,7 +23,7 @@ from tunesmith_core.outcome import Outcome, Verdict
 from tunesmith_core.preflight import check_rows
 from tunesmith_core.protocol import Event, JournalWriter
 from tunesmith_core.report.facts import read
-from tunesmith_core.rewards import METRICS, described, in_brief, of_event
+from tunesmith_core.rewards import METRICS, described, in_brief, of_event, round_words
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec, has_effect, told_settings
 from tunesmith_core.spec_rollouts import MOST_REWARDS, RewardSpec
@@ -392,3 +392,13 @@ def test_a_file_of_rewards_that_is_missing_is_named_before_the_run(tmp_path: Pat
     own.write_text("def score(prompt, answer, expected):\n    return 1\n", encoding="utf-8")
     with pytest.raises(TunesmithError, match="there is no function"):
         check_rows(spec)
+
+
+def test_an_answer_longer_than_the_context_is_explained() -> None:
+    spec = RunSpec()
+    spec.objective.kind = "grpo"
+    assert "context length" not in round_words(spec)
+    spec.data.context_length = 128
+    assert round_words(spec).endswith(
+        "The context length of 128 tokens is for the rows of the data. What the model writes may be longer."
+    )

@@ -51,7 +51,7 @@ def test_columns_of_other_names_are_taken() -> None:
         ({"labels": True}, 'column "labels": must be a list of true or false'),
         ({"labels": ["good", "bad"]}, "must be a list of true or false"),
         ({"labels": [0.5, 1]}, "must be a list of true or false"),
-        ({"labels": [True]}, "holds 1 labels for 2 steps"),
+        ({"labels": [True]}, "must have one label for each step. Labels: 1, steps: 2"),
         ({"prompt": " "}, 'column "prompt": is empty'),
     ],
 )

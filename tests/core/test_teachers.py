@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from tunesmith_core.protocol import Event
 from tunesmith_core.report.facts import Facts, verdict_on
 from tunesmith_core.report.page import page
 from tunesmith_core.spec import RunSpec, has_effect, told_settings
-from tunesmith_core.teachers import check_teacher, vocabulary_difference
+from tunesmith_core.teachers import check_teacher, size_note, teacher_note, vocabulary_difference
 from tunesmith_core.verdict import Measured, judge
 
 GIB = 1 << 30
@@ -129,6 +130,14 @@ def test_a_teacher_of_the_library_is_found_by_its_name(gkd_spec: RunSpec, home: 
     gkd_spec.teacher.path = "org/big"
     gkd_spec.resolve_paths(tmp_path)
     assert gkd_spec.teacher.path == "org/big"
+
+
+def test_a_teacher_that_is_not_bigger_is_told(gkd_spec: RunSpec) -> None:
+    note = teacher_note(gkd_spec)
+    assert note == "teacher is not bigger than the base model. There may be nothing to learn from it."
+    card = read_model_card(Path(gkd_spec.model.path))
+    assert size_note(card, dataclasses.replace(card, num_parameters=card.num_parameters + 1)) is None
+    assert teacher_note(RunSpec()) is None
 
 
 def hardware() -> Hardware:

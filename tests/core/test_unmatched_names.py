@@ -86,13 +86,17 @@ def test_a_run_does_not_start_with_a_part_that_is_not_there(make_spec: Make, fak
 def test_a_plan_names_what_is_not_there(make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "spec.json"
 
-    def noted(changes: dict[str, Any]) -> str:
+    def noted(changes: dict[str, Any], code: int = 0) -> str:
         path.write_text(json.dumps(with_changes(make_spec(), changes).to_dict()))
-        assert cli.main(["plan", str(path)]) == 0
-        return capsys.readouterr().err
+        assert cli.main(["plan", str(path)]) == code
+        shown = capsys.readouterr()
+        assert bool(shown.out) == (code == 0)
+        return shown.err
 
     assert "The model has no layer named nosuch_proj. Its linear layers are q_proj." in noted(
         {"adapter.target_modules": ["nosuch_proj"]}
     )
     teacher = {"objective.kind": "gkd", "teacher.path": str(tmp_path / "nowhere")}
-    assert "nowhere" in noted(teacher)
+    assert "nowhere" in noted(teacher, 2)
+    assert "The model has no layer 99. Its layers are 0 to 0." in noted({"adapter.layers": ["99"]}, 2)
+    assert "nosuch" in noted({"adapter.start_from": str(tmp_path / "nosuch")}, 2)

@@ -235,3 +235,28 @@ def test_answers_whose_wording_is_free_say_nothing() -> None:
     free = [Answered("What is new?", "Much", {0: "Nothing", 20: "This and that"}) for _ in range(6)]
     verdict = judge(Measured(GOOD, answers=free))
     assert (verdict.outcome, verdict.evidence) == (Outcome.MUCH, "")
+
+
+@pytest.mark.parametrize(
+    ("losses", "agreement", "words"),
+    [
+        ({0: -3.7e-8, 1: 2.9e-8, 4: 1.8e-5}, (1.0, 1.0), "There was nothing to learn"),
+        ({0: 0.4001, 2: 0.4002, 4: 0.4003}, None, "No improvement: the held-out loss was 0.400 and is 0.400."),
+        ({0: -3.7e-8, 4: 1.8e-5}, None, "No improvement: the held-out loss was 0.000 and is 0.000."),
+        ({0: 0.0012, 2: 0.0011, 4: 0.0019}, None, "The model got worse: the held-out loss rose from 0.001 to 0.002."),
+    ],
+)
+def test_a_change_that_is_not_seen_in_its_figures_is_none(
+    losses: dict[int, float], agreement: tuple[float, float] | None, words: str
+) -> None:
+    teacher = {step: {"agreement": share} for step, share in zip((0, 4), agreement or (), strict=False)}
+    verdict = judge(Measured(losses, setup=SETUP, teacher=teacher))
+    assert verdict.sentence.startswith(words)
+    assert "-0.000" not in verdict.sentence
+
+
+def test_who_learned_from_a_bigger_model_is_not_sent_to_the_rows() -> None:
+    verdict = judge(Measured({0: 0.2, 4: 0.3}, setup=SETUP, teacher={0: {"agreement": 0.8}, 4: {"agreement": 0.7}}))
+    assert verdict.outcome is Outcome.WORSE
+    assert [step.name for step in verdict.next_steps] == ["lower-rate"]
+    assert "bigger one" in verdict.advice

@@ -40,7 +40,7 @@ def test_few_votes_say_so() -> None:
         "Sign test: p = 0.12.",
         "Not counted: 2 the same, 1 both bad.",
     ]
-    assert count.title == "Votes on step 60 and the base model"
+    assert count.title == "Votes on step 60 and the model before this run"
     assert (count.num_decided, count.num_votes) == (20, 23)
 
 
@@ -51,7 +51,7 @@ def test_many_votes_tell_a_difference_or_none() -> None:
         "That is more than chance: step 20 gives better answers.",
         "Sign test: p < 0.001.",
     ]
-    assert Count(60, worse=9).meaning == "That is more than chance: the base model gives better answers."
+    assert Count(60, worse=9).meaning == "That is more than chance: the model before this run gives better answers."
     assert Count(60, better=30, worse=26).meaning == "The votes show no clear difference."
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.core.test_adapter_folders import write_adapter
 from tests.tiny_run import make_tiny_run
 from tunesmith_core import cli, datafmt, files, votes
 from tunesmith_core.errors import TunesmithError
@@ -162,6 +163,11 @@ def test_the_last_vote_on_the_same_answers_counts() -> None:
     assert count.better == 2
 
 
+def test_a_vote_for_one_of_two_same_answers_says_how_it_counts() -> None:
+    assert vote("a", words="You.").note == "Both answers are the same word for word, so this counts as the same."
+    assert [vote("same", words="You.").note, vote("bad", words="You.").note, vote("b").note] == [None] * 3
+
+
 def test_of_answers_that_read_the_same_none_is_better() -> None:
     (count,) = Kept([vote("a", words="You."), vote("bad", "Sure?", words="You.")]).counts()
     assert (count.better, count.worse, count.same, count.bad) == (0, 0, 1, 1)
@@ -199,7 +205,7 @@ def test_the_report_tells_how_the_votes_stand(run: Run, capsys: pytest.CaptureFi
         file.write("damaged\n")
     assert cli.main(["report", "tiny-01"]) == 0
     page = run.report_path.read_text()
-    assert "<h3>Votes on step 60 and the base model</h3>" in page
+    assert "<h3>Votes on step 60 and the model before this run</h3>" in page
     assert "The trained model was better in 1 of 1 votes" in page
     assert "1 lines of votes.jsonl can&#x27;t be read" in page
     assert capsys.readouterr().err == ""
@@ -210,12 +216,27 @@ def test_votes_become_a_run_that_learns_from_them(run: Run, home: Path) -> None:
     (source,) = spec.data.sources
     assert (spec.objective.kind, source.format, spec.problems()) == ("dpo", "preference", [])
     assert (spec.model, spec.adapter) == (run.load_spec().model, run.load_spec().adapter)
+    assert spec.adapter.start_from == "", "the folder holds no adapter that can be continued"
     path = Path(source.path)
     assert path == home / "votes" / "tiny-01-2.jsonl"
     assert datafmt.check_head(source, in_pairs=True) == (2, 0)
     before = path.read_bytes()
     more = votes.spec_to_train(run, Kept([vote("a"), vote("b", "How?"), vote("a", "Why?")]))
     assert (more.data.sources[0].path != source.path, path.read_bytes() == before) == (True, True)
+
+
+def test_who_trains_on_votes_continues_the_adapter_that_was_voted_on(run: Run) -> None:
+    write_adapter(run.adapter_path, rank=4)
+    spec = votes.spec_to_train(run, Kept([vote("a")]))
+    assert (spec.adapter.start_from, spec.adapter.rank) == (str(run.adapter_path), 4)
+    assert spec.problems() == []
+
+
+def test_few_votes_are_told() -> None:
+    many = [vote("a", f"Question {number}?") for number in range(21)]
+    assert "One vote teaches the model next to nothing." in (votes.too_few(Kept(many[:1])) or "")
+    assert "20 votes teach the model little." in (votes.too_few(Kept(many[:20])) or "")
+    assert votes.too_few(Kept(many)) is None
 
 
 def test_votes_without_a_preference_are_no_run(run: Run, home: Path) -> None:
@@ -230,6 +251,12 @@ def test_the_command_writes_settings_to_train_with(run: Run, capsys: pytest.Capt
     votes.save(run, vote("a"))
     target = run.path / "spec-of-votes.json"
     assert cli.main(["vote", "tiny-01", "--result", "--spec", str(target)]) == 0
-    assert f"To train on these votes: tunesmith train {target}" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"To train on these votes: tunesmith train {target}" in told
+    assert "One vote teaches the model next to nothing." in told
     assert RunSpec.from_dict(files.read_json(target)).objective.kind == "dpo"
     assert cli.main(["vote", "tiny-01", "--result", "--spec", str(run.path / "missing" / "a.json")]) != 0
+    for number in range(20):
+        votes.save(run, vote("a", f"Question {number}?"))
+    assert cli.main(["vote", "tiny-01", "--result", "--spec", str(target)]) == 0
+    assert "teach" not in capsys.readouterr().err

@@ -12,7 +12,6 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import Operation, OperationState
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import Kind
-from tunesmith_core.operations.kinds.engine import PrepareSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event, read_journal
@@ -42,10 +41,10 @@ def checked(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
 
 def conduct_here(
     kind: Kind,
-    spec: PrepareSpec,
+    spec: Any,
     *,
-    on_event: Callable[[Event], object],
-    take: Callable[[Path, Any], Any],
+    on_event: Callable[[Event], object] = lambda _event: None,
+    take: Callable[[Path, Any], Any] = lambda _folder, answer: answer,
     **_: object,
 ) -> Outcome:
     """Do an operation of the engine as its child would, without limits."""

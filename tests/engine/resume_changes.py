@@ -106,6 +106,19 @@ OTHERS: dict[str, Callable[[Place], object]] = {
     "optimizer.beta2": lambda _: 0.9,
     "optimizer.epsilon": lambda _: 1e-3,
     "adapter.dropout": lambda _: 0.5,
+    "adapter.parts": lambda _: ["norms"],
+    "adapter.start_from": lambda place: str(place.run.adapter_path),
+    "adapter.layers": lambda _: ["0"],
+    "adapter.rank_pattern": lambda _: ["q_proj=2"],
+    "adapter.alpha_pattern": lambda _: ["q_proj=2"],
+    "objective.label_smoothing": lambda _: 0.2,
+    "objective.classes": lambda _: ["good", "bad"],
+    "teacher.beta": lambda _: 0.75,
+    **{f"rollouts.rewards[0].{name}": lambda _: "de" for name in ("pattern", "path", "schema", "model", "language")},
+    **{
+        name: lambda place: str(place.folder / "other")
+        for name in ("teacher.path", "objective.reference_adapter")
+    },
 }
 """Values where a larger number, or another choice, would not do."""
 
@@ -278,7 +291,7 @@ def _all_spoiled(place: Place) -> None:
         path.write_bytes(b"")
 
 
-EARLIER = ("earlier version", "don't fit", "optimizer.name", "spec.json")
+EARLIER = ("earlier version", "don't fit", "optimizer.name", "spec.json", "the row has no column")
 
 
 def _of_earlier_version(change: Change) -> Change:

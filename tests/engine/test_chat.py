@@ -36,7 +36,7 @@ from tunesmith_engine.chat.session import Session
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.lora import trainable
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 QUESTION = [{"role": "user", "content": "Who?"}]
 
 

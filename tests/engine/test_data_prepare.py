@@ -322,6 +322,15 @@ def test_the_preview_lists_a_hundred_problems_and_counts_what_is_not_learned(
     assert [row["line"] for row in shown["rows"]] == [106]
 
 
+def test_a_preview_of_classes_counts_no_row_as_not_learned(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    rows = [{"question": "x" * 40, "answer": "y", "label": name} for name in ("a", "b")]
+    path = write_rows(tmp_path / "classes.jsonl", rows)
+    spec = tiny_spec(data={"path": path, "context_length": 16, "format": "labeled"}, objective={"kind": "classify"})
+    assert preview(spec, tokenizer, 2)["num_untrained"] == 0
+
+
 @pytest.mark.parametrize(("num_rows", "is_complete"), [(5000, True), (5001, False)])
 def test_the_preview_looks_at_5000_rows_and_says_whether_there_are_more(
     tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, num_rows: int, is_complete: bool

@@ -120,6 +120,10 @@ def test_answers_are_compared(
         (["Paris", "Rio Grande"], "Paris.", True),
         (["Paris", "Rio Grande"], "Rome.", False),
         (["Paris", "a sentence that can be worded in another way"], "Paris", None),
+        (["Paris", "Rome", "Washington D.C."], "Rome.", False),
+        (["Paris.", "Rome."], "It is Paris.", True),
+        (["Four, arr!", "Fish and biscuits, arr."], "The answer is 4.", None),
+        (["\u56db\u4e2a\uff01", "\u662f\u9c7c\u3002"], "\u56db", None),
         ([], "Paris", None),
     ],
 )

@@ -49,6 +49,14 @@
         <translation>模型越大，回答越好。没有对话模板的模型无法作答。</translation>
     </message>
     <message>
+        <source>Also keep how likely the model finds other words</source>
+        <translation>同时保存模型认为其他词有多大可能</translation>
+    </message>
+    <message>
+        <source>A smaller model of the same family learns more from that. The file becomes larger.</source>
+        <translation>同系列的较小模型能从中学到更多。文件会变大。</translation>
+    </message>
+    <message>
         <source>In tokens, about four letters each. Answers that would be longer are left out.</source>
         <translation>以词元计，每个约四个字母。更长的回答会被舍弃。</translation>
     </message>
@@ -5799,14 +5807,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>此文件的数值精度较低，会改变回答：只有 {agreement} 的下一个词元与训练后的模型相同。更大的类型（如 q8_0）损失更小。</translation>
     </message>
     <message>
-        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, gkd, grpo, kto, orpo, prm, reward, rloo, sft, simpo.
-Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
-        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
-要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、gkd、grpo、kto、orpo、prm、reward、rloo、sft、simpo。
-没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
-    </message>
-    <message>
         <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
         <translation>子系统的 Linux 内核过旧或缺失。</translation>
     </message>
@@ -6047,10 +6047,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>holds prompts without answers. Only runs that learn from rewards write the answers themselves</source>
         <translation>只有提示词，没有回答。只有从奖励中学习的训练会自己写回答</translation>
-    </message>
-    <message>
-        <source>holds {num} labels for {num_steps} steps</source>
-        <translation>有 {num_steps} 个步骤，却有 {num} 个标签</translation>
     </message>
     <message>
         <source>how hard they are: 1, 2 or 3</source>
@@ -6511,10 +6507,6 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{place}: the row has no column &quot;{column}&quot;, which is the group column (evaluation.group_column).</source>
         <translation>{place}：该行没有分组列“{column}”（evaluation.group_column）。</translation>
-    </message>
-    <message>
-        <source>{place}: whether an answer is right is a matter of wording in this data: the answers are texts of many words. Choose another reward.</source>
-        <translation>{place}：这份数据中的答案是长文本，对错取决于措辞，无法判定。请选择其他奖励。</translation>
     </message>
     <message>
         <source>{place}: {message}</source>
@@ -8287,6 +8279,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请恢复所列文件或选回原来的文件夹后再继续，或复制此运行重新开始。</translation>
     </message>
     <message>
+        <source>The data keeps little of what the bigger model found likely</source>
+        <translation>数据只保存了更大模型的一小部分概率</translation>
+    </message>
+    <message>
+        <source>Only the likeliest tokens are kept at each place. The rest is not learned.</source>
+        <translation>每个位置只保存最可能的词元，其余部分不会被学习。</translation>
+    </message>
+    <message>
+        <source>Keep more tokens at each place, up to 20. Answers that this program writes keep 16.</source>
+        <translation>请在每个位置保存更多词元，最多 20 个。本程序写回答时保存 16 个。</translation>
+    </message>
+    <message>
         <source>The base model is in the trash</source>
         <translation>基础模型在回收站中</translation>
     </message>
@@ -8371,6 +8375,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>4 位的更大的模型</translation>
     </message>
     <message>
+        <source>A score has no unit and no zero. Of two answers to one question, the better one scores higher.</source>
+        <translation>分数没有单位，也没有零点。对同一个问题的两个回答，较好的那个分数更高。</translation>
+    </message>
+    <message>
         <source>Adapters ({kind}): {names}.</source>
         <translation>适配器（{kind}）：{names}。</translation>
     </message>
@@ -8387,12 +8395,28 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>回答越来越长，其中 {share} 被截断。奖励可能偏向长回答。加入长度奖励可以抑制这一点。</translation>
     </message>
     <message>
+        <source>Ask it with: tunesmith ask RUN QUESTION</source>
+        <translation>要向它提问，请运行：tunesmith ask RUN QUESTION</translation>
+    </message>
+    <message>
         <source>At {after} of the held-out tokens the model would write the same as the bigger one (before training: {before}).</source>
         <translation>在留出的词元中，有 {after} 的位置模型会写出与更大的模型相同的内容（训练前：{before}）。</translation>
     </message>
     <message>
         <source>Attention&apos;s expansions</source>
         <translation>注意力的升维层</translation>
+    </message>
+    <message>
+        <source>Both answers are the same word for word, so this counts as the same.</source>
+        <translation>两个回答一字不差，因此计为“相同”。</translation>
+    </message>
+    <message>
+        <source>Choose a bigger model that answers better than the base model.</source>
+        <translation>请选择一个比基础模型答得更好的更大的模型。</translation>
+    </message>
+    <message>
+        <source>Choose a higher level for more.</source>
+        <translation>选择更高的难度可以得到更多题目。</translation>
     </message>
     <message>
         <source>Choose the unquantized model that it was made from: {base}.</source>
@@ -8435,6 +8459,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>另有无法读取的文件：{num}。</translation>
     </message>
     <message>
+        <source>Have a bigger model answer the prompts and keep its probabilities, or teach by example (SFT).</source>
+        <translation>让更大的模型回答这些提示词并保存它的概率，或改用示例教学（SFT）。</translation>
+    </message>
+    <message>
         <source>Held-out perplexity of each data file:</source>
         <translation>每个数据文件的留出困惑度：</translation>
     </message>
@@ -8445,6 +8473,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Id</source>
         <translation>ID</translation>
+    </message>
+    <message>
+        <source>In {after} of the held-out pairs the better answer scores higher, as before (guessing: 50%).</source>
+        <translation>在 {after} 的留出样本对中，较好的回答得分更高，与训练前相同（随机猜测：50%）。</translation>
     </message>
     <message>
         <source>It does not support attention in chunks.</source>
@@ -8471,8 +8503,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>类型</translation>
     </message>
     <message>
+        <source>Labels and their rows: {labels}, and {more:,} other labels.</source>
+        <translation>各标签的行数：{labels}，另有 {more:,} 个标签。</translation>
+    </message>
+    <message>
+        <source>Labels and their rows: {labels}.</source>
+        <translation>各标签的行数：{labels}。</translation>
+    </message>
+    <message>
         <source>Let answers be shorter (rollouts.max_tokens), or use fewer examples at once.</source>
         <translation>请缩短回答（rollouts.max_tokens），或减少同时处理的样本。</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, so that the model keeps what it has in common with the bigger one.</source>
+        <translation>请降低学习率，让模型保留与更大的模型一致的部分。</translation>
     </message>
     <message>
         <source>Moved to the trash: {path} ({size})</source>
@@ -8505,6 +8549,18 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>Nothing in the trash is named {name!r}.</source>
         <translation>回收站中没有名为 {name!r} 的项目。</translation>
+    </message>
+    <message>
+        <source>One vote teaches the model next to nothing. At best it repeats that one answer. More than {few} votes are a start, and more are better.</source>
+        <translation>只凭一票，模型几乎学不到什么，最多会重复那一个回答。{few} 票以上才算起步，越多越好。</translation>
+    </message>
+    <message>
+        <source>Pairs that contradict another one: {num:,} of {num_pairs:,}. What is the better answer in one is the worse one in the other, so nothing is learned from them.</source>
+        <translation>与另一对相互矛盾的偏好对：{num:,} / {num_pairs:,}。同一个回答在一对里较好，在另一对里较差，因此从中学不到任何东西。</translation>
+    </message>
+    <message>
+        <source>Predicted number: {number}</source>
+        <translation>预测的数值：{number}</translation>
     </message>
     <message>
         <source>Preference pairs: the column {chosen} has the better answer, {rejected} the worse one.</source>
@@ -8587,6 +8643,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>样例的结束位置可能不同，训练不受影响。</translation>
     </message>
     <message>
+        <source>Score: {score}</source>
+        <translation>分数：{score}</translation>
+    </message>
+    <message>
         <source>Set alpha to once or twice the rank.</source>
         <translation>请把 alpha 设为秩的一到两倍。</translation>
     </message>
@@ -8623,6 +8683,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>第 {step} 步</translation>
     </message>
     <message>
+        <source>Step {step} is right with a probability of {share}.</source>
+        <translation>第 {step} 个步骤正确的概率为 {share}。</translation>
+    </message>
+    <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
     </message>
@@ -8649,6 +8713,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>That is more than chance: {winner} gives better answers.</source>
         <translation>这不是偶然：{winner}的回答更好。</translation>
+    </message>
+    <message>
+        <source>That is worse than guessing.</source>
+        <translation>这还不如随机猜测。</translation>
     </message>
     <message>
         <source>The Modelfile can&apos;t hold the system prompt of the training rows. Begin each conversation with it; it stands in {card}.</source>
@@ -8691,8 +8759,16 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>列 {column} 是系统提示词。</translation>
     </message>
     <message>
+        <source>The column {column} holds what a bigger model found likely.</source>
+        <translation>{column} 列保存了更大的模型认为可能的词元。</translation>
+    </message>
+    <message>
         <source>The column {column} stands beside the question.</source>
         <translation>列 {column} 与问题放在一起。</translation>
+    </message>
+    <message>
+        <source>The context length of {tokens:,} tokens is for the rows of the data. What the model writes may be longer.</source>
+        <translation>{tokens:,} 个词元的上下文长度只限制数据中的行，模型写出的回答可以更长。</translation>
     </message>
     <message>
         <source>The data changed, so the remaining steps train on other rows.</source>
@@ -8801,6 +8877,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>The model needs plain PyTorch. {reason}</source>
         <translation>该模型需要用普通 PyTorch 运行。{reason}</translation>
+    </message>
+    <message>
+        <source>The model of this run writes texts and rates none.</source>
+        <translation>本次运行的模型只写文本，不给文本打分。</translation>
     </message>
     <message>
         <source>The model was trained in plain PyTorch, without fast kernels. {reason}</source>
@@ -8927,6 +9007,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name} 的各项尺寸互不匹配。</translation>
     </message>
     <message>
+        <source>The smallest SPEC.json: {&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+To learn from preference pairs, add &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}. Objectives: classify, cpo, dpo, gkd, grpo, kd, kto, orpo, prm, reward, rloo, sft, simpo.
+Whatever a spec leaves out has its default. The Train page of the window saves whole specs.</source>
+        <translation>最短的 SPEC.json：{&quot;version&quot;: 2, &quot;model&quot;: {&quot;path&quot;: &quot;FOLDER&quot;}, &quot;data&quot;: {&quot;sources&quot;: [{&quot;path&quot;: &quot;FILE&quot;}]}}
+要从偏好对中学习，请加上 &quot;objective&quot;: {&quot;kind&quot;: &quot;dpo&quot;}。可用的目标：classify、cpo、dpo、gkd、grpo、kd、kto、orpo、prm、reward、rloo、sft、simpo。
+没有写出的设置取默认值。窗口的“训练”页可以保存完整的设置。</translation>
+    </message>
+    <message>
         <source>The sum of --weights must be above 0: a file with the weight 0 gives no rows.</source>
         <translation>--weights 之和必须大于 0：权重为 0 的文件不提供任何行。</translation>
     </message>
@@ -8935,12 +9023,20 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>内存耗尽，系统结束了训练进程。</translation>
     </message>
     <message>
+        <source>The text is longer than the context length of the run. Tokens at its end that were not read: {num:,}.</source>
+        <translation>文本超出了本次运行的上下文长度。末尾未读取的词元：{num:,} 个。</translation>
+    </message>
+    <message>
         <source>The tokenizer can&apos;t be exported as GGUF: it cuts a text into words in a way of its own.</source>
         <translation>分词器无法导出为 GGUF：它用自己的方式把文本切分成词。</translation>
     </message>
     <message>
         <source>The tokenizer can&apos;t be exported as GGUF: {reason}.</source>
         <translation>分词器无法导出为 GGUF：{reason}。</translation>
+    </message>
+    <message>
+        <source>The tokens that the data keeps hold {known} of the bigger model&apos;s probability on average. The rest is not learned, so the model becomes surer than the bigger one is.</source>
+        <translation>数据中保存的词元平均只占更大模型概率的 {known}。其余部分不会被学习，因此模型会比更大的模型更有把握。</translation>
     </message>
     <message>
         <source>The trained model</source>
@@ -8999,6 +9095,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>训练之外的空间连一个 {max_tokens} 词元的回答都放不下。</translation>
     </message>
     <message>
+        <source>There is no text to rate.</source>
+        <translation>没有可以评判的文本。</translation>
+    </message>
+    <message>
         <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
         <translation>内存不足，无法将文件与训练好的模型比较。文件未经验证。</translation>
     </message>
@@ -9013,6 +9113,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>There was not enough memory to apply an update.</source>
         <translation>显存不足，无法完成这次参数更新。</translation>
+    </message>
+    <message>
+        <source>There was nothing to learn: the model said the same as the bigger one before training.</source>
+        <translation>没有可学的内容：训练前，模型的输出就已与更大的模型相同。</translation>
     </message>
     <message>
         <source>They do not support DoRA.</source>
@@ -9053,6 +9157,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>This run trained a model that rates texts and writes none, so there is nothing to chat with.</source>
         <translation>此次训练得到的模型只给文本打分，不写文本，因此无法对话。</translation>
+    </message>
+    <message>
+        <source>This task has only {num:,} different problems of this level: {num_train:,} to train on and {num_held_out:,} held out.</source>
+        <translation>这个任务在此难度下只有 {num:,} 道不同的题目：{num_train:,} 道用于训练，{num_held_out:,} 道留出。</translation>
     </message>
     <message>
         <source>Time: not known yet, because no run with this model and method has finished on this device. To measure a step: tunesmith check SPEC.json</source>
@@ -9183,6 +9291,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>请使用 Python 3.12 或 3.13，或安装 PySide6-Essentials 6.11.3。</translation>
     </message>
     <message>
+        <source>Use answers of a bigger model of the same family as the base model, or leave rows like this one out.</source>
+        <translation>请使用与基础模型同系列的更大模型的回答，或跳过这样的行。</translation>
+    </message>
+    <message>
         <source>Use the file with llama.cpp or LM Studio, which read the template from it.</source>
         <translation>请在 llama.cpp 或 LM Studio 中使用该文件，它们会从文件中读取模板。</translation>
     </message>
@@ -9209,6 +9321,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>With the adapter, the weight {name} is NaN or infinite in {format}.</source>
         <translation>加上适配器后，权重 {name} 在 {format} 格式下为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>With the objective kd, a model learns from what this one found likely at each token.</source>
+        <translation>使用目标 kd 时，模型会从这个模型在每个词元处认为可能的内容中学习。</translation>
     </message>
     <message>
         <source>Write each file to a name of its own.</source>
@@ -9795,6 +9911,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>此列值相同的行放在同一边</translation>
     </message>
     <message>
+        <source>keep what the model finds likely at each token, to learn from (kd)</source>
+        <translation>保存模型在每个词元处认为可能的词元，供学习使用（kd）</translation>
+    </message>
+    <message>
         <source>kind of the model, such as qwen3</source>
         <translation>模型类型，例如 qwen3</translation>
     </message>
@@ -10197,6 +10317,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>must end with the port, as in http://proxy.example:8080</source>
         <translation>必须以端口号结尾，例如 http://proxy.example:8080</translation>
+    </message>
+    <message>
+        <source>must have one label for each step. Labels: {num}, steps: {num_steps}</source>
+        <translation>每个步骤都必须有一个标签。标签：{num} 个，步骤：{num_steps} 个</translation>
     </message>
     <message>
         <source>must hold a single label</source>
@@ -10867,6 +10991,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>该适配器只给文本打分，不生成文本</translation>
     </message>
     <message>
+        <source>the answer has other tokens here than the ones that were kept</source>
+        <translation>回答在这里切分出的词元与保存的不同</translation>
+    </message>
+    <message>
         <source>the answer is not the file {name}</source>
         <translation>应答不是文件 {name}</translation>
     </message>
@@ -10877,6 +11005,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>the answer is not what a hub sends</source>
         <translation>应答不是模型站的内容</translation>
+    </message>
+    <message>
+        <source>the answer or text to rate; of a solution a step on each line</source>
+        <translation>要评判的回答或文本；解答则每行写一个步骤</translation>
     </message>
     <message>
         <source>the answer was shorter than the file {name}</source>
@@ -10893,10 +11025,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>the archive is not read: {name} {what}.</source>
         <translation>未读取压缩包：{name} {what}。</translation>
-    </message>
-    <message>
-        <source>the base model</source>
-        <translation>基础模型</translation>
     </message>
     <message>
         <source>the base model has no place for {name}.</source>
@@ -10961,6 +11089,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>the following arguments are required: %s</source>
         <translation>缺少以下参数：%s</translation>
+    </message>
+    <message>
+        <source>the model before this run</source>
+        <translation>本次运行之前的模型</translation>
     </message>
     <message>
         <source>the model can&apos;t predict with the settings in config.json</source>
@@ -11077,6 +11209,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>they are already in the other folder</source>
         <translation>它们已经在另一个文件夹中</translation>
+    </message>
+    <message>
+        <source>they were kept by a model with another tokenizer</source>
+        <translation>它们由使用另一种分词器的模型保存</translation>
     </message>
     <message>
         <source>this terminal was opened for this command alone</source>
@@ -11257,6 +11393,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>what answers (auto)</source>
         <translation>用什么设备回答（auto）</translation>
+    </message>
+    <message>
+        <source>what the text answers</source>
+        <translation>这段文本所回答的问题</translation>
     </message>
     <message>
         <source>what they set for an objective, documents or full</source>
@@ -11567,6 +11707,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{kind}：{path} 在此期间消失了。</translation>
     </message>
     <message>
+        <source>{labels} differ in case or blanks only. They are learned as different classes.</source>
+        <translation>{labels} 只有大小写或空格不同，会被当作不同的类别来学习。</translation>
+    </message>
+    <message>
         <source>{label} is set otherwise than for the trained adapter</source>
         <translation>{label} 的设置与所训练的适配器不同</translation>
     </message>
@@ -11581,6 +11725,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{label}: wrong</source>
         <translation>{label}：错</translation>
+    </message>
+    <message>
+        <source>{label}: {share}</source>
+        <translation>{label}：{share}</translation>
     </message>
     <message>
         <source>{language} {share:.0%}</source>
@@ -11967,6 +12115,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>{name}{inside}</translation>
     </message>
     <message>
+        <source>{num:,} problems held out: {path}</source>
+        <translation>留出的题目 {num:,} 道：{path}</translation>
+    </message>
+    <message>
+        <source>{num:,} problems to train on: {path}</source>
+        <translation>用于训练的题目 {num:,} 道：{path}</translation>
+    </message>
+    <message>
         <source>{num_good:,} answers are labeled good and {num_bad:,} bad. With its weight, one side counts for more than three times as much as the other. Raise the weight of the other side.</source>
         <translation>{num_good:,} 个回答标注为好，{num_bad:,} 个标注为差。按权重计算，一方的分量是另一方的三倍以上。请提高另一方的权重。</translation>
     </message>
@@ -11985,6 +12141,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>{num} more</source>
         <translation>另外 {num} 个</translation>
+    </message>
+    <message>
+        <source>{num} votes teach the model little. It may learn these answers by heart and answer everything else as before. More than {few} votes are a start, and more are better.</source>
+        <translation>只凭 {num} 票，模型学到的很少。它可能只是背下这些回答，其他问题仍照旧回答。{few} 票以上才算起步，越多越好。</translation>
     </message>
     <message>
         <source>{optimizer} is for full fine-tuning. Choose AdamW for LoRA</source>
@@ -12597,8 +12757,16 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{path}：所有页都是不含文本的图片（{num_pages} 页）。</translation>
     </message>
     <message>
+        <source>{path}: the rows don&apos;t say what a bigger model found likely. There is no column &quot;{column}&quot;.</source>
+        <translation>{path}：各行没有保存更大的模型认为可能的词元。缺少“{column}”列。</translation>
+    </message>
+    <message>
         <source>{path}: this objective learns from preference pairs, and the rows were not recognized as such. They are read as: {format}.</source>
         <translation>{path}：该训练目标需要偏好对，但这些行不是偏好对，而是被识别为：{format}。</translation>
+    </message>
+    <message>
+        <source>{path}: this objective learns from prompts with responses. The rows are read as: {format}.</source>
+        <translation>{path}：此目标从提示词和回答中学习。这些行被识别为：{format}。</translation>
     </message>
     <message>
         <source>{path}: votes that are a tie are left out ({num:,}).</source>
@@ -12615,6 +12783,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>{phase} ...</source>
         <translation>{phase} ...</translation>
+    </message>
+    <message>
+        <source>{place}, column &quot;{column}&quot;: the probabilities of the answer are missing or can&apos;t be read.</source>
+        <translation>{place}，“{column}”列：回答的概率缺失或无法读取。</translation>
     </message>
     <message>
         <source>{place}, column &quot;{column}&quot;: {value} does not say which answer is better.</source>
@@ -12645,12 +12817,20 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{place}：标签“{label}”不是数字。</translation>
     </message>
     <message>
+        <source>{place}: the probabilities of this row don&apos;t fit the base model: {reason}.</source>
+        <translation>{place}：这一行的概率与基础模型不符：{reason}。</translation>
+    </message>
+    <message>
         <source>{place}: there are more than {most:,} different labels. Choose the column that holds classes, or have numbers predicted (Labels are numbers).</source>
         <translation>{place}：不同的标签超过 {most:,} 个。请选择存放类别的列，或改为预测数值（标签是数值）。</translation>
     </message>
     <message>
         <source>{place}: this row and all others have the label &quot;{label}&quot;. Sorting needs at least two classes.</source>
         <translation>{place}：这一行和其他所有行的标签都是“{label}”。分类至少需要两个类别。</translation>
+    </message>
+    <message>
+        <source>{place}: whether an answer is right is a matter of wording in this data: the answers are sentences or longer texts. Choose another reward.</source>
+        <translation>{place}：这份数据中的答案是句子或更长的文本，对错取决于措辞，无法判定。请选择其他奖励。</translation>
     </message>
     <message>
         <source>{place}the system gave no memory.</source>
@@ -12763,6 +12943,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{subject}：{title}（按要求）</translation>
     </message>
     <message>
+        <source>{teacher} is not bigger than the base model. There may be nothing to learn from it.</source>
+        <translation>{teacher} 并不比基础模型大，可能没有可学的内容。</translation>
+    </message>
+    <message>
         <source>{teacher} is the base model itself.</source>
         <translation>{teacher} 就是基础模型本身。</translation>
     </message>
@@ -12863,6 +13047,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>{work}：{reason}。编译器可能超出 Windows 允许的 260 个字符。</translation>
     </message>
     <message>
+        <source>“{label}” {num:,}</source>
+        <translation>“{label}” {num:,} 行</translation>
+    </message>
+    <message>
         <source>queued</source>
         <translation>等待中</translation>
     </message>
@@ -12957,6 +13145,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>write problems of a task to learn from by rewards; a wrong name lists the tasks</source>
         <translation>写出某个任务的题目，用于从奖励中学习；名称有误时会列出所有任务</translation>
+    </message>
+    <message>
+        <source>Rating a text</source>
+        <translation>正在评判文本</translation>
+    </message>
+    <message>
+        <source>let the model of a run that scores answers, sorts texts or checks steps rate a text of your own</source>
+        <translation>用一次运行训练出的模型（给回答打分、给文本分类或检查步骤）评判你自己的文本</translation>
     </message>
     <message>
         <source>Reading the rows</source>
@@ -13123,10 +13319,6 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
         <translation>拆分</translation>
     </message>
     <message>
-        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes, GKD from a bigger model. A reward model learns from pairs to score answers and writes none, a process reward model scores each step of one. Classes or numbers are learned from texts with a label.</source>
-        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对回答中学习偏好其中一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 从模型所写内容得到的奖励中学习，GKD 向更大的模型学习。奖励模型从成对回答中学习给回答打分，自己不写回答；过程奖励模型给回答的每个步骤打分。类别或数值从带标签的文本中学习。</translation>
-    </message>
-    <message>
         <source>Preferences (CPO)</source>
         <translation>偏好学习（CPO）</translation>
     </message>
@@ -13141,6 +13333,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Rewards (GRPO)</source>
         <translation>奖励（GRPO）</translation>
+    </message>
+    <message>
+        <source>Stored probabilities (KD)</source>
+        <translation>已保存的概率（KD）</translation>
     </message>
     <message>
         <source>Good and bad answers (KTO)</source>
@@ -13397,6 +13593,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>no bound</source>
         <translation>不设上限</translation>
+    </message>
+    <message>
+        <source>Share of the written answer</source>
+        <translation>所写回答的占比</translation>
+    </message>
+    <message>
+        <source>How much the answer as it was written counts beside what the bigger model found likely. With 0 the model learns from the probabilities alone, with 1 from the answer alone, as in SFT.</source>
+        <translation>除了更大的模型认为可能的内容之外，所写的回答本身占多大比重。0 表示只从概率中学习，1 表示只从回答中学习，与 SFT 相同。</translation>
     </message>
     <message>
         <source>Labels are numbers</source>
@@ -13733,6 +13937,10 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Most rows of this file that are used, held-out rows included. The seed chooses which. Repeats by weight don&apos;t count. Empty uses all rows.</source>
         <translation>这个文件最多使用多少行，包括留出的行。使用哪些行由随机种子决定，按权重重复的不计。留空则使用全部行。</translation>
+    </message>
+    <message>
+        <source>What the model learns. SFT learns to write the answers in the data. DPO, SimPO, ORPO and CPO learn from pairs to prefer one answer over another, KTO from single answers that are labeled good or bad. GRPO and RLOO learn from rewards for what the model writes, GKD from a bigger model, KD from what a bigger model found likely when it wrote the answers in the data. A reward model learns from pairs to score answers and writes none, a process reward model scores each step of one. Classes or numbers are learned from texts with a label.</source>
+        <translation>模型学习什么。SFT 学习写出数据中的回答。DPO、SimPO、ORPO 和 CPO 从成对回答中学习偏好其中一个，KTO 从标为好或坏的单个回答中学习。GRPO 和 RLOO 从模型所写内容得到的奖励中学习，GKD 向更大的模型学习，KD 从更大的模型写下数据中的回答时认为可能的内容中学习。奖励模型从成对回答中学习给回答打分，自己不写回答；过程奖励模型给回答的每个步骤打分。类别或数值从带标签的文本中学习。</translation>
     </message>
     <message>
         <source>Classes or numbers</source>
@@ -15938,6 +16146,14 @@ in no list of processes. What is shown has no passwords. Of the hub&apos;s acces
     <message>
         <source>Example %1 of the first %2  ·  %3  ·  %4 tokens, %5 trained</source>
         <translation>前 %2 个样本中的第 %1 个  ·  %3  ·  %4 个词元，学习 %5 个</translation>
+    </message>
+    <message>
+        <source>Example %1 of %2  ·  %3  ·  %4 tokens</source>
+        <translation>样本 %1 / %2  ·  %3  ·  %4 个词元</translation>
+    </message>
+    <message>
+        <source>Example %1 of the first %2  ·  %3  ·  %4 tokens</source>
+        <translation>前 %2 个样本中的第 %1 个  ·  %3  ·  %4 个词元</translation>
     </message>
     <message>
         <source>better %1 tokens, %2 trained, worse %3 tokens, %4 trained</source>
@@ -18260,6 +18476,14 @@ Save a copy to train with your changes.</source>
         <translation>已下载的部分会保留。点击开始可继续下载。</translation>
     </message>
     <message>
+        <source>The run has started.</source>
+        <translation>运行已开始。</translation>
+    </message>
+    <message>
+        <source>Show it</source>
+        <translation>查看</translation>
+    </message>
+    <message>
         <source>Complete the form first.</source>
         <translation>请先填完表单。</translation>
     </message>
@@ -18289,6 +18513,14 @@ Save a copy to train with your changes.</source>
     <message>
         <source>The data has no such column. Choose another one, or none.</source>
         <translation>数据中没有这一列。请换一列，或不分组。</translation>
+    </message>
+    <message>
+        <source>The plan appears once a bigger model is chosen.</source>
+        <translation>选好更大的模型后才会显示计划。</translation>
+    </message>
+    <message>
+        <source>The plan appears once the data suits the way to teach.</source>
+        <translation>数据适合所选的训练方式后才会显示计划。</translation>
     </message>
 </context>
 <context>
@@ -19289,6 +19521,61 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Try it</source>
         <translation>试用</translation>
+    </message>
+</context>
+<context>
+    <name>RateCard</name>
+    <message>
+        <source>Try it on a text of your own</source>
+        <translation>用自己的文本试一试</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Check the steps</source>
+        <translation>检查步骤</translation>
+    </message>
+    <message>
+        <source>Problem</source>
+        <translation>题目</translation>
+    </message>
+    <message>
+        <source>Solution, a step on each line</source>
+        <translation>解答，每行一个步骤</translation>
+    </message>
+    <message>
+        <source>Predict the number</source>
+        <translation>预测数值</translation>
+    </message>
+    <message>
+        <source>Sort the text</source>
+        <translation>给文本分类</translation>
+    </message>
+    <message>
+        <source>Question, if your data has one</source>
+        <translation>问题（数据中有问题时填写）</translation>
+    </message>
+    <message>
+        <source>Text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <source>Score the answer</source>
+        <translation>给回答打分</translation>
+    </message>
+    <message>
+        <source>Question</source>
+        <translation>问题</translation>
+    </message>
+    <message>
+        <source>Answer</source>
+        <translation>回答</translation>
+    </message>
+    <message>
+        <source>Loading the model and reading the text…</source>
+        <translation>正在加载模型并读取文本…</translation>
     </message>
 </context>
 <context>
@@ -21421,12 +21708,28 @@ Save a copy to train with your changes.</source>
         <translation>出题</translation>
     </message>
     <message>
-        <source>Install the packages for tasks and JSON schemas</source>
-        <translation>安装练习任务和 JSON 模式所需的软件包</translation>
+        <source>Install the packages for tasks and JSON schemas…</source>
+        <translation>安装练习任务和 JSON 模式所需的软件包…</translation>
     </message>
     <message>
         <source>Making problems</source>
         <translation>正在出题</translation>
+    </message>
+    <message>
+        <source>This downloads the Python packages reasoning-gym, which makes practice tasks, and jsonschema, which checks JSON, with the few packages that they need. They get a folder of their own.</source>
+        <translation>将下载 Python 软件包 reasoning-gym（生成练习任务）和 jsonschema（检查 JSON），以及它们所需的少量软件包。这些软件包放在单独的文件夹中。</translation>
+    </message>
+    <message>
+        <source>Install packages for tasks and JSON schemas?</source>
+        <translation>安装练习任务和 JSON 模式所需的软件包？</translation>
+    </message>
+    <message>
+        <source>What is installed already stays as it is.</source>
+        <translation>已安装的内容保持不变。</translation>
+    </message>
+    <message>
+        <source>Install packages</source>
+        <translation>安装软件包</translation>
     </message>
     <message>
         <source>Installing reasoning-gym and jsonschema</source>
@@ -21450,6 +21753,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Get a bigger model</source>
         <translation>获取更大的模型</translation>
+    </message>
+    <message>
+        <source>The data already holds what a bigger model found likely at each word, so none has to be loaded.</source>
+        <translation>数据中已保存更大的模型在每个词处认为可能的内容，因此无需再加载更大的模型。</translation>
     </message>
     <message>
         <source>It must be of the same family as the base model, so that both have the same tokens.</source>
@@ -21861,6 +22168,10 @@ Save a copy to train with your changes.</source>
         <translation>本次运行之前</translation>
     </message>
     <message>
+        <source>The model was unloaded before it had answered. Ask again.</source>
+        <translation>模型在回答之前已被卸载。请重新提问。</translation>
+    </message>
+    <message>
         <source>Both models are answering. Their answers appear together.</source>
         <translation>两个模型正在回答。回答会同时显示。</translation>
     </message>
@@ -21893,6 +22204,14 @@ Save a copy to train with your changes.</source>
         <translation>
             <numerusform>已保存 %n 条偏好数据对</numerusform>
         </translation>
+    </message>
+    <message>
+        <source>Train on so few votes?</source>
+        <translation>用这么少的投票训练？</translation>
+    </message>
+    <message>
+        <source>Train on them</source>
+        <translation>仍然训练</translation>
     </message>
 </context>
 <context>
@@ -22006,6 +22325,10 @@ Save a copy to train with your changes.</source>
     <message>
         <source>Newest checkpoint</source>
         <translation>最新检查点</translation>
+    </message>
+    <message>
+        <source>%1, step %2</source>
+        <translation>%1，第 %2 步</translation>
     </message>
     <message>
         <source>Step %1</source>

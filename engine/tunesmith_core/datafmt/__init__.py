@@ -25,7 +25,17 @@ from tunesmith_core.datafmt.json_rows import Row
 from tunesmith_core.datafmt.labels import to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import recognition, resolve_layout
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
-from tunesmith_core.datafmt.sniffing import Sniffed, check_head, count_bad, count_labels, only_label, sniff
+from tunesmith_core.datafmt.sniffing import (
+    Sniffed,
+    check_head,
+    count_bad,
+    count_labels,
+    label_notes,
+    only_label,
+    sniff,
+    swapped_note,
+)
+from tunesmith_core.datafmt.stored import StoredAnswer, stored_answer, with_stored
 
 __all__ = [
     "PARQUET",
@@ -42,6 +52,7 @@ __all__ = [
     "Row",
     "Sniffed",
     "Stepped",
+    "StoredAnswer",
     "Text",
     "Tokens",
     "Unreadable",
@@ -51,14 +62,18 @@ __all__ = [
     "decided",
     "file_kind",
     "is_wanted",
+    "label_notes",
     "only_label",
     "pairs_problem",
     "read_rows",
     "recognition",
     "resolve_layout",
     "sniff",
+    "stored_answer",
+    "swapped_note",
     "to_labeled",
     "to_messages",
     "to_preference",
     "with_labels",
+    "with_stored",
 ]

@@ -353,6 +353,8 @@ def recognition(layout: Layout, rows: Iterable[Mapping[str, Any]] = ()) -> Messa
         )
     elif "label" in columns:
         said.append(Message("Only rows whose column {column} is true are trained.", column=columns["label"]))
+    if "logprobs" in columns:
+        said.append(Message("The column {column} holds what a bigger model found likely.", column=columns["logprobs"]))
     if names := unused(layout, (name for row in rows for name in row)):
         said.append(Message("Not used: {columns}.", columns=listed(names)))
     return said[0] if len(said) == 1 else joined(said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +13,17 @@ from typing import Any
 from tunesmith_core import files
 from tunesmith_core.datafmt.conversion import is_wanted, pairs_problem, to_messages, to_preference
 from tunesmith_core.datafmt.encoding import FOLDER, UTF_8, open_bytes, row_place
-from tunesmith_core.datafmt.formats import Conversation, Labeled, Layout, Place
+from tunesmith_core.datafmt.formats import Conversation, Labeled, Layout, Place, Preference
 from tunesmith_core.datafmt.json_rows import BadRow, Row
 from tunesmith_core.datafmt.labels import SCALE, to_labeled, with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, file_kind, read_rows
+from tunesmith_core.datafmt.stored import StoredAnswer, stored_answer, with_stored
 from tunesmith_core.datafmt.verdicts import WINNER
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.json_values import shortened
+from tunesmith_core.messages import LISTED, Message, joined
 from tunesmith_core.spec_sections import SourceSpec
 
 LAYOUT_ROWS = 50
@@ -38,6 +42,9 @@ TEMPLATE_TOKENS = 128
 
 UNTRAINED_ROLES = ("rejected", "label", "class")
 """Roles of columns that decide what is trained, and are not trained themselves."""
+
+MOST_LABELS, MOST_ALIKE = 10, 3
+"""So many labels are told with their numbers, and so many groups of labels that look the same."""
 
 HEAD_ROWS = 1000
 HEAD_BYTES = 8 * 1024**2
@@ -227,7 +234,7 @@ def row_bytes(row: Row) -> int:
 
 def check_head(
     source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS, *, in_pairs: bool = False,
-    in_labels: bool = False,
+    in_labels: bool = False, has_stored: bool = False,
 ) -> tuple[int, int]:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
@@ -240,6 +247,7 @@ def check_head(
         num_rows: most rows to look at.
         in_pairs: whether both answers of preference pairs are learned from.
         in_labels: whether answers are learned from that are labeled good or bad.
+        has_stored: whether what a bigger model found likely is learned from.
 
     Returns:
         How many of them are good, and how many bad; none are looked at where the engine reads the file.
@@ -257,7 +265,8 @@ def check_head(
             raise error
         problems.setdefault(line, error)
 
-    num_good = sum(1 for _ in _good_rows(source, bad_row, num_rows, in_pairs=in_pairs, in_labels=in_labels))
+    ways = {"in_pairs": in_pairs, "in_labels": in_labels, "has_stored": has_stored}
+    num_good = sum(1 for _ in _good_rows(source, bad_row, num_rows, **ways))
     if not num_good:
         raise next(iter(problems.values()))
     return num_good, len(problems)
@@ -303,6 +312,65 @@ def only_label(source: SourceSpec) -> tuple[str, int]:
     return (labels[0], len(labels)) if len(set(labels)) == 1 else ("", 0)
 
 
+def label_notes(source: SourceSpec) -> list[Message]:
+    """Return which labels the first rows have and how often, and those that differ in case and blanks only.
+
+    Nothing is said of a single label, which is an error, and of a file that the engine reads.
+
+    Raises:
+        UserError: as `check_head`.
+    """
+    if _is_left_to_engine(source):
+        return []
+    counts = Counter(row.label for row in _good_rows(source, _ignore, HEAD_ROWS) if isinstance(row, Labeled))
+    if len(counts) < 2:
+        return []
+    quoted = [Message("“{label}” {num:,}", label=shortened(name), num=num) for name, num in counts.most_common()]
+    listed = joined(quoted[:MOST_LABELS], LISTED)
+    more = len(quoted) - MOST_LABELS
+    told = Message("Labels and their rows: {labels}.", labels=listed)
+    if more > 0:
+        told = Message("Labels and their rows: {labels}, and {more:,} other labels.", labels=listed, more=more)
+    alike: dict[str, list[str]] = {}
+    for name in counts:
+        alike.setdefault(" ".join(name.casefold().split()), []).append(f"“{shortened(name)}”")
+    return [
+        told,
+        *(
+            Message("{labels} differ in case or blanks only. They are learned as different classes.", labels=same)
+            for names in alike.values()
+            if len(names) > 1
+            for same in (joined(names, LISTED),)
+        ),
+    ][: 1 + MOST_ALIKE]
+
+
+def swapped_note(source: SourceSpec) -> Message | None:
+    """Return what a person should know of pairs that another of the first rows has the other way round.
+
+    Raises:
+        UserError: as `check_head`.
+    """
+    if _is_left_to_engine(source):
+        return None
+    pairs = [(repr(row.chosen), repr(row.rejected)) for row in _pairs(source)]
+    known = set(pairs)
+    num = sum((rejected, chosen) in known for chosen, rejected in pairs)
+    if not num:
+        return None
+    return Message(
+        "Pairs that contradict another one: {num:,} of {num_pairs:,}. What is the better answer in one is the worse "
+        "one in the other, so nothing is learned from them.",
+        num=num,
+        num_pairs=len(pairs),
+    )
+
+
+def _pairs(source: SourceSpec) -> Iterator[Preference]:
+    rows = _good_rows(source, _ignore, HEAD_ROWS, in_pairs=True)
+    return (row for row in rows if isinstance(row, Preference))
+
+
 def _is_left_to_engine(source: SourceSpec) -> bool:
     """Return whether the engine reads the file; one of Parquet must hold rows."""
     path = Path(source.path)
@@ -313,7 +381,13 @@ def _is_left_to_engine(source: SourceSpec) -> bool:
 
 
 def _good_rows(
-    source: SourceSpec, bad_row: BadRow, num_rows: int, *, in_pairs: bool = False, in_labels: bool = False
+    source: SourceSpec,
+    bad_row: BadRow,
+    num_rows: int,
+    *,
+    in_pairs: bool = False,
+    in_labels: bool = False,
+    has_stored: bool = False,
 ) -> Iterator[Any]:  # Any: what the rows are converted to
     """Yield what is learned from each of the first rows, nothing of those that are not wanted; bad ones are told.
 
@@ -324,9 +398,12 @@ def _good_rows(
     layout = resolve_layout(head, source.format, source.columns, str(path))
     if in_labels:
         layout = with_labels(layout, head, source.columns, str(path))
+    if has_stored:
+        layout = with_stored(layout, head, str(path))
     if in_pairs and (problem := pairs_problem(layout, str(path))):
         raise problem
     convert: Any = to_preference if in_pairs else _all_labeled if in_labels else to_messages
+    convert = _with_answer if has_stored else convert
     kind = file_kind(path)
     for line, row in _head(path, num_rows, bad_row, source.encoding):
         try:
@@ -335,6 +412,10 @@ def _good_rows(
             if error.code == SCALE:
                 raise
             bad_row(line, error)
+
+
+def _with_answer(row: Row, layout: Layout, place: Place) -> StoredAnswer:
+    return stored_answer(row, layout, to_messages(row, layout, place), place)
 
 
 def _all_labeled(row: Row, layout: Layout, place: Place) -> list[tuple[Conversation, bool]]:

@@ -22,7 +22,11 @@ def steps_problem(steps: object, labels: object) -> tuple[str, Message] | None:
     if not isinstance(labels, list) or not all(_is_label(each) for each in labels):
         return "step_labels", Message("must be a list of true or false, for right and wrong steps")
     if len(labels) != len(steps):
-        words = Message("holds {num} labels for {num_steps} steps", num=len(labels), num_steps=len(steps))
+        words = Message(
+            "must have one label for each step. Labels: {num}, steps: {num_steps}",
+            num=len(labels),
+            num_steps=len(steps),
+        )
         return "step_labels", words
     return None
 

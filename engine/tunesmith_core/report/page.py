@@ -18,6 +18,7 @@ from tunesmith_core.declared import Declaration
 from tunesmith_core.messages import LISTED, Message, joined, language, said
 from tunesmith_core.objectives import (
     DISTILLATION,
+    DIVERGENCES,
     FROM_LABELS,
     FROM_PAIRS,
     FROM_STEPS,
@@ -26,6 +27,7 @@ from tunesmith_core.objectives import (
     ORIGINS,
     PREFERENCES,
     REINFORCEMENT,
+    STORED,
 )
 from tunesmith_core.outcome import Verdict
 from tunesmith_core.plain_text import visible
@@ -162,6 +164,9 @@ def _loss(spec: RunSpec, facts: Facts) -> str:
         table = _label_losses(facts) if kind in FROM_LABELS | FROM_STEPS else _losses(facts)
     if kind in DISTILLATION:
         table = _teacher_losses(facts)
+    if kind in STORED:
+        rows = ((str(step), evaluations.shown("loss", loss)) for step, loss in sorted(facts.held_out.items()))
+        table = _figures((Message("step"), Message("held-out loss")), rows)
     shown = curves(facts.training, facts.held_out) + table
     words = evaluations.loss_help(spec.objective)
     return f"<p class=soft>{_text(words)}</p>{shown}" if shown else ""
@@ -249,7 +254,7 @@ def _evaluation(spec: RunSpec, found: evaluations.Values) -> str:
         for each in found["metrics"]
     )
     # What the loss is stands beside its curve, but where that one is of pairs, rewards or a teacher.
-    first = 0 if spec.objective.kind in PREFERENCES | LABELS | REINFORCEMENT | DISTILLATION else 1
+    first = 0 if spec.objective.kind in PREFERENCES | LABELS | REINFORCEMENT | DIVERGENCES else 1
     notes = "".join(f"<p class=soft>{_text(note)}</p>" for note in evaluations.notes(found)[first:])
     step = f"<p class=soft>{_label(Message('step {step}', step=found['step']))}</p>"
     return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{notes}{reasons}"

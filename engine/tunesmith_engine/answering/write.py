@@ -12,6 +12,7 @@ from typing import Any
 
 from tunesmith_core import environments, files
 from tunesmith_core.answering import check_room
+from tunesmith_core.datafmt.stored import STORED, stored_column
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.model_library import context_length
@@ -20,6 +21,7 @@ from tunesmith_core.operations.kinds.answers import PROMPTS, AnswersSpec, AskedS
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.answering.prompts import NAME, Messages, read_messages
+from tunesmith_engine.data.stored import fingerprint
 from tunesmith_engine.desk.writing import check_targets
 from tunesmith_engine.model.folder import model_folder
 from tunesmith_engine.questions.asking import END_OF_THINKING
@@ -32,7 +34,8 @@ Answer = dict[str, Any]  # Any: JSON values
 def write_answers(host: Host, spec: AnswersSpec) -> Answer:
     """Write the file; return where it is and what became of the prompts.
 
-    Each answer is the most likely one, token by token. What a model would think first is left out.
+    Each answer is the most likely one, token by token. What a model would think first is left out. Where that is asked
+    for, a row also keeps what else the model found likely at each token.
 
     Raises:
         UserError: `usage` for a target that can't be written or a length that can't be asked for;
@@ -78,7 +81,7 @@ def _written(host: Host, spec: AnswersSpec, folder: Path, context: int) -> Answe
     )
     read: dict[str, int] = outcome.get()
     path, total, target = host.folder / NAME, read["num_prompts"], Path(spec.target)
-    decides = [files.sha256_file(path), str(folder), spec.most_tokens]
+    decides = [files.sha256_file(path), str(folder), spec.most_tokens, *(["logprobs"] if spec.keeps_logprobs else [])]
     key = hashlib.sha256(repr(decides).encode()).hexdigest()
     with Written(target, key, total, overwrite=spec.overwrite) as written:
         if written.next < total:
@@ -115,7 +118,8 @@ class Answerer(Writing):
     """A loaded model that answers prompts."""
 
     def __init__(self, spec: AnswersSpec, folder: Path, context: int) -> None:
-        self._most_tokens, self._context = spec.most_tokens, context
+        self._vocabulary = ""
+        self._most_tokens, self._context, self._keeps_logprobs = spec.most_tokens, context, spec.keeps_logprobs
         super().__init__(spec.run, folder)
 
     def rows(self, prompts: Sequence[Messages], counts: dict[str, int]) -> list[Answer]:
@@ -126,17 +130,27 @@ class Answerer(Writing):
         asked = [(messages, tokens) for messages in prompts if (tokens := self._tokens(messages))]
         counts["silent"] += len(prompts) - len(asked)
         sampling = Sampling(self._most_tokens)
-        replies = self._decoder.generate([tokens for _, tokens in asked], sampling, self._ends) if asked else []
+        prompts_of = [tokens for _, tokens in asked]
+        replies = self._decoder.generate(prompts_of, sampling, self._ends, keeps_end=True) if asked else []
         rows: list[Answer] = []
-        for (messages, _), tokens in zip(asked, replies, strict=True):
+        for (messages, prompt), written in zip(asked, replies, strict=True):
+            tokens = written[:-1] if written and written[-1] in self._ends else written
             text = str(self._tokenizer.decode(tokens, skip_special_tokens=True)).strip()
             if len(tokens) >= self._most_tokens:
                 counts["unread"] += 1
             elif not text:
                 counts["empty"] += 1
             else:
-                rows.append(self._row(messages, text))
+                kept = {STORED: self._likely(prompt, written)} if self._keeps_logprobs else {}
+                rows.append(self._row(messages, text) | kept)
         return rows
+
+    def _likely(self, prompt: list[int], written: list[int]) -> Answer:
+        """Return what the model found likely at each token of an answer: it reads the answer again, in one go."""
+        from tunesmith_engine.answering.likely import likeliest
+
+        self._vocabulary = self._vocabulary or fingerprint(self._tokenizer)
+        return stored_column(written, likeliest(self._model, self._compute, prompt, written), self._vocabulary)
 
     def _tokens(self, messages: Messages) -> list[int]:
         prompt = self._prompts.make(messages, lambda: False)

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tunesmith_core.datafmt.stored import KEPT_TOKENS
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.objectives import PREFERENCES
+from tunesmith_core.objectives import PREFERENCES, STORED
 from tunesmith_core.operations.kinds.engine import BenchSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.trained_parts import FULL
 from tunesmith_engine.bench import floor
 from tunesmith_engine.bench.workload import Workload
 from tunesmith_engine.data import IGNORED_LABEL, DataStats, Example, PreparedData
+from tunesmith_engine.data.example import SoftTargets
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.failures import translate
 from tunesmith_engine.methods import method_of
@@ -141,7 +144,7 @@ class Session:
     def _measure(self, workload: Workload) -> Row:
         row = self._train_and_measure(workload)
         # What a pass of the reference costs at least is not measured, nor the gradients of whole weights.
-        is_plain_sft = self.wanted.objective not in PREFERENCES and self.spec.adapter.kind != FULL
+        is_plain_sft = self.wanted.objective not in PREFERENCES | STORED and self.spec.adapter.kind != FULL
         return row | self._share_of_floor(workload, row["step_ms"]) if is_plain_sft else row
 
     def _train_and_measure(self, workload: Workload, believe_plan: bool = False) -> Row:
@@ -173,6 +176,8 @@ class Session:
         """Return the rows of each step; every token counts for the loss, of pairs those behind the question."""
         num_token_ids = self.model.config.get_text_config().vocab_size
         make = _pair if self.wanted.objective in PREFERENCES else _row
+        if self.wanted.objective in STORED:
+            make = partial(_stored_row, num_token_ids)
         return [[make(np.asarray(row, np.int32)) for row in rows] for rows in workload.steps(num_token_ids)]
 
     def _assemble(
@@ -310,6 +315,16 @@ def _num_tokens(examples: Sequence[Example]) -> int:
 
 def _row(ids: NDArray[np.int32]) -> Example:
     return Example(ids, ids)
+
+
+def _stored_row(num_token_ids: int, ids: NDArray[np.int32]) -> Example:
+    """Return a row at whose tokens as many are stored as this program stores at most, none of them the written one."""
+    count = KEPT_TOKENS + 1
+    likely: NDArray[np.int32] = np.mod(ids[1:, None] + np.arange(count, dtype=np.int32), num_token_ids, dtype=np.int32)
+    shares = np.full(likely.shape, 1 / KEPT_TOKENS, np.float32)
+    shares[:, 0] = 0.0
+    counts = np.full(len(likely), count, np.int32)
+    return Example(ids, ids, soft=SoftTargets(counts, likely.flatten(), shares.flatten(), count))
 
 
 def _pair(ids: NDArray[np.int32]) -> Example:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -77,7 +77,7 @@ class Begun:
         if self._lock and self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def examples(self, rendered: Iterable[Rendered], renderer: Renderer) -> Iterator[Tokenised]:
+    def examples(self, rendered: Iterable[Rendered], renderer: Renderer) -> Generator[Tokenised, None, None]:
         """Yield the tokens of each row, not yet cut to the context length."""
         batches = batches_of(rendered)
         for batch in batches:

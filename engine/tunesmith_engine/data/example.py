@@ -29,6 +29,29 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SoftTargets:
+    """How likely the model should find some tokens at each trained place (Hinton et al. 2015, arXiv:1503.02531).
+
+    Attributes:
+        counts: how many tokens have a share at each place, int32 [trained tokens]; the written one is the first of
+            them, with a share that may be 0.
+        ids: these tokens, those of one place behind those of the place before, int32 [sum of counts].
+        shares: of them, which sum to 1 at each place, float32 [sum of counts].
+        most: the largest count of all rows that are used together.
+    """
+
+    counts: NDArray[np.int32]
+    ids: NDArray[np.int32]
+    shares: NDArray[np.float32]
+    most: int = 0
+
+    def first(self, num_places: int) -> SoftTargets:
+        """Return those of the first places."""
+        num = int(self.counts[:num_places].sum())
+        return SoftTargets(self.counts[:num_places], self.ids[:num], self.shares[:num], self.most)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Example:
     """One row as the model will see it.
 
@@ -40,6 +63,7 @@ class Example:
             kept.
         is_bad: whether people called the answer a bad one, where a run learns from labels.
         sampled: where the model wrote the answer itself.
+        soft: what a bigger model found likely at each trained token, where a run learns from that.
     """
 
     input_ids: NDArray[np.int32]
@@ -48,6 +72,7 @@ class Example:
     is_bad: bool = False
     reference: NDArray[np.float32] | None = None
     sampled: Sampled | None = None
+    soft: SoftTargets | None = None
 
     @property
     def sequences(self) -> tuple[Example, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tunesmith_core.actions import RAISE_CONTEXT
-from tunesmith_core.datafmt import Conversation, Preference
+from tunesmith_core.datafmt import Conversation, Preference, StoredAnswer
 from tunesmith_core.datafmt.formats import PROMPT_ONLY
 from tunesmith_core.datafmt.labels import one_sided, unbalanced
 from tunesmith_core.errors import TunesmithError, UserError
@@ -29,6 +30,7 @@ from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source, notes_of
 from tunesmith_engine.data.render import Renderer
 from tunesmith_engine.data.rows_file import Kept, RowsWriter
+from tunesmith_engine.data.stored import StoredTargets, stored_targets
 from tunesmith_engine.data.tokenising import Rendered
 from tunesmith_engine.data.weighing import SourceShare, mixture_notes, shares_of, sources_of
 
@@ -218,6 +220,8 @@ def _digest(examples: list[Example]) -> str:
             digest.update(sequence.input_ids.tobytes() + sequence.labels.tobytes())
         if example.is_bad:
             digest.update(b"bad")
+        if soft := example.soft:
+            digest.update(soft.counts.tobytes() + soft.ids.tobytes() + soft.shares.tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -249,9 +253,13 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter,
     renderer = Renderer(tokenizer, spec.data, portions)
     cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
     sources = sources_of(spec, renderer.portions)
-    write = _write_pairs if spec.objective.kind in FROM_PAIRS else _write_examples
-    files = [write(spec, source, renderer, cuts, rows) for source in sources]
-    notes = _notes_of_labels(spec, rows)
+    if stored := stored_targets(spec, tokenizer):
+        files = [_write_examples(spec, source, renderer, cuts, rows, stored) for source in sources]
+        notes = stored.notes()
+    else:
+        write = _write_pairs if spec.objective.kind in FROM_PAIRS else _write_examples
+        files = [write(spec, source, renderer, cuts, rows) for source in sources]
+        notes = _notes_of_labels(spec, rows)
     earlier = None
     if spec.evaluation.path:
         num_train = sum(file.num_rows for file in files[:-1])
@@ -364,34 +372,73 @@ def _write_pairs(
     return file
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What is known of a row while it is made into tokens.
+
+    Attributes:
+        number, place: where it is, the place only where it may be named.
+        stored: what it keeps of the bigger model that wrote it.
+    """
+
+    number: int
+    place: str
+    group: int | None
+    is_bad: bool
+    document: str
+    kept: Kept | None
+    stored: StoredAnswer | None
+
+
+def _as_read(source: Source, number: int) -> _Read:
+    kept = Kept(source.columns, source.row_format != PROMPT_ONLY) if source.keeps_columns else None
+    place = source.place(number) if source.stored else ""
+    return _Read(number, place, source.group, source.is_bad, source.document, kept, source.stored)
+
+
 def _write_examples(
-    spec: RunSpec, source: Source, renderer: Renderer, cuts: Cuts, rows: RowsWriter
+    spec: RunSpec,
+    source: Source,
+    renderer: Renderer,
+    cuts: Cuts,
+    rows: RowsWriter,
+    targets: StoredTargets | None = None,
 ) -> FileRows:
     num_before, num_overlong, num_untrained = len(rows), 0, 0
-    groups: deque[tuple[int | None, bool, str, Kept | None]] = deque()
+    waiting: deque[_Read] = deque()
 
     def texts() -> Iterator[Rendered]:
-        for _, rendered in rendered_rows(source, renderer):
-            kept = Kept(source.columns, source.row_format != PROMPT_ONLY) if source.keeps_columns else None
-            groups.append((source.group, source.is_bad, source.document, kept))
+        for number, rendered in rendered_rows(source, renderer):
+            waiting.append(_as_read(source, number))
             yield rendered
 
-    # Many are rendered before the first is made into tokens.
-    for tokenised in rows.begun.examples(texts(), renderer):
-        # The parts of a text stay together, as the pieces of a document and the rows of a group do.
-        own, is_bad, document, kept = groups.popleft()
-        group = len(rows) if own is None else own
-        if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
-            num_overlong += 1
-            continue
-        for part in cuts.parts(tokenised):
-            example = cuts.cut(part.example, is_text=tokenised.is_text)
-            if example.num_trained_tokens:
-                rows.add(replace(example, is_bad=is_bad), tokenised.question, group, document, kept)
-            else:
-                num_untrained += 1
+    # Many are rendered before the first is made into tokens. The first problem ends that.
+    with closing(rows.begun.examples(texts(), renderer)) as examples:
+        for tokenised in examples:
+            # The parts of a text stay together, as the pieces of a document and the rows of a group do.
+            row = waiting.popleft()
+            group, soft = len(rows) if row.group is None else row.group, None
+            if targets and row.stored:
+                try:
+                    soft = targets.of(tokenised.example, row.stored, row.place)
+                except UserError as error:
+                    source.bad_row(row.number, error)
+                    continue
+            if len(tokenised.example.input_ids) > cuts.limit and spec.data.overlong == "skip":
+                num_overlong += 1
+                continue
+            for part in cuts.parts(tokenised):
+                example = cuts.cut(part.example, is_text=tokenised.is_text)
+                if example.num_trained_tokens:
+                    left = soft and soft.first(example.num_trained_tokens)
+                    example = replace(example, is_bad=row.is_bad, soft=left)
+                    rows.add(example, tokenised.question, group, row.document, row.kept)
+                else:
+                    num_untrained += 1
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
     file = FileRows(num_rows, source.row_format, num_bad, num_overlong, num_untrained)
+    if targets and source.first_error and not (num_rows or num_overlong or num_untrained):
+        raise source.first_error
     if not file.num_rows:
         raise_nothing_left(source.path, file, cuts.limit)
     return file

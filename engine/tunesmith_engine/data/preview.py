@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tunesmith_core.datafmt import StoredAnswer
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
-from tunesmith_core.objectives import FROM_PAIRS, LABELS, sequences_per_row
+from tunesmith_core.objectives import FROM_LABELS, FROM_PAIRS, LABELS, STORED, sequences_per_row
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -19,6 +20,7 @@ from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.prepare import OVERLONG_HINT, few_trained, rendered_rows
 from tunesmith_engine.data.read import Source, notes_of
 from tunesmith_engine.data.render import Renderer
+from tunesmith_engine.data.stored import StoredTargets, stored_targets
 from tunesmith_engine.data.tokenising import Rendered, Tokenised
 from tunesmith_engine.data.weighing import planned_notes
 
@@ -84,8 +86,11 @@ def preview(
     column, in_pairs = spec.evaluation.groups_by, spec.objective.kind in FROM_PAIRS
     in_labels = spec.objective.kind in LABELS
     sources = [Source(each, True, note, portions, column, in_pairs, in_labels) for each in spec.data.sources]
+    for source in sources:
+        source.has_stored = spec.objective.kind in STORED
+    stored = stored_targets(spec, tokenizer)
     show_tokens = tokenizer if tokens else None
-    return _looked_at(spec, sources, Renderer(tokenizer, spec.data, portions), num_rows, show_tokens) | {
+    return _looked_at(spec, sources, Renderer(tokenizer, spec.data, portions), num_rows, show_tokens, stored) | {
         "problems": problems
     }
 
@@ -99,11 +104,13 @@ class _Head:
         is_complete: whether these are all rows.
         numbers: how many rows of each source were looked at.
         examples: how many these make.
+        stored: tells whether what a bigger model found likely fits a row, where that is learned.
     """
 
     sources: list[Source]
     renderer: Renderer
     num_shown: int
+    stored: StoredTargets | None = None
     is_complete: bool = True
     numbers: list[int] = field(default_factory=list)
     examples: list[int] = field(default_factory=list)
@@ -114,19 +121,37 @@ class _Head:
             num_answers = 2 if source.in_pairs else 1
             found = _to_first_fault(source, self.renderer)
             # The place is known only while the file is read.
-            placed = ((line, source.place(line), source.is_bad, rendered) for line, rendered in found)
+            placed = ((line, source.place(line), source.is_bad, source.stored, rendered) for line, rendered in found)
             looked_at = list(islice(placed, max(1, MAX_ROWS // len(self.sources))))
             self.is_complete &= next(found, None) is None
             self.numbers.append(len(looked_at) // num_answers)
             self.examples.append(self.numbers[-1])
             all_tokenised = self.renderer.tokenise(rendered for *_, rendered in looked_at)
             both = zip(looked_at, all_tokenised, strict=True)
-            for number, ((line, place, is_bad, rendered), tokenised) in enumerate(both):
+            for number, ((line, place, is_bad, answer_kept, rendered), tokenised) in enumerate(both):
+                if not self._fits(source, line, place, tokenised, answer_kept):
+                    continue
                 row, behind = divmod(number, num_answers)
                 answer = "worse" if behind else "better" if source.in_pairs else ""
                 if source.in_labels:
                     answer = "bad" if is_bad else "good"
                 yield line, place, answer, row < self.num_shown, rendered, tokenised
+        problems = [source.first_error for source in self.sources if source.first_error]
+        if problems and not any(self.numbers):
+            raise problems[0]
+
+    def _fits(self, source: Source, line: int, place: str, tokenised: Tokenised, answer: StoredAnswer | None) -> bool:
+        """Return whether a row can be learned with what it keeps, and note why not."""
+        if self.stored is None or answer is None:
+            return True
+        try:
+            self.stored.of(tokenised.example, answer, place)
+        except UserError as error:
+            source.bad_row(line, error)
+            self.numbers[-1] -= 1
+            self.examples[-1] -= 1
+            return False
+        return True
 
 
 def _to_first_fault(source: Source, renderer: Renderer) -> Iterator[tuple[int, Rendered]]:
@@ -146,7 +171,12 @@ def _to_first_fault(source: Source, renderer: Renderer) -> Iterator[tuple[int, R
 
 
 def _looked_at(
-    spec: RunSpec, sources: list[Source], renderer: Renderer, num_rows: int, tokenizer: PreTrainedTokenizerBase | None
+    spec: RunSpec,
+    sources: list[Source],
+    renderer: Renderer,
+    num_rows: int,
+    tokenizer: PreTrainedTokenizerBase | None,
+    stored: StoredTargets | None,
 ) -> dict[str, Any]:  # Any: JSON values
     """Return what `preview` does but for the problems; with a tokenizer also the tokens of each row that is shown."""
     cuts = Cuts(spec.data.context_length, spec.data.overlong == "split")
@@ -154,7 +184,7 @@ def _looked_at(
     lengths: list[int] = []
     num_shown = num_untrained = num_overlong = num_tokens = num_trained_tokens = 0
     num_answers = sequences_per_row(spec.objective.kind)
-    head = _Head(sources, renderer, -(-num_rows // len(sources)))
+    head = _Head(sources, renderer, -(-num_rows // len(sources)), stored)
     for line, place, answer, is_shown, rendered, row in head.rows():
         leading = renderer.leading_text if rendered.starts_document else ""
         is_shown = is_shown and num_shown < num_rows * num_answers
@@ -169,7 +199,8 @@ def _looked_at(
                 example = _unlearned(tokenised.example, cuts.limit)
             else:
                 example = cuts.cut(tokenised.example, is_text=tokenised.is_text)
-                num_untrained += not example.num_trained_tokens
+                # A class is learned from the whole text.
+                num_untrained += not (example.num_trained_tokens or spec.objective.kind in FROM_LABELS)
                 num_tokens += len(example.input_ids)
                 num_trained_tokens += example.num_trained_tokens
             if is_shown and part <= MAX_PARTS:

@@ -58,9 +58,11 @@ class Source:
         group_column: by which rows belong together, "" for none.
         in_pairs: whether both answers of preference pairs are read, and nothing else is taken.
         in_labels: whether answers are read that are labeled good or bad, and nothing else is taken.
+        has_stored: whether what a bigger model found likely is read, and nothing else is taken.
         keeps_columns: whether other columns than those of prompt and answer are kept.
         columns: those of the row that was read last.
         is_bad: whether the answer that was read last is labeled bad.
+        stored: what a bigger model found likely at each token of the answer that was read last, where that is read.
         group: that of the row that was read last, of a piece of a document that of the document; None for none.
         document: from which the row came that was read last, or the file where that is none.
         has_documents: whether a file was one, in pieces.
@@ -82,9 +84,11 @@ class Source:
     group_column: str = ""
     in_pairs: bool = False
     in_labels: bool = False
+    has_stored: bool = False
     keeps_columns: bool = False
     columns: dict[str, object] = field(default_factory=dict, init=False)
     is_bad: bool = field(default=False, init=False)
+    stored: datafmt.StoredAnswer | None = field(default=None, init=False)
     group: int | None = field(default=None, init=False)
     document: str = field(default="", init=False)
     has_documents: bool = field(default=False, init=False)
@@ -210,15 +214,22 @@ class Source:
         """Return what a row gives, and whether its answer is labeled bad."""
         if self.in_labels:
             return [(each, not is_good) for each, is_good in datafmt.to_labeled(row, layout, place)]
+        if self.has_stored:
+            conversation = datafmt.to_messages(row, layout, place)
+            self.stored = datafmt.stored_answer(row, layout, conversation, place)
+            return [(conversation, False)]
         return [((datafmt.to_preference if self.in_pairs else datafmt.to_messages)(row, layout, place), False)]
 
     def layout_of(self, rows: list[datafmt.Row]) -> datafmt.Layout:
         """Return how the rows of the file that is being read are laid out, by the first of them.
 
         Raises:
-            UserError: see `datafmt.resolve_layout` and `with_labels`; that of a workbook also names its other sheets.
+            UserError: see `datafmt.resolve_layout`, `with_labels` and `with_stored`; that of a workbook also names its
+            other sheets.
         """
         layout = self._layout_of(rows)
+        if self.has_stored:
+            return datafmt.with_stored(layout, rows, self.shown_path)
         if not self.in_labels:
             return layout
         return datafmt.with_labels(layout, rows, self.spec.columns, self.shown_path)

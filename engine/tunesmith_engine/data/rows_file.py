@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tunesmith_engine.data.begun import Begun
-from tunesmith_engine.data.example import Example
+from tunesmith_engine.data.example import Example, SoftTargets
 
 NAME = "rows.int32"
 LENGTHS = "lengths.int64"
@@ -26,7 +27,9 @@ BAD_ROWS = "bad.int64"
 """Numbers of the rows whose answer people called a bad one."""
 COLUMNS = "columns.jsonl"
 """Other columns of each row where they are kept, see `Kept`; else it is empty."""
-FILES = (NAME, LENGTHS, QUESTIONS, BAD_ROWS, COLUMNS)
+SOFT_COUNTS, SOFT_IDS, SOFT_SHARES = "soft-counts.int32", "soft-ids.int32", "soft-shares.float32"
+"""The soft targets of all rows behind each other, see `SoftTargets`; empty where a run has none."""
+FILES = (NAME, LENGTHS, QUESTIONS, BAD_ROWS, COLUMNS, SOFT_COUNTS, SOFT_IDS, SOFT_SHARES)
 
 MAX_QUESTION_CHARACTERS = 2000
 """What a person sees of a question."""
@@ -81,6 +84,7 @@ class RowsWriter:
         self._file = (folder / NAME).open("wb")
         self._questions = (folder / QUESTIONS).open("w", encoding="utf-8", errors="replace", newline="\n")
         self._columns = (folder / COLUMNS).open("w", encoding="utf-8", errors="replace", newline="\n")
+        self._soft = [(folder / name).open("wb") for name in (SOFT_COUNTS, SOFT_IDS, SOFT_SHARES)]
 
     def __enter__(self) -> Self:
         return self
@@ -91,6 +95,8 @@ class RowsWriter:
         self._file.close()
         self._questions.close()
         self._columns.close()
+        for file in self._soft:
+            file.close()
         self._lengths_path.write_bytes(_little_endian(np.array(self._lengths, dtype=np.int64)))
         self._bad_path.write_bytes(_little_endian(np.array(self.bad_rows, dtype=np.int64)))
 
@@ -106,6 +112,9 @@ class RowsWriter:
             self._columns.write(json.dumps(asdict(kept), default=str) + "\n")
         if example.is_bad:
             self.bad_rows.append(len(self))
+        if soft := example.soft:
+            for file, values in zip(self._soft, (soft.counts, soft.ids, soft.shares), strict=True):
+                file.write(_little_endian(values))
         self.groups.append(group)
         self.num_tokens.append(example.num_tokens)
         self.num_trained_tokens.append(example.num_trained_tokens)
@@ -143,7 +152,20 @@ def read_rows(folder: Path) -> list[Example]:
             rows.append(example)
     for number in np.fromfile(folder / BAD_ROWS, dtype="<i8").tolist():
         rows[number] = replace(rows[number], is_bad=True)
-    return rows
+    counts = np.asarray(np.fromfile(folder / SOFT_COUNTS, dtype="<i4"), np.int32)
+    return _with_soft_targets(folder, rows, counts) if len(counts) else rows
+
+
+def _with_soft_targets(folder: Path, rows: list[Example], counts: NDArray[np.int32]) -> list[Example]:
+    ids = np.asarray(np.fromfile(folder / SOFT_IDS, dtype="<i4"), np.int32)
+    shares = np.asarray(np.fromfile(folder / SOFT_SHARES, dtype="<f4"), np.float32)
+    rest, found = SoftTargets(counts, ids, shares, int(counts.max())), []
+    for row in rows:
+        soft = rest.first(row.num_trained_tokens)
+        found.append(replace(row, soft=soft))
+        counts, num = rest.counts[len(soft.counts) :], len(soft.ids)
+        rest = SoftTargets(counts, rest.ids[num:], rest.shares[num:], rest.most)
+    return found
 
 
 def read_kept(folder: Path) -> list[Kept]:

@@ -16,7 +16,7 @@ from tunesmith_core.datafmt import Conversation, Preference
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.mixing import epoch_shares, with_replay
-from tunesmith_core.objectives import FROM_PAIRS, LABELS, REINFORCEMENT
+from tunesmith_core.objectives import FROM_PAIRS, LABELS, REINFORCEMENT, STORED
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
@@ -74,6 +74,7 @@ class CappedSource(Source):
         everything = Source(
             self.spec, True, portions=self.portions, in_pairs=self.in_pairs, in_labels=self.in_labels
         )
+        everything.has_stored = self.has_stored
         num_rows = sum(1 for _ in everything.conversations())
         num_used = self.spec.num_used(num_rows)
         is_chosen = np.zeros(num_rows, bool)
@@ -101,6 +102,7 @@ def sources_of(spec: RunSpec, portions: Portions) -> list[Source]:
     ]
     for each in found:
         each.keeps_columns = spec.objective.kind in REINFORCEMENT
+        each.has_stored = spec.objective.kind in STORED
     return found
 
 

@@ -28,6 +28,8 @@ MOST_CHOICES, ROWS_PER_CHOICE, MOST_CHOICE_TOKENS = 10, 3, 6
 _SPACELESS = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 """Chinese, Japanese, Thai, Lao, Burmese and Khmer: scripts without spaces between words."""
 
+_ENDS = tuple(".!?\u2026\u3002\uff01\uff1f")
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -148,11 +150,17 @@ def right_or_wrong(expected: Sequence[str]) -> Callable[[str, str], float] | Non
     best = metrics_for(expected)[0]
     if best.name in RIGHT_OR_WRONG:
         return best.score
-    if max(len(tokens(text)) for text in expected) > NAME_TOKENS:
+    are_sentences = 2 * sum(map(_is_sentence, expected)) >= len(expected)
+    if are_sentences or max(len(tokens(text)) for text in expected) > NAME_TOKENS:
         return None
     choices = {normalized(text) for text in expected}
     are_choices = len(choices) < len(expected) and len(choices) <= MOST_CHOICES
     return alone(says, choices) if are_choices else says
+
+
+def _is_sentence(text: str) -> bool:
+    """Return whether several words end like a sentence, which another one may say as well."""
+    return len(tokens(text)) > 1 and text.rstrip("\"'\u201d\u2019\u00bb)").endswith(_ENDS)
 
 
 def _for_texts(expected: Sequence[str], are_short: bool) -> list[Metric]:

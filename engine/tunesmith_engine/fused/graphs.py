@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tunesmith_engine.packed.batch import Documents, PackedBatch
+from tunesmith_engine.packed.batch import Documents, PackedBatch, SoftTokens
 
 HOST_S_PER_LAYER = 2e-3
 """What the host needs to launch a layer forward and backward. Beside an H200 (2026-11-21) 28 layers of Qwen3-0.6B
@@ -30,7 +30,7 @@ LEAST_LENGTH = 512
 TOKEN_STEPS = 8
 TRAINED_STEPS = 4
 """Sizes in an octave."""
-Key = tuple[int, int, int, int, int | None]
+Key = tuple[int, int, int, int, int | None, int]
 Step = Callable[[PackedBatch, torch.Tensor], torch.Tensor]
 
 
@@ -154,8 +154,9 @@ class StepGraphs:
 
     def _capture(self, batch: PackedBatch, scale: torch.Tensor) -> Captured:
         documents = batch.documents
-        ids, positions, bounds, rows, targets = (tensor.clone() for tensor in _tensors(batch))
-        fixed = PackedBatch(ids, positions, Documents(bounds, documents.lengths, documents.max_length), rows, targets)
+        ids, positions, bounds, rows, targets, *soft = (tensor.clone() for tensor in _tensors(batch))
+        fixed_documents = Documents(bounds, documents.lengths, documents.max_length)
+        fixed = PackedBatch(ids, positions, fixed_documents, rows, targets, SoftTokens(*soft) if soft else None)
         own_scale = scale.clone()
         graph = torch.cuda.CUDAGraph()
         if self._pool is None:
@@ -174,8 +175,10 @@ class StepGraphs:
 def _key(batch: PackedBatch) -> Key:
     documents = batch.documents
     num_bounds, num_trained = documents.bounds.shape[0], batch.trained_rows.shape[0]
-    return batch.num_tokens, num_bounds, num_trained, documents.max_length, documents.equal_length
+    num_soft = batch.soft.ids.shape[1] if batch.soft else 0
+    return batch.num_tokens, num_bounds, num_trained, documents.max_length, documents.equal_length, num_soft
 
 
 def _tensors(batch: PackedBatch) -> tuple[torch.Tensor, ...]:
-    return batch.input_ids, batch.positions, batch.documents.bounds, batch.trained_rows, batch.targets
+    soft = (batch.soft.ids, batch.soft.shares) if batch.soft else ()
+    return batch.input_ids, batch.positions, batch.documents.bounds, batch.trained_rows, batch.targets, *soft

@@ -14,6 +14,8 @@ from tunesmith_engine.fused.weight_gradients import WeightGradients
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.cross_entropy import cross_entropy
+from tunesmith_engine.kernels.soft_targets import divergence
+from tunesmith_engine.packed.batch import SoftTokens
 from tunesmith_engine.shapes import ModelShape
 
 
@@ -49,6 +51,7 @@ class Head:
         gradient: torch.Tensor | None,
         with_adapter: bool = True,
         temperature: float = 1.0,
+        soft: SoftTokens | None = None,
     ) -> torch.Tensor:
         """Return each trained row's cross-entropy in nats, float32 [R] on the device.
 
@@ -61,6 +64,7 @@ class Head:
             gradient: [T, hidden], overwritten by the gradient of x + pending; zeros where no row is trained.
             with_adapter: False leaves an adapter of the output projection out.
             temperature: what logits are divided by before they are probabilities.
+            soft: targets of the trained rows, from which the divergence is computed instead.
         """
         # A softcap of c makes c tanh(s x / c); divided by t that is (c / t) tanh((s / t) x / (c / t)).
         scale = self._shape.logit_scale / temperature
@@ -83,7 +87,7 @@ class Head:
             projection.first_row = start
             projection.forward(normed, wide, with_adapter)
             factors = gradient_scale if gradient_scale is None or not gradient_scale.ndim else gradient_scale[chunk]
-            cross_entropy(wide, targets[chunk], losses[chunk], factors, scale, softcap)
+            _write_losses(wide, targets[chunk], soft and soft.part(chunk), losses[chunk], factors, scale, softcap)
             if gradient is None:
                 continue
             projection.input_gradient(logits, to_total)
@@ -95,3 +99,19 @@ class Head:
             # Rows that only fill up a fixed number repeat the last row and add zero.
             gradient.index_add_(0, rows, to_total)
         return losses
+
+
+def _write_losses(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    soft: SoftTokens | None,
+    losses: torch.Tensor,
+    factors: torch.Tensor | None,
+    scale: float,
+    softcap: float | None,
+) -> None:
+    """Write the losses of a chunk and, in place of the logits, their gradient; see `cross_entropy`."""
+    if soft is None:
+        cross_entropy(logits, targets, losses, factors, scale, softcap)
+    else:
+        divergence(logits, targets, soft.ids, soft.shares, losses, factors, scale, softcap)

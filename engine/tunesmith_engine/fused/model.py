@@ -309,6 +309,8 @@ class FusedModel:
     def losses(self, batch: PackedBatch, with_adapter: bool = True) -> torch.Tensor:
         """Return the cross-entropies of a micro-batch's trained tokens in nats, float32 [R] on the device.
 
+        Where the batch has soft targets, these are divergences from them, as in all that computes losses here.
+
         Args:
             batch: at most `capacity_tokens` tokens.
             with_adapter: False for the model as it was before the run.
@@ -375,7 +377,8 @@ class FusedModel:
     ) -> torch.Tensor:
         rows, targets = batch.trained_rows, batch.targets
         return self._parts.head.losses(
-            *(x, pending, self._last_scale, rows, targets, gradient_scale, gradient, with_adapter, self.temperature)
+            *(x, pending, self._last_scale, rows, targets, gradient_scale, gradient, with_adapter, self.temperature),
+            batch.soft,
         )
 
     def _step(self, batch: PackedBatch, scale: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,8 @@ LEAST_TOKENS = 64
 MOST_PARTS = 16
 PROGRAMS = 512
 """Enough to fill a GPU: no more parts than that takes."""
-NUM_WARPS = 4
+NUM_WARPS, FLOAT32_WARPS = 4, 8
+"""Numbers of twice the size spill with half the threads."""
 
 
 def num_parts(num_rows: int, num_heads: int, capacity: int) -> int:
@@ -77,7 +78,7 @@ def attend(
             max(NUMBERS // wider, DOT_SIZE),
             max(triton.next_power_of_2(num_heads // num_groups), DOT_SIZE),
         ),
-        num_warps=NUM_WARPS,
+        num_warps=FLOAT32_WARPS if qkv.dtype == torch.float32 else NUM_WARPS,
     )
     launch(
         _merge,

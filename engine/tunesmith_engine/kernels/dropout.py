@@ -22,8 +22,8 @@ NAME = "dropout"
 LEVELS = 1 << 16
 NUM_ROUNDS = 7
 COLUMNS_OF_COUNTER = 8
-ROWS, COLUMNS = 32, 64
-"""A tile."""
+TILE, FLOAT32_TILE = (32, 64), (16, 32)
+"""Rows and columns. A float32 product uses no tensor core: threads hold its factors, and a larger tile spills."""
 LEAST_RANKS, MOST_RANKS = 16, 64
 """Of a program: what a tensor core takes, and what registers hold."""
 MOST_SPLITS, LEAST_ROWS_OF_SPLIT = 4, 512
@@ -69,16 +69,17 @@ def shrink(x: torch.Tensor, a: torch.Tensor, mask: Mask, out: torch.Tensor) -> N
     """
     num_rows, width = x.shape
     if not _runs(x.device):
-        for rows in _portions(num_rows):
-            out[rows] = torch.mm(_dropped(x, mask, rows), a.t())
+        for some in _portions(num_rows):
+            out[some] = torch.mm(_dropped(x, mask, some), a.t())
         return
     ranks = _ranks(a.shape[0])
+    rows, columns = _tile(x.dtype)
     launch(
         _shrink,
-        (triton.cdiv(num_rows, ROWS), triton.cdiv(a.shape[0], ranks), 1),
+        (triton.cdiv(num_rows, rows), triton.cdiv(a.shape[0], ranks), 1),
         (x, a, mask.seed, out),
         (x.stride(0), a.stride(0), out.stride(0), num_rows, mask.first_row, a.shape[0], mask.factor),
-        (width, ROWS, COLUMNS, ranks, mask.threshold, NUM_ROUNDS),
+        (width, rows, columns, ranks, mask.threshold, NUM_ROUNDS),
         num_warps=NUM_WARPS,
     )
 
@@ -93,19 +94,20 @@ def weight_gradient(to_shrunk: torch.Tensor, x: torch.Tensor, mask: Mask) -> tor
     (num_rows, width), num_ranks = x.shape, to_shrunk.shape[1]
     if not _runs(x.device):
         total = torch.zeros(num_ranks, width, device=x.device, dtype=torch.promote_types(x.dtype, torch.float32))
-        for rows in _portions(num_rows):
-            total += torch.mm(to_shrunk[rows].t(), _dropped(x, mask, rows))
+        for some in _portions(num_rows):
+            total += torch.mm(to_shrunk[some].t(), _dropped(x, mask, some))
         return total
     ranks = _ranks(num_ranks)
+    rows, columns = _tile(x.dtype)
     num_splits = min(MOST_SPLITS, triton.cdiv(num_rows, LEAST_ROWS_OF_SPLIT))
     sums = torch.empty(num_splits, num_ranks, width, device=x.device, dtype=torch.float32)
-    rows_of_split = triton.cdiv(triton.cdiv(num_rows, num_splits), ROWS) * ROWS
+    rows_of_split = triton.cdiv(triton.cdiv(num_rows, num_splits), rows) * rows
     launch(
         _weight_gradient,
-        (triton.cdiv(width, COLUMNS), triton.cdiv(num_ranks, ranks), num_splits),
+        (triton.cdiv(width, columns), triton.cdiv(num_ranks, ranks), num_splits),
         (to_shrunk, x, mask.seed, sums),
         (to_shrunk.stride(0), x.stride(0), num_rows, rows_of_split, mask.first_row, num_ranks, mask.factor),
-        (width, ROWS, COLUMNS, ranks, mask.threshold, NUM_ROUNDS),
+        (width, rows, columns, ranks, mask.threshold, NUM_ROUNDS),
         num_warps=NUM_WARPS,
     )
     return sums.sum(0)
@@ -115,15 +117,16 @@ def add_input_gradient(to_shrunk: torch.Tensor, a: torch.Tensor, mask: Mask, out
     """Add (dS A) * M to out, [T, K]; see `weight_gradient` and `shrink`."""
     num_rows, width = out.shape
     if not _runs(out.device):
-        for rows in _portions(num_rows):
-            out[rows] += torch.mm(to_shrunk[rows], a) * (keep(mask, rows, width) * mask.factor).to(out.dtype)
+        for some in _portions(num_rows):
+            out[some] += torch.mm(to_shrunk[some], a) * (keep(mask, some, width) * mask.factor).to(out.dtype)
         return
+    rows, columns = _tile(out.dtype)
     launch(
         _add_input_gradient,
-        (triton.cdiv(num_rows, ROWS), triton.cdiv(width, COLUMNS), 1),
+        (triton.cdiv(num_rows, rows), triton.cdiv(width, columns), 1),
         (to_shrunk, a, mask.seed, out),
         (to_shrunk.stride(0), a.stride(0), out.stride(0), num_rows, mask.first_row, a.shape[0], mask.factor),
-        (width, ROWS, COLUMNS, _ranks(a.shape[0]), mask.threshold, NUM_ROUNDS),
+        (width, rows, columns, _ranks(a.shape[0]), mask.threshold, NUM_ROUNDS),
         num_warps=NUM_WARPS,
     )
 
@@ -135,6 +138,10 @@ def _runs(device: torch.device) -> bool:
 def _ranks(num_ranks: int) -> int:
     """Return of how many ranks a program computes."""
     return max(LEAST_RANKS, min(MOST_RANKS, triton.next_power_of_2(num_ranks)))
+
+
+def _tile(dtype: torch.dtype) -> tuple[int, int]:
+    return FLOAT32_TILE if dtype == torch.float32 else TILE
 
 
 # Triton programs

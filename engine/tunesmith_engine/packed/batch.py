@@ -50,6 +50,24 @@ class Documents:
 
 
 @dataclass(frozen=True, slots=True)
+class SoftTokens:
+    """How likely some tokens should be at each of R trained places.
+
+    Attributes:
+        ids: of the tokens, [R, K] int64: first the one that was written, then others; it fills up the rest.
+        shares: of these tokens, float32 [R, K], 0 where ids are filled up; they sum to 1, or 0 where a fixed R is
+            filled up.
+    """
+
+    ids: torch.Tensor
+    shares: torch.Tensor
+
+    def part(self, places: slice) -> SoftTokens:
+        """Return those of some of the places."""
+        return SoftTokens(self.ids[places], self.shares[places])
+
+
+@dataclass(frozen=True, slots=True)
 class PackedBatch:
     """A micro-batch on its device; T tokens, of which R have a next token that is trained.
 
@@ -59,6 +77,7 @@ class PackedBatch:
         documents: bounds of the documents; they cover all T tokens, and those that are shared as often as they count.
         trained_rows: ascending places whose next token is trained, [R] int64.
         targets: those next tokens, [R] int64; -100 for a place that fills up a fixed R.
+        soft: how likely these and others should be, where that is learned; None where only the targets are.
     """
 
     input_ids: torch.Tensor
@@ -66,6 +85,7 @@ class PackedBatch:
     documents: Documents
     trained_rows: torch.Tensor
     targets: torch.Tensor
+    soft: SoftTokens | None = None
 
     @property
     def num_tokens(self) -> int:

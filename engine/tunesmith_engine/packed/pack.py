@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
-from tunesmith_engine.packed.batch import Documents, PackedBatch, SharedBeginnings
+from tunesmith_engine.packed.batch import Documents, PackedBatch, SharedBeginnings, SoftTokens
 
 INT32_LIMIT = 2**31
 
@@ -115,7 +115,32 @@ def make_packed_batch(
     ids, places, device_bounds, rows, next_tokens = (to_device(part, device) for part in parts)
     beginnings = SharedBeginnings(*(to_device(part, device) for part in shared)) if shared else None
     documents = Documents(device_bounds, tuple(lengths), longest, beginnings)
-    return PackedBatch(ids, places, documents, rows, next_tokens)
+    return PackedBatch(ids, places, documents, rows, next_tokens, soft_tokens(examples, device, num_trained))
+
+
+def soft_tokens(
+    examples: Sequence[Example], device: torch.device, num_trained: int | None = None
+) -> SoftTokens | None:
+    """Return the soft targets of rows, those of one row behind those of the one before; None where they have none.
+
+    Args:
+        examples: the rows, all with soft targets or all without.
+        device: where they shall be.
+        num_trained: a fixed number of places; None takes what the rows need.
+    """
+    known = [example.soft for example in examples if example.soft is not None]
+    if not known:
+        return None
+    counts = np.concatenate([each.counts for each in known])
+    is_given = np.arange(max(each.most for each in known)) < counts[:, None]
+    shares = np.zeros(is_given.shape, np.float32)
+    shares[is_given] = np.concatenate([each.shares for each in known])
+    given = np.concatenate([each.ids for each in known])
+    ids = np.repeat(given[np.cumsum(counts) - counts].astype(np.int64)[:, None], is_given.shape[1], axis=1)
+    ids[is_given] = given
+    missing = (len(counts) if num_trained is None else num_trained) - len(counts)
+    padded = (np.concatenate([part, np.zeros((missing, part.shape[1]), part.dtype)]) for part in (ids, shares))
+    return SoftTokens(*(to_device(part, device) for part in padded))
 
 
 def _shared_beginnings(examples: Sequence[Example], num_tokens: int) -> tuple[NDArray[np.int64], ...] | None:

@@ -216,6 +216,7 @@ class Writing:
         kind = run.quantization.kind
         model = load_model(self._folder, compute, four_bit=kind == "nf4", eight_bit=kind == "int8").eval()
         self._ends = end_tokens(model, self._tokenizer)
+        self._model, self._compute = model, compute
         self._decoder = open_decoder(model, compute)
         # One way answers row by row, so nothing is gained by asking about more than one.
         self.together = 1 if self._decoder.name == "plain" else TOGETHER[compute.device.type]

@@ -115,8 +115,8 @@ def _right(place: str, expected: Sequence[str]) -> Callable[[str, str], float]:
     if is_right is None:
         raise TunesmithError(
             "reward-failed",
-            "{place}: whether an answer is right is a matter of wording in this data: the answers are texts of many "
-            "words. Choose another reward.",
+            "{place}: whether an answer is right is a matter of wording in this data: the answers are sentences or "
+            "longer texts. Choose another reward.",
             place=place,
         )
     return is_right

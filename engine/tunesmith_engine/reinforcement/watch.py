@@ -10,6 +10,9 @@ from tunesmith_core.messages import Message
 NUM_STEPS = 5
 """A state must last so long before a person is told."""
 
+NUM_EQUAL_STEPS = 3
+"""Steps without anything to learn are told sooner: whoever has set up a wrong reward waits for nothing."""
+
 FAR = 0.5
 """Nats per token between the model and its base model: so far, it has left the language of its base model."""
 
@@ -30,21 +33,22 @@ class Watch:
         if len(self._first_tokens) < NUM_STEPS:
             self._first_tokens.append(numbers["answer_tokens"])
         self._last.append(numbers)
-        if len(self._last) < NUM_STEPS:
-            return []
-        found = {"equal": self._equal(), "far": self._far(), "long": self._long()}
+        found = {"equal": self._equal()}
+        if len(self._last) == NUM_STEPS:
+            found |= {"far": self._far(), "long": self._long()}
         news = [(name, words) for name, words in found.items() if words and name not in self._told]
         self._told |= {name for name, _ in news}
         return [words for _, words in news]
 
     def _equal(self) -> Message | None:
-        if any(each["equal_groups"] < 1.0 for each in self._last):
+        last = list(self._last)[-NUM_EQUAL_STEPS:]
+        if len(last) < NUM_EQUAL_STEPS or any(each["equal_groups"] < 1.0 for each in last):
             return None
         return Message(
             "All answers to a prompt got the same reward for {steps} steps, {reward} on average, so nothing is "
             "learned. The task is too hard or too easy for the model, or the reward does not tell answers apart.",
-            steps=NUM_STEPS,
-            reward=f"{self._mean('reward'):.3g}",
+            steps=NUM_EQUAL_STEPS,
+            reward=f"{sum(each['reward'] for each in last) / len(last):.3g}",
         )
 
     def _far(self) -> Message | None:

@@ -99,7 +99,7 @@ def compare(
             after = _loss(path, row, True, kl)
             base = _loss(path, row, with_adapter=False) if before is None else before[place]
             gains.append((base - after, 1 if of_rows else row.num_trained_tokens))
-            pair = None if of_rows or has_teacher else _swapped(asked, place, longest)
+            pair = None if of_rows or has_teacher or row.soft else _swapped(asked, place, longest)
             if pair:
                 own, other = pair
                 has_one_answer = own.num_trained_tokens == row.num_trained_tokens

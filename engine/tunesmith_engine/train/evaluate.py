@@ -71,7 +71,8 @@ def held_out(
         num_of_sources: how many rows come from each data file, one file behind the other.
     """
     rates = isinstance(path, RatingPath)
-    of_tokens = not (rates or path.objective is not None or isinstance(path, DistillationPath))
+    of_divergence = isinstance(path, DistillationPath) or any(example.soft for example in examples)
+    of_tokens = not (rates or path.objective is not None or of_divergence)
     groups = _of_sources(examples, num_of_sources) if of_tokens else [examples]
     sums = torch.zeros(len(groups), 1 + len(metrics), device=device, dtype=torch.float64)
     if isinstance(path, RatingPath):

@@ -19,6 +19,7 @@ from tunesmith_engine.reinforcement.objective import PolicyObjective
 if TYPE_CHECKING:
     from tunesmith_engine.model.full import TrainedModel
     from tunesmith_engine.packed.answers import Answers
+    from tunesmith_engine.packed.batch import SoftTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,14 @@ class Batch:
         positions: the P places in the rows whose next token is trained in any row, [P].
         targets: the token that follows each such place, -100 where it is not trained, [rows, P].
         lengths: tokens of each row without padding.
+        soft: how likely these and other tokens should be, one row behind the other; None where only those are learned.
     """
 
     input_ids: torch.Tensor
     positions: torch.Tensor
     targets: torch.Tensor
     lengths: tuple[int, ...]
+    soft: SoftTokens | None = None
 
 
 def make_batch(examples: Sequence[Example], pad_token_id: int, device: torch.device) -> Batch:
@@ -118,7 +121,13 @@ def make_batch(examples: Sequence[Example], pad_token_id: int, device: torch.dev
     parts = (tensors["input_ids"], positions, next_labels[:, positions].contiguous())
     if device.type == "cuda":
         parts = tuple(part.pin_memory().to(device, non_blocking=True) for part in parts)
-    return Batch(*parts, tuple(len(example.input_ids) for example in examples))
+    lengths = tuple(len(example.input_ids) for example in examples)
+    if examples[0].soft is None:
+        return Batch(*parts, lengths)
+    # Only runs that learn from what a bigger model found likely need it.
+    from tunesmith_engine.packed.pack import soft_tokens
+
+    return Batch(*parts, lengths, soft_tokens(examples, device))
 
 
 def num_trained_tokens(examples: Sequence[Example]) -> int:
@@ -176,13 +185,32 @@ def balanced_log_probabilities(
     model: TrainedModel, batch: Batch, some_positions: bool, temperature: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `token_log_probabilities`, and what the model adds for an even use of its experts, a float32 scalar.
+    """
+    logits, balance = _balanced(model, batch, some_positions)
+    return _of_targets(logits.float(), batch, temperature), balance
+
+
+def learned_logits(
+    model: TrainedModel, batch: Batch, some_positions: bool
+) -> tuple[torch.Tensor, torch.Tensor | float]:
+    """Return the logits of the trained tokens, float32 [R, vocabulary], and what the model adds for its experts."""
+    logits, balance = (
+        _balanced(model, batch, some_positions)
+        if balances_experts(model)
+        else (predictions(model, batch, some_positions), 0.0)
+    )
+    return logits.flatten(0, 1)[batch.targets.flatten() != IGNORED_LABEL].float(), balance
+
+
+def _balanced(model: TrainedModel, batch: Batch, some_positions: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return logits as `predictions` does, and what the model adds for an even use of its experts.
 
     What it adds leaves padding out, so the model must be told what is padding.
     """
     arguments: dict[str, Any] = {"logits_to_keep": batch.positions} if some_positions else {}
     found = model(input_ids=batch.input_ids, attention_mask=_mask(batch), use_cache=False, **arguments)
     logits = found.logits if some_positions else found.logits[:, batch.positions]
-    return _of_targets(logits.float(), batch, temperature), balance_weight(model) * found.aux_loss.float()
+    return logits, balance_weight(model) * found.aux_loss.float()
 
 
 def balance_weight(model: TrainedModel) -> float:

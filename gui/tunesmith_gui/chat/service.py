@@ -139,6 +139,10 @@ class ChatService(QObject):
                 self._switch(contender.checkpoint)
             self.ask((contender.side,), {contender.side: contest.prompt}, sampling, contest)
 
+    def is_asked(self, asker: object) -> bool:
+        """Whether an answer to who asked is still to come."""
+        return any(each.asker is asker for each in self._asked)
+
     def stop_answer(self) -> None:
         """Ends the answer where it is."""
         self._post("cancel")
@@ -230,6 +234,9 @@ class ChatService(QObject):
         if not asked.num_open:
             self._asked.popleft()
             self._describe()
+        if isinstance(asked.asker, Contest):
+            # Also while nobody looks: the answers are there when its page is shown again.
+            asked.asker.take(event)
         self.happened.emit(asked.asker, event)
 
     def _end(self, task: OperationTask, outcome: Outcome) -> None:

@@ -27,6 +27,7 @@ from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import error_words
+from tunesmith_gui.widgets.few_votes import may_train
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 from tunesmith_gui.widgets.save_file import ask_where_to_save
@@ -57,6 +58,8 @@ class VotePage(ModelPage):
         self._num_asked = 0
         self._kept = Kept()
         self._contest: Contest | None = None
+        self._left: dict[str, Contest] = {}
+        """Questions of other runs, by run, that were answered or on their way when another run was opened."""
         self._saving = False
         self._build()
         self._listen()
@@ -160,9 +163,29 @@ class VotePage(ModelPage):
         if self._is_another(argument):
             self._open(self.context.runs.run(str(argument)))
         elif self.run is not None:
+            self._take_up()
             self._be_loaded()
         self._show_state()
-        (self._area if self._is_voting else self.box).setFocus(Qt.FocusReason.OtherFocusReason)
+        self._focus()
+
+    def _focus(self) -> None:
+        """Put the keyboard where the next thing is done; Qt would pass it on to the rail."""
+        place = self._area if self._is_voting else self.stop if self._is_answering else self.box
+        place.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def memory(self) -> object:
+        """The run that is shown, and questions that wait for answers or a vote."""
+        return (self.run.id, self._waiting()) if self.run is not None else None
+
+    def remember(self, memory: object) -> None:
+        """Show the run that was shown, and its question."""
+        assert isinstance(memory, tuple)
+        run_id, self._left = memory
+        self._open(self.context.runs.run(run_id))
+
+    def _waiting(self) -> dict[str, Contest]:
+        shown = {self.run.id: self._contest} if self.run is not None and self._contest is not None else {}
+        return self._left | shown
 
     def perform(self, action: str) -> bool:
         """Stop the answers by keyboard."""
@@ -174,7 +197,8 @@ class VotePage(ModelPage):
     # The run
 
     def _open(self, run: Run) -> None:
-        self._leave()
+        self._left = self._waiting()
+        self._contest = None
         self.run, self._name, self._questions, self._num_asked = run, run.id, (), 0
         self._kept = Kept()
         self.answers.hide()
@@ -190,9 +214,25 @@ class VotePage(ModelPage):
         self.weights.show_weights(found.weights, self.context.chat.checkpoint)
         self.against.show_weights(found.weights, first=self.tr("Before this run"))
         self._show_votes(found.kept)
+        self._contest = self._left.pop(found.run.id, None)
         self._propose()
+        self._take_up()
         self.title_changed.emit()
         self._show_state()
+
+    def _take_up(self) -> None:
+        """Go on with the question that was left: its answers are shown, awaited, or it is to be asked again."""
+        contest = self._contest
+        if contest is None:
+            return
+        self.box.setPlainText(contest.prompt[-1]["content"])
+        if contest.is_over:
+            self._show_end(contest)
+        elif self.context.chat.is_asked(contest):
+            self._say_answering()
+        else:
+            self._contest = None
+            self._say(self.tr("The model was unloaded before it had answered. Ask again."))
 
     def _be_loaded(self) -> None:
         service = self.context.chat
@@ -200,13 +240,7 @@ class VotePage(ModelPage):
             self._load(self.weights.step)
 
     def _back(self) -> None:
-        self._leave()
         self._go("chat")
-
-    def _leave(self) -> None:
-        if self._is_answering:
-            self._stop()
-        self._contest = None
 
     # Asking
 
@@ -219,10 +253,13 @@ class VotePage(ModelPage):
         return self._contest is not None and self._contest.is_answered
 
     def _propose(self) -> None:
-        """Write the next held-out question into the box, the first again after the last."""
+        """Write the next held-out question into the box: one without a vote, else the first again after the last."""
         if self._questions:
-            self.box.setPlainText(self._questions[self._num_asked % len(self._questions)])
-            self._num_asked += 1
+            num, voted = len(self._questions), {vote.prompt[-1]["content"] for vote in self._kept.votes}
+            places = [(self._num_asked + ahead) % num for ahead in range(num)]
+            place = next((each for each in places if self._questions[each] not in voted), places[0])
+            self.box.setPlainText(self._questions[place])
+            self._num_asked = place + 1
         else:
             self.box.clear()
         self.box.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -235,27 +272,32 @@ class VotePage(ModelPage):
         self._contest = Contest(prompt, (Contender(checkpoint=self.weights.step), against))
         self._be_loaded()
         self.answers.hide()
-        self._say(self.tr("Both models are answering. Their answers appear together."))
+        self._say_answering()
         self.context.chat.ask_contest(self._contest, votes.SAMPLING)
         self._show_state()
+        self._focus()
+
+    def _say_answering(self) -> None:
+        self._say(self.tr("Both models are answering. Their answers appear together."))
 
     def _stop(self) -> None:
         self.context.chat.stop_answer()
 
-    def _take(self, asker: object, event: Event) -> None:
+    def _take(self, asker: object, _event: Event) -> None:
         contest = self._contest
-        if contest is None or asker is not contest:
-            return
-        contest.take(event)
-        if not contest.is_over:
-            return
+        if contest is not None and asker is contest and contest.is_over:
+            self._show_end(contest)
+            if self.isVisible():
+                self._focus()
+
+    def _show_end(self, contest: Contest) -> None:
+        """Show both answers, or why there are none."""
         if contest.is_answered:
             question = shortened(one_line(contest.prompt[-1]["content"]), QUESTION_COLUMNS)
             self._say(tr.fill(self.tr("Which answer to “%1” is better?"), question))
             self.answers.show_answers(contest.shown())
             self._announcer.say(self.tr("Both answers are there."))
             self._show_state()
-            self._area.setFocus(Qt.FocusReason.OtherFocusReason)
             self._area.verticalScrollBar().setValue(0)
         else:
             self._contest = None
@@ -296,7 +338,7 @@ class VotePage(ModelPage):
         def over(kept: Kept) -> None:
             self._saving = False
             if self._contest is contest:
-                self._reveal(contest, kept)
+                self._reveal(contest, kept, vote.note)
 
         def failed(error: TunesmithError) -> None:
             self._saving = False
@@ -304,12 +346,14 @@ class VotePage(ModelPage):
 
         self.run_in_background(save, over, failed)
 
-    def _reveal(self, contest: Contest, kept: Kept) -> None:
+    def _reveal(self, contest: Contest, kept: Kept, note: str | None) -> None:
         self._contest = None
         shown = contest.shown()
         self.answers.reveal(shown)
         names = [core_text(given.name) for given in shown]
         words = tr.fill(self.tr("Saved. A was %1, B was %2."), *names)
+        if note:
+            words += f"\n{core_text(note)}"
         self._say(words)
         self._announcer.say(words)
         self._show_votes(kept)
@@ -336,7 +380,7 @@ class VotePage(ModelPage):
     def _train(self) -> None:
         """Fill the Train page with a run that learns to prefer what was voted for."""
         run, kept = self.run, self._kept
-        if run is not None:
+        if run is not None and may_train(kept, self.window()):
             self.run_in_background(
                 lambda: votes.spec_to_train(run, kept), lambda spec: self.navigate.emit("train", spec), self._show_error
             )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from PySide6.QtWidgets import QComboBox, QWidget
 
 from tunesmith_core.checkpoint_manifest import step_of
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import chosen_weights
 from tunesmith_core.runs import Run
 from tunesmith_gui import tr
 from tunesmith_gui.plain_text import add_choice
@@ -15,16 +18,26 @@ from tunesmith_gui.widgets.field import guard_wheel
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What is in the folder of a run: whether there is a finished adapter, and steps of checkpoints, newest first."""
+    """What is in the folder of a run.
+
+    Attributes:
+        has_adapter: whether there is a finished adapter.
+        steps: of checkpoints, newest first.
+        newest: the step of the finished adapter, or of the newest checkpoint; 0 for none.
+    """
 
     has_adapter: bool = False
     steps: tuple[int, ...] = ()
+    newest: int = 0
 
 
 def find_weights(run: Run) -> Weights:
     """Return which weights of a run can answer."""
     saved = sorted((step_of(path) for path in run.checkpoints_path.glob("step-*")), reverse=True)
-    return Weights(run.adapter_path.is_dir(), tuple(saved))
+    newest = 0
+    with contextlib.suppress(TunesmithError):
+        newest, _folder = chosen_weights(run, 0)
+    return Weights(run.adapter_path.is_dir(), tuple(saved), newest)
 
 
 class WeightsBox(QComboBox):
@@ -51,6 +64,8 @@ class WeightsBox(QComboBox):
         """
         self.clear()
         newest = self.tr("Finished adapter") if weights.has_adapter else self.tr("Newest checkpoint")
+        if weights.newest:
+            newest = tr.fill(self.tr("%1, step %2"), newest, tr.number(weights.newest))
         add_choice(self, first or newest, 0)
         for step in weights.steps:
             add_choice(self, tr.fill(self.tr("Step %1"), tr.number(step)), step)

@@ -25,6 +25,7 @@ from tunesmith_gui.export.sheet import open_sheet
 from tunesmith_gui.models.run_row import RunContents, contents_of
 from tunesmith_gui.models.run_spec import Proposal, continued_spec, duplicate_spec, fixed_spec
 from tunesmith_gui.tr import core_text, translate
+from tunesmith_gui.widgets.few_votes import may_train
 from tunesmith_gui.widgets.save_file import ask_where_to_save
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ class DashboardActions(QObject):
             case "vote":
                 page.navigate.emit("vote", run.id)
             case "train_on_votes":
-                page.run_in_background(
-                    lambda: votes.spec_to_train(run, votes.load(run)), lambda spec: page.navigate.emit("train", spec)
-                )
+                page.run_in_background(lambda: votes.load(run), lambda kept: self._train_on_votes(run, kept))
             case "stop":
                 self._ask_stop(run)
             case "checkpoint" | "evaluate":
@@ -99,6 +98,13 @@ class DashboardActions(QObject):
             page.repaint_soon()
 
         page.context.runs.send(run.id, "sample", failed, prompt=prompt)
+
+    def _train_on_votes(self, run: Run, kept: votes.Kept) -> None:
+        page = self._page
+        if may_train(kept, page.window()):
+            page.run_in_background(
+                lambda: votes.spec_to_train(run, kept), lambda spec: page.navigate.emit("train", spec)
+            )
 
     def _spec_to_copy(self) -> RunSpec | None:
         """The run's settings; without them, say why there are none."""

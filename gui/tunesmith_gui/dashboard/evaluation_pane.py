@@ -11,6 +11,7 @@ from tunesmith_core.runs import RunState
 from tunesmith_gui.dashboard.banners import MOST_NEXT_STEPS, next_actions, tells_verdict
 from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
 from tunesmith_gui.dashboard.model import DashboardModel
+from tunesmith_gui.dashboard.rate_card import RateCard
 from tunesmith_gui.dashboard.samples_list import marks
 from tunesmith_gui.dashboard.votes_card import VotesCard
 from tunesmith_gui.models.answer_words import answer_words
@@ -44,10 +45,12 @@ class EvaluationPane(QWidget):
         self._verdict = QWidget(self)
         self._content = QWidget(self)
         self.measured = EvaluationCard(self)
+        self.rate = RateCard(self)
+        self.rate.hide()
         self.votes = VotesCard(self)
         self.votes.wanted.connect(lambda: self.asked.emit("vote"))
         self.votes.train_asked.connect(lambda: self.asked.emit("train_on_votes"))
-        for widget in (self._verdict, self.measured, self.votes, self._content):
+        for widget in (self._verdict, self.rate, self.measured, self.votes, self._content):
             self._column.addWidget(widget)
         self._column.addStretch(1)
 
@@ -56,13 +59,14 @@ class EvaluationPane(QWidget):
         verdict = model.verdict() if model.status.state in _ENDED else None
         answers = [each.to_dict() for each in model.answers]
         is_told = tells_verdict(model)
-        shown = (verdict, is_told, answers, model.status.state.live, model.writes)
+        shown = (verdict, is_told, answers, model.status.state.live, model.writes, self.rate.rates)
         if shown == self._shown:
             return
         self._shown = shown
         # What only scores or sorts writes no answers that could be compared.
         self.measured.setVisible(verdict is not None and model.writes)
         self.votes.setVisible(verdict is not None and model.writes)
+        self.rate.setVisible(verdict is not None and self.rate.rates)
         old = self._verdict
         self._verdict = QWidget(self) if verdict is None else self._verdict_card(verdict, is_told, self)
         self._replace(old, self._verdict)

@@ -130,8 +130,10 @@ class DashboardHeader(QWidget):
         began = tr.fill(self.tr("from %1"), tr.number(change[0], 3)) if change and len(model.steps) > 1 else ""
         self.loss.set_value(UNKNOWN if status.loss is None else tr.number(status.loss, 3), began)
         evaluated, best = status.eval_loss, status.best_eval_loss
-        lower = tr.fill(self.tr("best %1"), tr.number(best, 3)) if evaluated and best and best < evaluated else ""
-        self.eval_loss.set_value(UNKNOWN if evaluated is None else tr.number(evaluated, 3), lower)
+        now = UNKNOWN if evaluated is None else tr.number(evaluated, 3)
+        is_higher = evaluated is not None and best is not None and best < evaluated and tr.number(best, 3) != now
+        lower = tr.fill(self.tr("best %1"), tr.number(best, 3)) if best is not None and is_higher else ""
+        self.eval_loss.set_value(now, lower)
         accuracy = model.evals.last("reward_accuracy") if len(model.evals) else math.nan
         numbers = {name: model.evals.last(name) for name in preferences.METRICS} if len(model.evals) else {}
         is_shown = not math.isnan(accuracy) and not preferences.are_untrained(numbers)

@@ -236,6 +236,8 @@ class DashboardPage(Page):
         self.model.set_damage(found.damage or self.model.damage)
         self._banner_key = ()
         self._tell_deleted(found)
+        if found.spec is not None:
+            self.evaluation.rate.show_run(found.run, found.spec)
         if found.spec is not None and not self.samples.prompt.text():
             self.samples.prompt.setText(next(iter(found.spec.evaluation.sample_prompts), ""))
         self._announce()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from PySide6.QtWidgets import QCheckBox, QVBoxLayout, QWidget
+
+from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.answers import ANSWERS, AnswersSpec
 from tunesmith_core.operations.kinds.questions import Begun
@@ -12,6 +15,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_gui.data.question_dialog import QuestionDialog
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.tr import fill, number
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _MOST_TOKENS, _USUAL_TOKENS = 32_768, 512
 
@@ -30,6 +34,16 @@ class AnswerDialog(QuestionDialog):
     def _model_help(self) -> str:
         return self.tr("Larger models answer better. One without a chat template can't do it.")
 
+    def _build_choices(self, models: Sequence[ModelCard], model: str) -> QWidget:
+        choices = super()._build_choices(models, model)
+        self.keeps = QCheckBox(self.tr("Also keep how likely the model finds other words"), self)
+        help_text = self.tr("A smaller model of the same family learns more from that. The file becomes larger.")
+        column = choices.layout()
+        assert isinstance(column, QVBoxLayout)
+        column.insertWidget(2, self.keeps)
+        column.insertWidget(3, SafeLabel(help_text, role="caption", tone="muted", wrap=True, parent=self))
+        return choices
+
     def _number_field(self) -> tuple[str, str]:
         self.number.setRange(1, _MOST_TOKENS)
         self.number.setValue(_USUAL_TOKENS)
@@ -43,7 +57,8 @@ class AnswerDialog(QuestionDialog):
         return fill(self.tr("%1 of %2 prompts so far"), number(so_far.passages), number(so_far.total))
 
     def _make_task(self, run: RunSpec, target: AbsolutePath) -> OperationTask:
-        spec = AnswersSpec(run, target, self.number.value(), overwrite=self._replaces)
+        keeps = self.keeps.isChecked()
+        spec = AnswersSpec(run, target, self.number.value(), overwrite=self._replaces, keeps_logprobs=keeps)
         return OperationTask(ANSWERS, spec, parent=self)
 
     def _progress_words(self, data: Mapping[str, Any]) -> list[str]:  # Any: JSON values

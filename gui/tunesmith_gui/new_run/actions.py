@@ -380,7 +380,14 @@ class NewRunActions(QObject):
         self._set_starting(False)
         self._remember(models=self._form.value("model.path"))  # by now also a hub id
         self._form.set_name("")
-        self._page.navigate.emit("dashboard", run_id)
+        page = self._page
+        if page.isVisible():
+            page.navigate.emit("dashboard", run_id)
+        else:
+            # Whoever has gone elsewhere meanwhile stays there.
+            page.offer.emit(
+                self.tr("The run has started."), self.tr("Show it"), lambda: page.navigate.emit("dashboard", run_id)
+            )
 
     def _start_failed(self, error: TunesmithError) -> None:
         self._set_starting(False)

@@ -169,7 +169,8 @@ class DataPicker(Card):
         self.preview.setEnabled(sniffed is not None)
         self.add.setEnabled(sniffed is not None)
         if data is None:
-            self.facts.setText(_wanted_words(way))
+            is_read = bool(spec.path.strip())
+            self.facts.setText(self.tr("Reading the first rows…") if is_read else _wanted_words(way))
         elif sniffed is not None:
             words = facts_words(data, spec, num_skipped, has_chat_template, in_labels=way == BY_LABEL)
             self.facts.setText("\n\n".join(filter(None, (words, notes_words(data)))))

@@ -51,6 +51,7 @@ class DataPreviewDialog(QDialog):
         """
         super().__init__(parent)
         self._kind = kind
+        self._learns_labels = spec.objective.kind in FROM_LABELS
         self._has_several_files = len(spec.data.sources) > 1
         self._answer: dict[str, Any] = {}  # Any: JSON values
         self._examples: list[list[dict[str, Any]]] = []
@@ -185,6 +186,11 @@ class DataPreviewDialog(QDialog):
         place = Path(core_text(rows[0]["place"])).name if several else number_words(self._kind, rows[0]["line"])
         if self._answer["num_rows"] > num_examples:
             words = self.tr("Example %1 of the first %2  ·  %3  ·  %4 tokens, %5 trained")
+        if self._learns_labels:
+            # A label is learned from the whole text.
+            words = self.tr("Example %1 of %2  ·  %3  ·  %4 tokens")
+            if self._answer["num_rows"] > num_examples:
+                words = self.tr("Example %1 of the first %2  ·  %3  ·  %4 tokens")
         self.place.setText(fill(words, self._place + 1, num_examples, place, *counts))
         if len(rows) > 1:
             # One number for both answers would tell nothing about either.

@@ -19,6 +19,7 @@ from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import LABELED, PREFERENCE
 from tunesmith_core.datafmt.labels import with_labels
 from tunesmith_core.datafmt.layouts import resolve_layout
+from tunesmith_core.datafmt.stored import STORED
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.measured import Measured, Time
@@ -121,6 +122,7 @@ class Known:
     """What was measured and makes a plan surer; None where it was not."""
 
     num_rows: int | None = None
+    file_rows: tuple[int, ...] = ()
     longest_tokens: int | None = None
     measured: Measured = UNMEASURED
     learns_nothing: bool = False
@@ -307,6 +309,7 @@ class NewRunFacts(QObject):
         if self.data is None or self.data.path != self._form.value(DATA):
             self._form.surroundings.is_pairs = self._form.surroundings.is_text = None
             self._form.surroundings.labels_problem = None
+            self._forget_data()
         if path == "" or section == "data":
             if path in ("", DATA, "data.sources[0].columns", ENCODING, SHEET, SOURCES):
                 self.longest_tokens = None
@@ -322,6 +325,12 @@ class NewRunFacts(QObject):
 
     def _on_unmeasured(self) -> None:
         self._plan_timer.start()
+
+    def _forget_data(self) -> None:
+        """Drops what is known about another file than the chosen one."""
+        if self.data is not None:
+            self.data = self._form.surroundings.columns = None
+            self.data_changed.emit()
 
     def _forget_preview(self) -> None:
         self._notes, self._lengths = (), ()
@@ -414,9 +423,17 @@ class NewRunFacts(QObject):
         self._form.surroundings.is_pairs = self._are_all(data, PREFERENCE)
         self._form.surroundings.is_text = self._are_all(data, TEXT)
         self._form.surroundings.labels_problem = self._labels_problem(data)
+        self._form.know_stored(self._has_stored(data))
         self._form.surroundings.columns_unknown = data is not None and data.lacks_columns
         self.data_changed.emit()
         self._plan_timer.start()
+
+    def _has_stored(self, data: DataFacts | None) -> bool | None:
+        """Whether all data files hold what a bigger model found likely; None where that is not known."""
+        if data is None or data.error is not None or data.sniffed is None:
+            return None
+        sniffed = (data.sniffed, *(other.sniffed for other in data.others))
+        return all(each is not None and STORED in map(str.lower, each.columns) for each in sniffed)
 
     def _are_all(self, data: DataFacts | None, wanted: str) -> bool | None:
         """Whether all data files are of a format; None where that is not known."""
@@ -458,8 +475,14 @@ class NewRunFacts(QObject):
             self._plans.forget()
             self._take_plan(None)
             return
+        if self.data is None and self._form.value(DATA).strip():
+            if self.plan is not None:
+                self.plan = replace(self.plan, notes=(), hold_out_percent=None, is_measuring=True)
+                self.plan_changed.emit()
+            return
         longest = self.longest_tokens or self.max_tokens
-        known = Known(self.num_rows, longest, self.checked, self._learns_nothing, self._row_tokens)
+        files = tuple(num for num in self.rows_of_files if num is not None)
+        known = Known(self.num_rows, files, longest, self.checked, self._learns_nothing, self._row_tokens)
         spec, cache, suggest = self._form.spec, self._hardware_cache, self._wants_suggestion
         self._plans.ask(lambda: make_plan(spec, card, known, cache, suggest), self._take_plan_or_suggestion)
 
@@ -550,6 +573,7 @@ def make_plan(
             device,
             card=card,
             num_rows=known.num_rows,
+            file_rows=known.file_rows,
             longest_tokens=known.longest_tokens,
             step_s=time.step_s,
             other_s=time.other_s,

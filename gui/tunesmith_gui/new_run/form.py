@@ -55,6 +55,8 @@ SAMPLE_FILES = frozenset(
 )
 BY_EXAMPLE, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_SCORE, BY_CLASS = "sft", "dpo", "kto", "grpo", "reward", "classify"
 BY_TEACHER, BY_STEPS = "gkd", "prm"
+FROM_STORED = "kd"
+"""The objective of BY_TEACHER where the data holds what a bigger model found likely."""
 BY_READING, BY_FULL = "documents", "full"
 WAYS = (BY_EXAMPLE, BY_READING, BY_PREFERENCE, BY_LABEL, BY_REWARD, BY_TEACHER, BY_SCORE, BY_STEPS, BY_CLASS, BY_FULL)
 """The ways to teach, each by the objective that it begins with; reading documents is SFT on whole texts, and full
@@ -269,6 +271,8 @@ class NewRunForm(QObject):
             return BY_REWARD
         if kind in objectives.PREFERENCES:
             return BY_PREFERENCE
+        if kind in objectives.DIVERGENCES:
+            return BY_TEACHER
         if kind in WAYS and kind != BY_EXAMPLE:
             return str(kind)
         if self.value(ADAPTER) == FULL:
@@ -292,15 +296,38 @@ class NewRunForm(QObject):
 
     @property
     def lacks_teacher(self) -> bool:
-        """Whether a bigger model is to be learned from, and none is chosen that suits the base model."""
-        if self.way != BY_TEACHER:
+        """Whether a bigger model is to be loaded, and none is chosen that suits the base model."""
+        if self.value(OBJECTIVE) != BY_TEACHER:
             return False
         return not self.value(TEACHER).strip() or self.surroundings.teacher_problem is not None
+
+    @property
+    def lacking_words(self) -> str:
+        """Why nothing is planned although every setting may be valid; "" where the way to teach has what it needs."""
+        if self.lacks_teacher:
+            return self.tr("The plan appears once a bigger model is chosen.")
+        if self.lacks_pairs or self.lacks_labels or self.lacks_prompts:
+            return self.tr("The plan appears once the data suits the way to teach.")
+        return ""
 
     def know_teacher(self, problem: TunesmithError | None) -> None:
         """Takes what was found out about the bigger model: why it can't be learned from, None where it can."""
         self.surroundings.teacher_problem = problem
         self.changed.emit(TEACHER)
+
+    def know_stored(self, has_stored: bool | None) -> None:
+        """Takes whether the data holds what a bigger model found likely: then none has to be loaded beside."""
+        if has_stored is None or has_stored == self.surroundings.has_stored:
+            return
+        self.surroundings.has_stored = has_stored
+        if self.way == BY_TEACHER:
+            self._choose(self._begun_with(BY_TEACHER), self.value(ADAPTER))
+
+    def _begun_with(self, way: str) -> str:
+        """The objective that a way to teach begins with."""
+        if way in (BY_READING, BY_FULL):
+            return BY_EXAMPLE
+        return FROM_STORED if way == BY_TEACHER and self.surroundings.has_stored else way
 
     @property
     def could_prefer(self) -> bool:
@@ -313,8 +340,8 @@ class NewRunForm(QObject):
         if way == self.way:
             return
         self._objectives[self.way] = self.value(OBJECTIVE)
-        by_example = way in (BY_READING, BY_FULL)
-        objective = BY_EXAMPLE if by_example else self._objectives.get(way, way)
+        usual = self._begun_with(way)
+        objective = usual if way in (BY_READING, BY_FULL, BY_TEACHER) else self._objectives.get(way, usual)
         self._choose(objective, FULL if way == BY_FULL else LORA, reads=way == BY_READING)
 
     @property
@@ -383,7 +410,7 @@ class NewRunForm(QObject):
         baseline = with_changes(baseline, presets.DOCUMENTS if self._state.reads else {})
         self._base_preset, self._baseline = name, presets.apply(baseline, name)
         # The way to teach is no change of a preset, and Reset goes back to the objective that it begins with.
-        self._baseline.objective.kind = BY_EXAMPLE if self.way in (BY_READING, BY_FULL) else self.way
+        self._baseline.objective.kind = self._begun_with(self.way)
         self._baseline.adapter.kind = FULL if self.way == BY_FULL else LORA
         self._baseline.data.sources[0].format = self._usual_format
 

@@ -108,6 +108,7 @@ class NewRunPage(Page):
         self._side_by_side: bool | None = None
         self._num_skipped = 0
         self._banner_slots: dict[str, Banner] = {}
+        self._blamed: RunSpec | None = None
         self._surveyed: tuple[bool, bool] | None = None
         self._environment = ""
         self._way = self.form.way
@@ -127,6 +128,7 @@ class NewRunPage(Page):
         """Takes dropped files, data or a spec to start from, and looks at the computer again."""
         if isinstance(argument, RunSpec):
             self.actions_.take_spec(argument)
+            self._form_scroll.verticalScrollBar().setValue(0)  # how to teach, model and data are others now
         elif isinstance(argument, Proposal):
             self.actions_.take_spec(argument.spec, argument.settings)
             for path in argument.settings[:1]:
@@ -137,6 +139,7 @@ class NewRunPage(Page):
             self.actions_.take_files([Path(each) for each in argument])
         self.facts.refresh()
         self.start_picker.refresh()
+        self.rewards_card.look_for_models()
 
     def on_hidden(self) -> None:
         """Saves the draft without waiting for the timer."""
@@ -349,7 +352,16 @@ class NewRunPage(Page):
         self.tasks_card.refresh()
         self.teacher_card.refresh()
         self.words_card.refresh()
+        if self._blamed not in (None, self._nameless()):
+            # It was about a run that this one is not any more.
+            self._put_banner("error", None)
         self._show_start()
+
+    def _nameless(self) -> RunSpec:
+        """The form's spec without the run's name, which no error is about."""
+        spec = self.form.spec
+        spec.name = ""
+        return spec
 
     def _show_way(self) -> None:
         if self.form.way != self._way:
@@ -492,12 +504,13 @@ class NewRunPage(Page):
         self._show_start()
 
     def _show_plan(self) -> None:
-        facts = self.facts.plan
+        lacking = self.form.lacking_words
+        facts = None if lacking else self.facts.plan
         self.model_picker.show_fit(facts)
         if facts is not None:
             self.plan_card.show_plan(facts, has_data=bool(self.form.value(DATA).strip()))
-        elif self.form.problems():
-            self.plan_card.show_nothing(self.tr("The plan appears once every setting is valid."))
+        elif lacking or self.form.problems():
+            self.plan_card.show_nothing(lacking or self.tr("The plan appears once every setting is valid."))
         elif self.facts.data is not None and self.facts.data.skipping_helps:
             words = self.tr("The plan appears once rows that can't be used are skipped or repaired.")
             self.plan_card.show_nothing(words)
@@ -522,12 +535,15 @@ class NewRunPage(Page):
             if self.form.way != BY_EXAMPLE:
                 actions.insert(0, (way_word(BY_EXAMPLE), lambda: self.actions_.choose_way(BY_EXAMPLE)))
         self._put_banner("error", error_banner(error, actions=tuple(actions), parent=self))
+        self._blamed = self._nameless()
         self._show_start()
 
     def _open_library(self) -> None:
         self.navigate.emit("models", self.form.value("model.path"))
 
     def _put_banner(self, slot: str, banner: Banner | None) -> None:
+        if slot == "error":
+            self._blamed = None
         old = self._banner_slots.pop(slot, None)
         if old is not None:
             old.hide()

@@ -26,8 +26,9 @@ from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.language_names import LANGUAGES
 from tunesmith_core.preflight import check_reward
 from tunesmith_core.rewards import repeated, round_words
-from tunesmith_core.spec_rollouts import MOST_REWARDS, NEED_PACKAGES, OF_KINDS, PYTHON, REWARDS, RewardSpec
+from tunesmith_core.spec_rollouts import MODEL, MOST_REWARDS, NEED_PACKAGES, OF_KINDS, PYTHON, REWARDS, RewardSpec
 from tunesmith_core.spec_training import WSL
+from tunesmith_core.start_choices import StartChoice, reward_models_of_runs
 from tunesmith_gui.background import Job, Latest
 from tunesmith_gui.new_run.form import BY_REWARD, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
@@ -41,6 +42,7 @@ from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import guard_wheel
 from tunesmith_gui.widgets.flow_row import FlowRow
+from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 from tunesmith_gui.widgets.save_file import ask_where_to_save
 
@@ -115,6 +117,8 @@ class _RewardRow:
         if name == "language":
             choices = sorted((core_text(words), code) for code, words in LANGUAGES.items())
             self.inputs[name] = self._choice(name, choices)
+        elif name == "model":
+            self.inputs[name] = self._model(name)
         else:
             self.inputs[name] = self._text(name)
         if name not in BROWSED:
@@ -148,6 +152,14 @@ class _RewardRow:
         box.text_changed.connect(functools.partial(self._take, name))
         self._named(box, name)
         return box
+
+    def _model(self, name: str) -> PathCombo:
+        label = core_text(setting_of(self._path(name)).declaration.label)
+        combo = PathCombo(label, label, "models", parent=self.details)
+        combo.set_choices(self._card.models)
+        combo.path_chosen.connect(lambda path: self._form.set_value(self._path(name), path))
+        self._named(combo, name)
+        return combo
 
     def _text(self, name: str) -> QLineEdit:
         edit = QLineEdit(self.details)
@@ -195,6 +207,9 @@ class _RewardRow:
             problem = self._form.problem(path)
             if isinstance(widget, QCheckBox):
                 widget.setChecked(bool(self._form.value(path)))
+            elif isinstance(widget, PathCombo):
+                if widget.path != self._form.value(path):
+                    widget.show_path(self._form.value(path))
             elif isinstance(widget, QComboBox):
                 widget.setCurrentIndex(widget.findData(self._form.value(path)))
             elif name != self._typing and isinstance(widget, NumberBox):
@@ -254,7 +269,9 @@ class RewardsCard(Card):
         self._form = form
         self.rows: list[_RewardRow] = []
         self._kinds: list[str] = []
-        self._looks = Latest(self)
+        self.models: list[PathChoice] = []
+        """Reward models that runs have made, as far as somebody has looked."""
+        self._looks, self._models = Latest(self), Latest(self)
         self._asked: tuple[tuple[RewardSpec, ...], bool] = ((), True)
         self.add = button(self.tr("Add a reward"), form.add_reward, icon_name="plus", parent=self)
         self.add_action(self.add)
@@ -298,6 +315,18 @@ class RewardsCard(Card):
             self._asked = asked
             self.look()
 
+    def look_for_models(self) -> None:
+        """Looks which runs have made a reward model, where one is asked for."""
+        if MODEL in self._kinds:
+            self._models.ask(reward_models_of_runs, self._take_models)
+
+    def _take_models(self, runs: Sequence[StartChoice]) -> None:
+        self.models = [PathChoice(each.name, each.path) for each in runs]
+        for row in self.rows:
+            for widget in row.inputs.values():
+                if isinstance(widget, PathCombo):
+                    widget.set_choices(self.models)
+
     def show_problems(self, words: Sequence[str]) -> None:
         """Shows what is wrong, for the person."""
         self.problems.setText("\n".join(words))
@@ -333,6 +362,7 @@ class RewardsCard(Card):
             for column, each in enumerate(row.widgets):
                 if each is not None:
                     self._grid.addWidget(each, 1 + place, column)
+        self.look_for_models()
         if had_focus:
             row = self.rows[changed[-1] if changed else len(kinds) - 1]
             row.inputs[KIND].setFocus(Qt.FocusReason.OtherFocusReason)

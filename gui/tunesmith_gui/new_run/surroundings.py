@@ -42,6 +42,7 @@ class Surroundings:
         columns: that all data files have, None where they are not known.
         columns_unknown: of the data, which column holds what.
         is_pairs, is_text: whether every data file holds preference pairs, or plain text; None where that is not known.
+        has_stored: whether every data file holds what a bigger model found likely at each token.
         labels_problem: why the labels of the first data file can't be learned from; None where they can, or that is not
             known.
         reward_problems: what is wrong with rewards: kind and path, and words about it.
@@ -63,6 +64,7 @@ class Surroundings:
     is_pairs: bool | None = None
     labels_problem: TunesmithError | None = None
     is_text: bool | None = None
+    has_stored: bool = False
     reward_problems: Mapping[tuple[str, str], str] = field(default_factory=dict)
     packages_missing: bool = False
     unmatched: Mapping[str, str] = field(default_factory=dict)

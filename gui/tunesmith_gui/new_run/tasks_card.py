@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
@@ -19,6 +21,7 @@ from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.field import Field, guard_wheel
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -62,7 +65,7 @@ class TasksCard(Card):
         ]
         self.body.addWidget(FlowRow(fields, self))
         self.make = button(self.tr("Make problems"), self._make, parent=self)
-        self.install = button(self.tr("Install the packages for tasks and JSON schemas"), self._install, parent=self)
+        self.install = button(self.tr("Install the packages for tasks and JSON schemas…"), self._install, parent=self)
         self.install.hide()
         for each in (self.make, self.install):
             self.body.addWidget(each, 0, Qt.AlignmentFlag.AlignLeft)
@@ -103,14 +106,31 @@ class TasksCard(Card):
     def _spec(self) -> ProblemsSpec:
         name, level = str(self.task.currentData()), int(self.level.currentData())
         number, seed = self.number.value(), self.seed.value()
-        target = paths.data_root() / "problems" / f"{name}-{level}-{number}-{seed}.jsonl"
         held_out = max(1, number // HELD_OUT_SHARE)
-        return ProblemsSpec(name, AbsolutePath(str(target)), number, held_out, level, seed, overwrite=True)
+        target = AbsolutePath(str(_target(name, level, number, seed)))
+        return ProblemsSpec(name, target, number, held_out, level, seed, overwrite=True)
 
     def _make(self) -> None:
-        self._begin(OperationTask(PROBLEMS, self._spec(), parent=self), self.tr("Making problems"), self._take)
+        spec = self._spec()
+        task = OperationTask(PROBLEMS, spec, parent=self)
+        self._begin(task, self.tr("Making problems"), lambda answer: self._take(spec, answer))
 
     def _install(self) -> None:
+        words = self.tr(
+            "This downloads the Python packages reasoning-gym, which makes practice tasks, and jsonschema, which "
+            "checks JSON, with the few packages that they need. They get a folder of their own."
+        )
+        dialog = ConfirmDialog(
+            self.tr("Install packages for tasks and JSON schemas?"),
+            words,
+            self.tr("What is installed already stays as it is."),
+            self.tr("Install packages"),
+            self.window(),
+        )
+        answer = dialog.exec()
+        dialog.deleteLater()
+        if answer != ConfirmDialog.DialogCode.Accepted:
+            return
         task = OperationTask(SETUP, SetupSpec(INSTALL), parent=self)
         self._begin(task, self.tr("Installing reasoning-gym and jsonschema"), self._take_packages)
 
@@ -143,10 +163,20 @@ class TasksCard(Card):
         self._offer_install()
         self._say(core_text(error.message), "error")
 
-    def _take(self, answer: dict[str, Any]) -> None:  # Any: JSON values
+    def _take(self, spec: ProblemsSpec, answer: dict[str, Any]) -> None:  # Any: JSON values
+        if answer["num_train"] != spec.number:
+            target = _target(spec.task, spec.level, answer["num_train"], spec.seed)
+            with suppress(OSError):
+                answer = reward_tasks.renamed(answer, target)
+        self._say("\n".join(map(core_text, answer["notes"])), "warn")
         self.made.emit(answer)
 
     def _say(self, words: str, tone: str) -> None:
         self.state.set_tone(tone)
         self.state.setText(words)
         self.state.setVisible(bool(words))
+
+
+def _target(task: str, level: int, number: int, seed: int) -> Path:
+    """The file for so many problems to train on."""
+    return paths.data_root() / "problems" / f"{task}-{level}-{number}-{seed}.jsonl"

@@ -12,11 +12,11 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.model_folder import local_folder
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.teachers import check_teacher, vocabulary_difference
+from tunesmith_core.teachers import check_teacher, size_note, vocabulary_difference
 from tunesmith_gui.background import Latest
-from tunesmith_gui.new_run.form import BY_TEACHER, NewRunForm
+from tunesmith_gui.new_run.form import BY_TEACHER, FROM_STORED, NewRunForm
 from tunesmith_gui.new_run.model_picker import card_words
-from tunesmith_gui.new_run.setting_paths import TEACHER
+from tunesmith_gui.new_run.setting_paths import OBJECTIVE, TEACHER
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.buttons import IconButton, button
@@ -32,11 +32,13 @@ class TeacherLook:
     Attributes:
         card: of the chosen one.
         error: why it can't be one.
+        note: what to know of it, "" for nothing.
         proposed: a folder of the library that could be one where none is chosen, "" where none could.
     """
 
     card: ModelCard | None = None
     error: TunesmithError | None = None
+    note: str = ""
     proposed: str = ""
 
 
@@ -50,7 +52,8 @@ def look_at_teacher(spec: RunSpec, models: Sequence[ModelCard]) -> TeacherLook:
             # Which tokens it has is known once it is here.
             folder = local_folder(spec.teacher.path)
             return TeacherLook(read_model_card(folder) if folder else None)
-        return TeacherLook(read_model_card(check_teacher(spec)))
+        card = read_model_card(check_teacher(spec))
+        return TeacherLook(card, note=size_note(read_model_card(student), card) or "")
     except TunesmithError as error:
         return TeacherLook(error=error)
 
@@ -110,6 +113,13 @@ class TeacherCard(Card):
         if not is_shown:
             return
         spec = self._form.spec
+        is_stored = spec.objective.kind == FROM_STORED
+        for widget in (self.combo, self.browse):
+            widget.setVisible(not is_stored)
+        if is_stored:
+            self._asked = ()
+            self._show(TeacherLook())
+            return
         # The base model can't teach itself.
         others = [card for card in self._models if str(card.path) != spec.model.path.strip()]
         choices = [PathChoice(card.name, str(card.path)) for card in others]
@@ -131,6 +141,8 @@ class TeacherCard(Card):
         return self.combo
 
     def _take(self, look: TeacherLook) -> None:
+        if self._form.value(OBJECTIVE) == FROM_STORED:
+            return
         if look.proposed and not self._form.value(TEACHER):
             self._form.set_value(TEACHER, look.proposed)
             return
@@ -138,14 +150,24 @@ class TeacherCard(Card):
         self._form.know_teacher(look.error)
 
     def _show(self, look: TeacherLook) -> None:
+        if self._form.value(OBJECTIVE) == FROM_STORED:
+            words = self.tr(
+                "The data already holds what a bigger model found likely at each word, so none has to be loaded."
+            )
+            self.library.hide()
+            self.problem.hide()
+            self.facts.setText(words)
+            return
         words = self.tr("It must be of the same family as the base model, so that both have the same tokens.")
         is_missing = look.card is None and look.error is None and not self._form.value(TEACHER)
         if is_missing and self._form.value("model.path").strip():
             words += " " + self.tr("There is no bigger one of it on this computer yet. The Models page has some.")
         self.library.setVisible(is_missing)
         self.facts.setText(card_words(look.card) if look.card else words)
-        self.problem.setText(core_text(look.error.message) if look.error else "")
-        self.problem.setVisible(look.error is not None)
+        words = core_text(look.error.message if look.error else look.note)
+        self.problem.set_tone("error" if look.error else "warn")
+        self.problem.setText(words)
+        self.problem.setVisible(bool(words))
 
     def _browse(self) -> None:
         title = translate("TeacherCard", "Choose the folder of a bigger model")

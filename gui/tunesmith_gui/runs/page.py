@@ -52,8 +52,8 @@ _STATES = {
 }
 _DETAIL_FROM_PX = 900
 _LIVE_REFRESH_MS = 3000
-_NAME_LETTERS = 22
-_BY_WORTH = (Column.EVAL_LOSS, Column.MODEL, Column.DURATION, Column.CURVE, Column.DATA, Column.SIZE)
+_NAME_LETTERS = 34
+_BY_WORTH = (Column.EVAL_LOSS, Column.DURATION, Column.DATA, Column.CURVE, Column.MODEL, Column.SIZE)
 """Columns that are shown where there is room for them, the first ones first; the card beside shows them all."""
 
 
@@ -188,6 +188,8 @@ class RunsPage(Page):
         table.setShowGrid(False)
         table.setTabKeyNavigation(False)
         table.setWordWrap(False)
+        # Names of runs differ at their ends.
+        table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         table.verticalHeader().hide()
         table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)

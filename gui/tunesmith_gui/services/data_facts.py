@@ -171,6 +171,10 @@ def _read_head(data: DataSpec, learned: _Learned) -> DataFacts:
         # What else a file holds is said where the person chooses how to teach.
         learned = learned.where_it_holds(source, sniffed, head)
         num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows, **learned.asked)
+        if learned.in_pairs and (note := datafmt.swapped_note(source)):
+            notes = (*notes, note)
+        if source.format == LABELED:
+            notes = (*notes, *datafmt.label_notes(source))
     except UserError as error:
         # Of a file that the engine reads nothing but its beginning is known.
         by_engine = sniffed is not None and sniffed.kind in datafmt.READ_BY_ENGINE

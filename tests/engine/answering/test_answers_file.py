@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoTokenizer
 
 from tests.engine.prepared import conduct_here
 from tests.tiny_model import build_tiny_model
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt import Chat, Preference, PromptCompletion, Stepped, Text
+from tunesmith_core.datafmt.formats import Layout
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host
@@ -25,9 +28,13 @@ from tunesmith_core.operations.kinds.questions import note_path
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.answering import write as module
+from tunesmith_engine.answering.likely import likeliest
 from tunesmith_engine.answering.prompts import prompt_of
 from tunesmith_engine.answering.write import write_answers
 from tunesmith_engine.chat.prompting import Prompt
+from tunesmith_engine.data.stored import fingerprint
+from tunesmith_engine.device import choose_compute
+from tunesmith_engine.model.load import load_model
 from tunesmith_engine.questions import write as questions
 
 USER, SYSTEM = {"role": "user", "content": "Who?"}, {"role": "system", "content": "Be kind."}
@@ -54,11 +61,16 @@ class Model:
     def close(self) -> None:
         """Nothing to end."""
 
-    def generate(self, prompts: Sequence[Sequence[int]], sampling: Any, _ends: object) -> list[list[int]]:
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Any, ends: frozenset[int], *, keeps_end: bool
+    ) -> list[list[int]]:
+        assert keeps_end
         texts = [self.tokenizer.decode(prompt) for prompt in prompts]
         self.asked += texts
         assert sampling.temperature == 0, "the most likely answer"
-        return [self.tokenizer(self.reply(text))["input_ids"][: sampling.max_tokens] for text in texts]
+        replies = [self.tokenizer(self.reply(text))["input_ids"] for text in texts]
+        # As a decoder, which stops where it has to.
+        return [[*reply, *ends][: sampling.max_tokens] for reply in replies]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +105,10 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Writ
         model.tokenizer = tokenizer
 
         def load(writer: Any, _run: RunSpec) -> None:
-            writer._tokenizer, writer._decoder, writer._ends, writer.together = tokenizer, model, frozenset(), 2
+            writer._tokenizer, writer._decoder, writer.together = tokenizer, model, 2
+            writer._ends = frozenset({tokenizer.eos_token_id})
+            writer._compute = choose_compute(RunSpec())
+            writer._model = load_model(folder, writer._compute, four_bit=False).eval()
 
         monkeypatch.setattr(questions, "Prompts", lambda *_arguments: model)
         monkeypatch.setattr(questions.Writing, "_load", load)
@@ -112,6 +127,41 @@ def test_each_prompt_is_answered_once(write: Write, spec: AnswersSpec) -> None:
     assert not note_path(Path(spec.target)).exists()
     layout = datafmt.resolve_layout(rows, "auto", {}, "out.jsonl")
     assert layout.format == "prompt-completion", "they are trained as any prompts with responses"
+
+
+def test_what_the_model_finds_likely_is_kept_beside_an_answer(write: Write, spec: AnswersSpec, folder: Path) -> None:
+    model = Model(lambda _text: "Yes.")
+    _, rows = write(replace(spec, keeps_logprobs=True), model)
+    tokenizer = model.tokenizer
+    kept = rows[2]["logprobs"]
+    assert kept["vocabulary"] == fingerprint(tokenizer)
+    assert kept["token_ids"] == [*tokenizer("Yes.")["input_ids"], tokenizer.eos_token_id], "with the end of the answer"
+    assert [len(each) for each in kept["top_ids"]] == [16] * 5
+    # The second token is found as likely as by the model itself.
+    ids = torch.tensor([tokenizer("Question 2?Y")["input_ids"]])
+    expected = load_model(folder, choose_compute(RunSpec()), four_bit=False).eval()(ids).logits[0, -1].log_softmax(-1)
+    best = expected.topk(16)
+    assert kept["top_ids"][1] == best.indices.tolist()
+    assert kept["top_logprobs"][1] == pytest.approx(best.values.tolist(), abs=1e-3)
+    found = datafmt.stored_answer(
+        rows[2], Layout("prompt-completion", {"logprobs": "logprobs"}), PromptCompletion("", "Yes."), "row 3"
+    )
+    assert (found.text, found.tokens, found.vocabulary) == ("Yes.", tuple(kept["token_ids"]), kept["vocabulary"])
+    with pytest.raises(TunesmithError, match="already exists"):
+        write(spec, model)
+
+
+def test_a_token_that_is_all_but_certain_is_kept_alone() -> None:
+    class Sure(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, use_cache: bool) -> Any:
+            logits = torch.zeros(1, input_ids.shape[1], 40)
+            logits[..., 7] = 30.0
+            return SimpleNamespace(logits=logits)
+
+    ((best, *others), _) = likeliest(Sure(), choose_compute(RunSpec()), [1], [7, 2])
+    assert best[0] == 7
+    assert best[1] == pytest.approx(0.0, abs=1e-6)
+    assert not others
 
 
 def test_what_can_not_be_used_is_left_out_and_counted(write: Write, spec: AnswersSpec) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from tests.engine.conftest import after_step, events, step_losses, train
+from tests.engine.conftest import events, step_losses, train
+from tests.engine.exact_resume import goes_on_to_the_bit
 from tests.engine.test_oracle import GivenOrder, prepare
 from tests.engine.trl_settings import settings_of
 from tests.tiny_model import build_tiny_model
@@ -129,13 +129,7 @@ def test_a_stopped_run_goes_on_to_the_bit(
     teaching = {"own_answers": share, "max_tokens": 6}
     spec = gkd_spec(teaching, method={"dropout": 0.3}, evaluation={"percent": 40.0, "every_steps": 2})
     whole, halves = new_run(spec), new_run(spec)
-    assert train(whole) == 0
-    assert train(halves, lambda host: after_step(host, 3, host.on_signal)) == 5
-    torch.manual_seed(999)
-    assert train(halves) == 0
-    assert step_losses(halves) == step_losses(whole)
-    weights = [(run.adapter_path / "adapter_model.safetensors").read_bytes() for run in (whole, halves)]
-    assert weights[0] == weights[1]
+    goes_on_to_the_bit(whole, halves)
     told = events(whole, "eval")
     assert told[-1].data["loss"] < told[0].data["loss"]
     assert {event.data["agreement"] <= 1 for event in told} == {True}

@@ -175,6 +175,7 @@ def judge_spec(place: Path, seed: int, number: int, told: list[Any]) -> dict[str
 
     path = place / f"spec-{number}.json"
     what, names, expected = mutate(place / "spec.json", path, number, seed)
+    names += [str(Path.home()) for name in names if name == "~"]
     found = list(faults(path, told, [str(path), "the file can't be read", "Column mapping", *names], expected))
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

@@ -12,16 +12,21 @@ import pytest
 import torch
 from transformers import pipeline
 
-from tests.engine.conftest import after_step, events, step_losses, train
+from tests.engine.conftest import events, train
+from tests.engine.exact_resume import goes_on_to_the_bit
+from tests.engine.prepared import conduct_here
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import AbsolutePath, RunFolder
 from tunesmith_core.operations.kinds.export import ExportSpec
+from tunesmith_core.operations.kinds.rate import RateSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.rows_file import RowsWriter, read_rows
+from tunesmith_engine.evaluation import rate as rate_module
 from tunesmith_engine.evaluation.class_figures import class_figures, number_figures
+from tunesmith_engine.evaluation.rate import rate
 from tunesmith_engine.export.export_run import export_run
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.folder import load_tokenizer
@@ -63,7 +68,9 @@ LONG = {"max_steps": 60, "micro_batch_size": 4, "gradient_accumulation_steps": 1
 
 
 @pytest.mark.usefixtures("few_prompts")
-def test_classes_are_learned_and_read_by_a_pipeline(class_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+def test_classes_are_learned_and_read_by_a_pipeline(
+    class_spec: MakeSpec, new_run: NewRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = new_run(class_spec(schedule=LONG, evaluation={"percent": 20.0, "every_steps": 60}))
     assert train(run) == 0
     last = events(run, "eval")[-1].data
@@ -80,6 +87,10 @@ def test_classes_are_learned_and_read_by_a_pipeline(class_spec: MakeSpec, new_ru
     sort = pipeline("text-classification", model=str(tmp_path / "merged"), device="cpu", dtype=torch.float32)
     texts = {"1: nice great": "good", "7: awful sad": "bad", "5: chair floor": "none"}
     assert [each["label"] for each in sort(list(texts))] == list(texts.values())
+    monkeypatch.setattr(rate_module, "conduct", conduct_here)
+    found = rate(RateSpec(RunFolder(str(run.path)), "7: awful sad"))["classes"]
+    assert sum(share for _, share in found) == pytest.approx(1.0, abs=1e-5)
+    assert found[0] == ["bad", pytest.approx(sort("7: awful sad")[0]["score"], abs=2e-2)]
     config = json.loads((tmp_path / "merged" / "config.json").read_text(encoding="utf-8"))
     assert config["id2label"] == {"0": "good", "1": "bad", "2": "none"}
     assert config["problem_type"] == "single_label_classification"
@@ -94,7 +105,7 @@ def test_a_pipeline_reads_the_tokens_that_were_trained(class_spec: MakeSpec, tmp
     assert first.input_ids.tolist() == tokenizer("0: nice nice")["input_ids"]
 
 
-def test_numbers_are_predicted(class_spec: MakeSpec, new_run: NewRun) -> None:
+def test_numbers_are_predicted(class_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run(class_spec(numbers=True, schedule=LONG, evaluation={"percent": 20.0, "every_steps": 60}))
     assert train(run) == 0
     first, last = events(run, "eval")[0].data, events(run, "eval")[-1].data
@@ -102,6 +113,9 @@ def test_numbers_are_predicted(class_spec: MakeSpec, new_run: NewRun) -> None:
     assert last["rmse"] == pytest.approx(last["loss"] ** 0.5, rel=1e-4)
     assert last["correlation"] > 0.7
     assert "accuracy" not in last
+    monkeypatch.setattr(rate_module, "conduct", conduct_here)
+    high, low = (rate(RateSpec(RunFolder(str(run.path)), text))["number"] for text in ("1: nice great", "7: awful sad"))
+    assert high > 0.3 > -0.3 > low
 
 
 @pytest.mark.parametrize("numbers", [False, True])
@@ -110,13 +124,7 @@ def test_a_stopped_run_goes_on_to_the_bit(
 ) -> None:
     spec = class_spec(numbers=numbers, method={"dropout": 0.3}, evaluation={"percent": 25.0, "every_steps": 2})
     whole, halves = new_run(spec), new_run(spec)
-    assert train(whole) == 0
-    assert train(halves, lambda host: after_step(host, 3, host.on_signal)) == 5
-    torch.manual_seed(999)
-    assert train(halves) == 0
-    assert step_losses(halves) == step_losses(whole)
-    weights = [(run.adapter_path / "adapter_model.safetensors").read_bytes() for run in (whole, halves)]
-    assert weights[0] == weights[1]
+    goes_on_to_the_bit(whole, halves)
     capsys.readouterr()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,20 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tests.engine.conftest import events, train
 from tests.engine.preference.test_trl_runs import write_pairs
+from tests.engine.prepared import conduct_here, prepare
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kind import RunFolder
 from tunesmith_core.operations.kinds.export import ExportSpec
+from tunesmith_core.operations.kinds.rate import RateSpec
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
+from tunesmith_engine.evaluation import rate as rate_module
+from tunesmith_engine.evaluation.rate import rate
 from tunesmith_engine.export.export_run import export_run
+from tunesmith_engine.model.folder import load_tokenizer
 
 TEXTS = ("Say red. red green :)", "Say blue. no", "你好")
 
@@ -73,6 +82,30 @@ def test_adapter_and_merged_model_score_alike_in_plain_libraries(
     assert "num_labels=1" in card
     assert not [word for word in ("loss on", "Loss on", "beta") if word in card]
     assert not events(reward_run, "warning")
+    capsys.readouterr()
+
+
+def test_an_answer_of_ones_own_is_scored_as_the_rows_of_the_data_are(
+    reward_run: Run, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rate_module, "conduct", conduct_here)
+    spec = reward_run.load_spec()
+    pair = json.loads(Path(spec.data.sources[0].path).read_text(encoding="utf-8").splitlines()[0])
+    asked = RateSpec(RunFolder(str(reward_run.path)), pair["chosen"], pair["prompt"])
+    found = rate(asked)
+    tokenizer = load_tokenizer(tiny_model)
+    whole = prepare(with_changes(spec, {"evaluation.percent": 0.0}), tokenizer).train[0].input_ids
+    base = AutoModelForSequenceClassification.from_pretrained(
+        tiny_model, num_labels=1, pad_token_id=tokenizer.pad_token_id, dtype=torch.float32
+    )
+    adapted = PeftModel.from_pretrained(base, str(reward_run.adapter_path)).eval()
+    with torch.no_grad():
+        wanted = float(adapted(torch.tensor([whole.tolist()])).logits)
+    assert found == {"score": pytest.approx(wanted, abs=1e-4), "step": 6, "num_cut": 0}
+    assert rate(replace(asked, text=pair["rejected"]))["score"] != found["score"]
+    assert rate(replace(asked, text="red " * 2000))["num_cut"] > 0
+    with pytest.raises(TunesmithError, match="There is no text to rate"):
+        rate(replace(asked, text=" \n"))
     capsys.readouterr()
 
 

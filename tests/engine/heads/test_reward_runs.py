@@ -13,6 +13,7 @@ import torch
 from trl.trainer import base_trainer
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.engine.exact_resume import goes_on_to_the_bit
 from tests.engine.preference.test_trl_runs import write_pairs
 from tests.engine.prepared import prepare
 from tests.engine.test_oracle import GivenOrder
@@ -145,13 +146,7 @@ def test_a_stopped_run_goes_on_to_the_bit(
         evaluation={"percent": 25.0, "every_steps": 2, "sample_prompts": ["Hi"], "sample_max_tokens": 3},
     )
     whole, halves = new_run(spec), new_run(spec)
-    assert train(whole) == 0
-    assert train(halves, lambda host: after_step(host, 3, host.on_signal)) == 5
-    torch.manual_seed(999)
-    assert train(halves) == 0
-    assert step_losses(halves) == step_losses(whole)
-    weights = [(run.adapter_path / "adapter_model.safetensors").read_bytes() for run in (whole, halves)]
-    assert weights[0] == weights[1]
+    goes_on_to_the_bit(whole, halves)
     assert [event.data for event in events(whole, "eval")][-1]["loss"] == result_of(halves)["eval_loss_after"]
     assert not events(whole, "sample", "answers"), "it writes nothing"
     assert not events(whole, "warning")

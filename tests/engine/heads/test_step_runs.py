@@ -12,7 +12,9 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForTokenClassification, AutoTokenizer, Trainer, TrainingArguments
 
-from tests.engine.conftest import after_step, events, step_losses, train
+from tests.engine.conftest import events, step_losses, train
+from tests.engine.exact_resume import goes_on_to_the_bit
+from tests.engine.prepared import conduct_here
 from tests.engine.test_oracle import GivenOrder, prepare
 from tests.engine.trl_settings import settings_of
 from tunesmith_core.operations.folder import Operation
@@ -20,13 +22,16 @@ from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import AbsolutePath, RunFolder
 from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_core.operations.kinds.export import ExportSpec
+from tunesmith_core.operations.kinds.rate import RateSpec
 from tunesmith_core.report.facts import read, verdict_on
 from tunesmith_core.report.page import page
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.collate import collate
 from tunesmith_engine.device import choose_compute
+from tunesmith_engine.evaluation import rate as rate_module
 from tunesmith_engine.evaluation.evaluate import evaluate
+from tunesmith_engine.evaluation.rate import rate
 from tunesmith_engine.export.export_run import export_run
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.folder import load_tokenizer
@@ -140,13 +145,7 @@ def test_a_stopped_run_goes_on_to_the_bit(
 ) -> None:
     spec = step_spec(method={"dropout": 0.3}, evaluation={"percent": 25.0, "every_steps": 2})
     whole, halves = new_run(spec), new_run(spec)
-    assert train(whole) == 0
-    assert train(halves, lambda host: after_step(host, 3, host.on_signal)) == 5
-    torch.manual_seed(999)
-    assert train(halves) == 0
-    assert step_losses(halves) == step_losses(whole)
-    weights = [(run.adapter_path / "adapter_model.safetensors").read_bytes() for run in (whole, halves)]
-    assert weights[0] == weights[1]
+    goes_on_to_the_bit(whole, halves)
     capsys.readouterr()
 
 
@@ -164,7 +163,12 @@ def _verdicts(model: Any, tokenizer: Any) -> list[float]:  # Any: of transformer
 
 @pytest.mark.usefixtures("few_prompts")
 def test_steps_are_judged_by_plain_libraries_as_by_the_run(
-    step_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    step_spec: MakeSpec,
+    new_run: NewRun,
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     schedule = {"max_steps": 40, "micro_batch_size": 4, "gradient_accumulation_steps": 1, "warmup_steps": 0}
     run = new_run(step_spec(schedule=schedule, evaluation={"percent": 25.0, "every_steps": 40}))
@@ -188,9 +192,12 @@ def test_steps_are_judged_by_plain_libraries_as_by_the_run(
         found = evaluate(host, EvaluateSpec(RunFolder(str(run.path))))
     assert found["metrics"][0]["name"] == "right_steps"
     assert found["metrics"][0]["after"] > 0.8
+    monkeypatch.setattr(rate_module, "conduct", conduct_here)
     merged = AutoModelForTokenClassification.from_pretrained(tmp_path / "merged", dtype=torch.float32).eval()
     right, wrong = _verdicts(merged, AutoTokenizer.from_pretrained(tmp_path / "merged"))
     assert right > 0.5 > wrong
+    asked = RateSpec(RunFolder(str(run.path)), "Step 0: yes\n\nStep 1: no!!", "What is 7?")
+    assert rate(asked)["steps"] == pytest.approx([right, wrong], abs=2e-2)
     assert merged.config.id2label == {0: "wrong", 1: "right"}
     base = AutoModelForTokenClassification.from_pretrained(
         tiny_model, num_labels=2, dtype=torch.float32
@@ -211,7 +218,7 @@ def _error(run: Run) -> str:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"prompt": "p", "completions": ["a"], "labels": [True, False]}, 'column "labels": holds 2 labels for 1 steps'),
+        ({"prompt": "p", "completions": ["a"], "labels": [True, False]}, "Labels: 2, steps: 1"),
         ({"prompt": "p", "completions": "a", "labels": [True]}, 'column "completions": must be a list of texts'),
         ({"prompt": "p", "completions": [], "labels": []}, 'column "completions": is empty'),
         ({"prompt": "p", "completions": ["a"], "labels": [0.5]}, 'column "labels": must be a list of true or false'),

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.engine.conftest import events, result_of, train
+from tests.engine.exact_resume import goes_on_to_the_bit
 from tests.engine.preference.test_trl_runs import write_labels, write_pairs
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
@@ -48,13 +48,7 @@ def test_a_stopped_run_goes_on_to_the_bit(
         evaluation={"percent": 25.0, "every_steps": 2, "sample_prompts": ["Hi"], "sample_max_tokens": 3},
     )
     whole, halves = new_run(spec), new_run(spec)
-    assert train(whole) == 0
-    assert train(halves, lambda host: after_step(host, 3, host.on_signal)) == 5
-    torch.manual_seed(999)
-    assert train(halves) == 0
-    assert step_losses(halves) == step_losses(whole)
-    weights = [(run.adapter_path / "adapter_model.safetensors").read_bytes() for run in (whole, halves)]
-    assert weights[0] == weights[1]
+    goes_on_to_the_bit(whole, halves)
     assert [event.data for event in events(whole, "eval")][-1]["loss"] == result_of(halves)["eval_loss_after"]
     setup = events(whole, "setup")[-1].data
     assert (setup["num_train_rows"], setup["num_eval_rows"]) == (9, 3)

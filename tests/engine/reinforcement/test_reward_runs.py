@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.engine.conftest import events, result_of, train
+from tests.engine.exact_resume import goes_on_to_the_bit
 from tunesmith_core.rewards import OF_ROUNDS, OF_UPDATES
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
@@ -52,13 +53,7 @@ def test_a_stopped_run_goes_on_to_the_bit(
     spec = reward_spec(kind, hardware={"kernels": kernels}, evaluation={"percent": 25.0, "every_steps": 2})
     spec.objective.beta, spec.rollouts.updates = 0.05, 2
     whole, halves = new_run(spec), new_run(spec)
-    assert train(whole) == 0
-    assert train(halves, lambda host: after_step(host, 3, host.on_signal)) == 5
-    torch.manual_seed(999)
-    assert train(halves) == 0
-    assert step_losses(halves) == step_losses(whole)
-    weights = [(run.adapter_path / "adapter_model.safetensors").read_bytes() for run in (whole, halves)]
-    assert weights[0] == weights[1]
+    goes_on_to_the_bit(whole, halves)
     assert [event.data for event in events(whole, "eval")][-1]["loss"] == result_of(halves)["eval_loss_after"]
     step = events(whole, "step")[-1].data
     assert set(OF_ROUNDS) | set(OF_UPDATES) <= step.keys()
@@ -201,9 +196,9 @@ def test_answers_are_written_in_smaller_portions_where_memory_lacks(
 def test_what_goes_wrong_with_rewards_is_named_once() -> None:
     watch = Watch()
     usual = {"reward": 0.0, "equal_groups": 1.0, "answer_tokens": 10.0, "cut_answers": 0.0, "kl": 0.0}
-    found = [words for _ in range(9) for words in watch.look(usual)]
-    assert len(found) == 1
-    assert "got the same reward for 5 steps, 0 on average" in found[0]
+    found = [(step, words) for step in range(1, 10) for words in watch.look(usual)]
+    assert [step for step, _words in found] == [3], "soon enough to stop a run whose reward is wrong"
+    assert "got the same reward for 3 steps, 0 on average" in found[0][1]
     watch = Watch()
     grown = [usual | {"equal_groups": 0.1, "answer_tokens": 10.0 * (1 + n), "cut_answers": 0.2 * n} for n in range(12)]
     found = [words for numbers in grown for words in watch.look(numbers)]

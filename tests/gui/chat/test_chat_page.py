@@ -445,7 +445,7 @@ def test_weights_that_a_vote_has_left_are_switched_back(page: ChatPage, service:
 
 
 def test_another_checkpoint_answers(page: ChatPage, service: SpokenFor) -> None:
-    assert [page.weights.itemText(place) for place in range(2)] == ["Finished adapter", "Step 20"]
+    assert [page.weights.itemText(place) for place in range(2)] == ["Finished adapter, step 30", "Step 20"]
     page.weights.setCurrentIndex(1)
     page.weights.activated.emit(1)
     assert service.opened[-1] == (20, "auto")

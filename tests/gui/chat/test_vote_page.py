@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QPlainTextEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QAbstractButton, QComboBox, QDialog, QLabel, QPlainTextEdit, QPushButton, QWidget
 
 from tests.gui.chat.spoken_for import SpokenFor
 from tests.gui.layout_checks import clipped, unnamed
-from tests.gui.run_folders import texts
+from tests.gui.run_folders import make_run, texts
 from tunesmith_core import votes
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.chat import BASE, TUNED
@@ -20,6 +20,7 @@ from tunesmith_core.runs import Run
 from tunesmith_core.votes import Contender
 from tunesmith_gui.chat import vote_page as page_module
 from tunesmith_gui.chat.vote_page import VotePage
+from tunesmith_gui.widgets.confirm import ConfirmDialog
 
 QUESTIONS = ("What is it called?", "Who made it?")
 
@@ -123,8 +124,8 @@ def test_nothing_differs_between_the_orders_before_the_vote(
         (run.path / votes.FILE).unlink()
     assert seen[False][:-2] == seen[True][:-2]
     assert (seen[False][-2], seen[True][-2]) == ([30], [0])
-    assert seen[False][-1] == "Saved. A was step 30, B was the base model."
-    assert seen[True][-1] == "Saved. A was the base model, B was step 30."
+    assert seen[False][-1] == "Saved. A was step 30, B was the model before this run."
+    assert seen[True][-1] == "Saved. A was the model before this run, B was step 30."
 
 
 def test_an_answer_is_not_shown_before_the_other(page: VotePage, service: SpokenFor, qtbot: Any) -> None:
@@ -156,7 +157,17 @@ def test_mouse_and_keys_vote(place: int, page: VotePage, run: Run, qtbot: Any) -
     qtbot.keyClick(page._area, str(place + 1))
     voted(page, qtbot)
     assert [vote.choice for vote in votes.load(run).votes] == [votes.CHOICES[place]] * 2
-    assert "Votes on step 30 and the base model" in page.result.text()
+    assert "Votes on step 30 and the model before this run" in page.result.text()
+
+
+def test_of_two_same_answers_the_page_says_that_none_is_better(page: VotePage, qtbot: Any) -> None:
+    ask(page, qtbot, "Me.", "Me.")
+    qtbot.mouseClick(page.choices[0], Qt.MouseButton.LeftButton)
+    voted(page, qtbot)
+    assert "so this counts as the same" in page.state.text()
+    page._num_asked = 0
+    page._propose()
+    assert page.box.toPlainText() == QUESTIONS[1], "the first has a vote"
 
 
 def test_votes_survive_a_restart_and_damaged_lines_are_told(
@@ -174,6 +185,7 @@ def test_votes_survive_a_restart_and_damaged_lines_are_told(
     qtbot.addWidget(again)
     again.show()
     again.remember(page.memory())
+    page.hide()
     qtbot.waitUntil(lambda: again.warning.isVisible(), timeout=5000)
     assert "1 lines of votes.jsonl can't be read" in again.warning.text()
     assert "1 the same" in again.result.text()
@@ -263,11 +275,23 @@ def test_votes_become_preference_pairs(
     assert (tmp_path / "pairs.jsonl").read_text().count("chosen") == 1
 
 
-def test_votes_are_trained_on_with_one_click(page: VotePage, run: Run, qtbot: Any) -> None:
+def test_few_votes_are_trained_on_where_a_person_wants_it(
+    page: VotePage, run: Run, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not page.train.isEnabled()
     ask(page, qtbot)
     qtbot.keyClick(page._area, "1")
     voted(page, qtbot)
+    asked: list[str] = []
+    answers = [QDialog.DialogCode.Rejected, QDialog.DialogCode.Accepted]
+
+    def answer_it(dialog: ConfirmDialog) -> QDialog.DialogCode:
+        asked.append(texts(dialog))
+        return answers[len(asked) - 1]
+
+    monkeypatch.setattr(ConfirmDialog, "exec", answer_it)
+    page.train.click()
+    assert "One vote teaches the model next to nothing." in asked[0]
     with qtbot.waitSignal(page.navigate, timeout=5000) as went:
         page.train.click()
     target, spec = went.args
@@ -275,16 +299,84 @@ def test_votes_are_trained_on_with_one_click(page: VotePage, run: Run, qtbot: An
     assert Path(spec.data.sources[0].path).read_text().count("chosen") == 1
 
 
-def test_who_leaves_stops_the_answers(page: VotePage, service: SpokenFor, run: Run, qtbot: Any) -> None:
+def test_a_question_waits_for_who_leaves(
+    page: VotePage, service: SpokenFor, run: Run, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw(monkeypatch, base_first=False)
     qtbot.mouseClick(page.ask, Qt.MouseButton.LeftButton)
     with qtbot.waitSignal(page.navigate, timeout=5000) as went:
         page._back()
+    page.hide()
     assert went.args == ["chat", run.id]
-    assert service.posted[-1][0] == "cancel"
+    assert service.posted[-1][0] == "ask", "nothing is stopped"
     answer(page, "Late.", "Later.")
-    assert page.answers.isHidden()
+    page.show()
+    page.on_shown(run.id)
+    assert [label.text() for label in page.answers.texts] == ["Late.", "Later."]
+    assert page.choices[0].isVisible()
+    page._back()
+    page.on_shown(run.id)
+    qtbot.keyClick(page._area, "1")
+    voted(page, qtbot)
+    assert [vote.choice for vote in votes.load(run).votes] == ["a"]
+
+
+def test_a_question_waits_while_another_run_is_judged_or_the_window_is_built_again(
+    page: VotePage, context: Any, service: SpokenFor, run: Run, qtbot: Any
+) -> None:
+    ask(page, qtbot)
+    other = make_run("other", "happy")
+    page.on_shown(other.id)
+    qtbot.waitUntil(lambda: page._name == "other", timeout=5000)
+    assert (page.answers.isVisible(), page.choices[0].isVisible()) == (False, False)
+    page.on_shown(run.id)
+    qtbot.waitUntil(lambda: page.choices[0].isVisible(), timeout=5000)
+    qtbot.keyClick(page._area, "1")
+    voted(page, qtbot)
+    page.box.setPlainText("Really?")
+    qtbot.mouseClick(page.ask, Qt.MouseButton.LeftButton)
+    again = VotePage(context)
+    qtbot.addWidget(again)
+    again.remember(page.memory())
+    page.hide()
+    answer(again, "Late.", "Later.")
+    again.show()
+    qtbot.waitUntil(lambda: "Really?" in again.state.text(), timeout=5000)
+    assert again.choices[0].isVisible()
+
+
+def test_a_question_whose_model_was_unloaded_can_be_asked_again(
+    page: VotePage, service: SpokenFor, run: Run, qtbot: Any
+) -> None:
+    page.box.setPlainText("Really?")
+    qtbot.mouseClick(page.ask, Qt.MouseButton.LeftButton)
+    page.on_hidden()
+    service.close()
     page.on_shown()
-    assert page.ask.isEnabled()
+    assert "Ask again." in page.state.text()
+    assert (page.box.toPlainText(), page.ask.isEnabled()) == ("Really?", True)
+
+
+def test_the_keyboard_stays_where_the_next_thing_is_done(page: VotePage, qtbot: Any) -> None:
+    with qtbot.waitActive(page):
+        page.activateWindow()
+    qtbot.mouseClick(page.ask, Qt.MouseButton.LeftButton)
+    assert page.focusWidget() is page.stop
+    answer(page, "Me.", "You.")
+    assert page.focusWidget() is page._area
+    qtbot.keyClick(page._area, "1")
+    voted(page, qtbot)
+    assert page.focusWidget() is page.box
+
+
+def test_the_result_calls_both_sides_as_the_lists_do(page: VotePage, qtbot: Any) -> None:
+    chosen = [box.itemText(0) for box in (page.weights, page.against)]
+    assert chosen == ["Finished adapter, step 30", "Before this run"]
+    ask(page, qtbot)
+    qtbot.keyClick(page._area, "1")
+    voted(page, qtbot)
+    assert "step 30" in page.state.text()
+    assert "the model before this run" in page.state.text()
 
 
 @pytest.mark.parametrize("width", [480, 1280])

@@ -9,6 +9,7 @@ import pytest
 from tests.gui.layout_checks import clipped
 from tunesmith_core.preferences import METRICS
 from tunesmith_core.protocol import Event
+from tunesmith_gui import tr
 from tunesmith_gui.dashboard.header import DashboardHeader
 from tunesmith_gui.dashboard.model import DashboardModel, pack
 from tunesmith_gui.theme import Scheme, font, theme
@@ -96,6 +97,10 @@ def test_loss_and_time_are_the_largest_numbers(header: DashboardHeader) -> None:
     assert header.loss.accessibleName() == "Loss: 2.880 from 2.990"
     assert header.eval_loss.accessibleName() == "Evaluation loss: 3.500"
     assert font("hero").pointSizeF() > font("title").pointSizeF()
+
+
+def test_zero_has_no_sign() -> None:
+    assert [tr.number(value, 3) for value in (-3.7e-8, -0.0004, -0.0006, 2.0)] == ["0.000", "0.000", "-0.001", "2.000"]
 
 
 def test_first_loss_is_compared_with_nothing(header: DashboardHeader) -> None:

@@ -5,19 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 
-from tests.gui.run_folders import make_run
+from tests.gui.run_folders import make_run, texts
 from tunesmith_core import votes
 from tunesmith_core.votes import Given, Vote
+from tunesmith_gui.widgets.confirm import ConfirmDialog
 
 
 def vote(choice: str, step: int = 30, against: int = 0, question: str = "Who?") -> Vote:
     return Vote(votes.prompt(question, ""), Given(step, "Me."), Given(against, "You."), choice)
 
 
-def test_votes_are_shown_and_more_are_one_click_away(open_dashboard: Any, qtbot: Any) -> None:
+def test_votes_are_shown_and_more_are_one_click_away(
+    open_dashboard: Any, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
     run = make_run("done", "happy")
     page = open_dashboard(run)
     page.panes.show_pane("evaluation")
@@ -36,8 +41,10 @@ def test_votes_are_shown_and_more_are_one_click_away(open_dashboard: Any, qtbot:
     page.on_shown()
     qtbot.waitUntil(lambda: "better in 1 of 1 votes" in card.words.text(), timeout=5000)
     assert "Too few votes to tell" in card.words.text()
+    monkeypatch.setattr(ConfirmDialog, "exec", lambda dialog: asked.append(texts(dialog)) or 1)
     with qtbot.waitSignal(page.navigate, timeout=5000) as went:
         qtbot.mouseClick(card.train, Qt.MouseButton.LeftButton)
+    assert "One vote teaches the model next to nothing." in asked[0]
     place, spec = went.args
     assert (place, spec.objective.kind, spec.model.path) == ("train", "dpo", run.load_spec().model.path)
     assert Path(spec.data.sources[0].path).read_text().count("\n") == 1

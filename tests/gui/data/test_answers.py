@@ -37,6 +37,8 @@ def dialog(qtbot: QtBot, data_file: Path, monkeypatch: pytest.MonkeyPatch) -> It
 def test_answers_are_asked_for_and_followed(dialog: AnswerDialog, data_file: Path) -> None:
     assert clipped(dialog) == unnamed(dialog) == []
     assert dialog.model.path == "/m/big"
+    assert not dialog.keeps.isChecked()
+    dialog.keeps.setChecked(True)
     dialog.number.setValue(99)
     written, told = [], []
     dialog.written.connect(written.append)
@@ -46,6 +48,7 @@ def test_answers_are_asked_for_and_followed(dialog: AnswerDialog, data_file: Pat
     assert isinstance(task.spec, AnswersSpec)
     target = data_file.with_name(f"{data_file.stem}-answers.jsonl")
     assert (task.spec.target, task.spec.most_tokens, task.spec.run.model.path) == (str(target), 99, "/m/big")
+    assert task.spec.keeps_logprobs
     task.tell("progress", done_bytes=2, total_bytes=8, answers_per_s=0.5, remaining_s=12.0)
     assert dialog.words.text().startswith("2 of 8 prompts  ·  30.0 answers per minute  ·  about")
     counts = {"rows": 6, "prompts": 8, "silent": 0, "unread": 1, "empty": 1, "left_out": 0}

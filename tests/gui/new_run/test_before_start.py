@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
-from tests.gui.new_run.driving import ANSWER, close, fill_in, make_page
+from tests.gui.new_run.driving import ANSWER, close, fill_in, make_page, shown_words
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import create_run
 from tunesmith_core.spec import RunSpec
@@ -98,6 +98,21 @@ class TestNotices:
         banner.dismissed.emit()
         settle()
         assert [each.mapTo(page, each.rect().topLeft()) for each in watched] == places
+
+    def test_an_error_goes_with_the_run_that_it_is_about(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        page.actions_.error_found.emit(TunesmithError("usage", "It broke."))
+        page.form.set_name("another")
+        page.facts.refresh()
+        settle()
+        assert "It broke." in shown_words(page)
+        page.actions_.choose_way("dpo")
+        assert "It broke." not in shown_words(page)
+        page.actions_.error_found.emit(TunesmithError("usage", "It broke."))
+        page.on_shown(RunSpec())
+        assert "It broke." not in shown_words(page)
 
     def test_a_long_one_leaves_the_form_in_sight(self, page: NewRunPage) -> None:
         error = TunesmithError("usage", "It broke.\n" * 200)

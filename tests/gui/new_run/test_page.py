@@ -15,6 +15,7 @@ from pytestqt.qtbot import QtBot
 from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped, tab_stops, unnamed
 from tests.gui.new_run.driving import ANSWER, GIB, close, fill_in, make_page, scripted_tasks, type_into
+from tests.gui.new_run.test_ways import choose
 from tunesmith_core import launch
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.runs import Run
@@ -446,6 +447,21 @@ class TestStarting:
         assert [spec.name for spec in started] == ["mine"]
         assert started[0].model.path == str(model)
 
+    def test_who_has_gone_elsewhere_meanwhile_stays_there(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(launch, "start", lambda _spec: Run(Path("/runs/mine-01")))
+        fill_in(qtbot, page, model, data_file)
+        asked: list[tuple[str, object]] = []
+        page.navigate.connect(lambda target, argument: asked.append((target, argument)))
+        with qtbot.waitSignal(page.offer, timeout=5000) as offered:
+            page.perform("start_run")
+            page.hide()
+        assert asked == []
+        assert offered.args[:2] == ["The run has started.", "Show it"]
+        offered.args[2]()
+        assert asked == [("dashboard", "mine-01")]
+
     def test_start_by_key_leads_to_what_is_missing(self, qtbot: QtBot, page: NewRunPage) -> None:
         page.activateWindow()
         page.goal_card.name.setFocus()
@@ -550,3 +566,21 @@ class TestLayout:
         ]
         places = [names.index(name) for name in wanted]
         assert places == sorted(places)
+
+
+def test_a_file_that_is_being_read_has_no_facts_of_the_one_before(
+    qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+) -> None:
+    fill_in(qtbot, page, model, data_file)
+    assert page.facts.num_rows
+    other = data_file.with_name("other.jsonl")
+    other.write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n' * 5)
+    page.form.set_value("data.sources[0].path", str(other))
+    assert page.facts.num_rows is None
+    assert page.data_picker.facts.text() == "Reading the first rows…"
+    qtbot.waitUntil(lambda: page.facts.num_rows == 5, timeout=5000)
+    choose(qtbot, page, "Prefer this over that")
+    page.form.set_value("data.sources[0].path", str(data_file))
+    qtbot.waitUntil(lambda: "once the data suits" in page.plan_card.summary, timeout=5000)
+    choose(qtbot, page, "Teach by example")
+    qtbot.waitUntil(lambda: "GiB" in page.plan_card.summary, timeout=5000)

@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.layout_checks import unnamed
 from tests.gui.new_run.driving import ANSWER, fill_in, scripted_tasks
+from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.page import NewRunPage
@@ -51,6 +52,21 @@ def test_the_preview_shows_text_and_what_is_learned(
     dialog.close()
     assert "2 skipped" in page.data_picker.facts.text()
     assert page.facts.longest_tokens == 9
+
+
+def test_a_preview_of_labels_says_nothing_of_trained_tokens(
+    qtbot: QtBot, page: NewRunPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = scripted_tasks(monkeypatch)
+    run = RunSpec()
+    run.objective.kind = "classify"
+    dialog = DataPreviewDialog(run, parent=page)
+    qtbot.addWidget(dialog)
+    tasks[0].succeeded(ANSWER)
+    assert dialog.place.text().endswith(" tokens")
+    tasks[0].succeeded(ANSWER | {"num_rows": 29})
+    assert dialog.place.text().startswith("Example 1 of the first 1  ·  ")
+    assert dialog.place.text().endswith(" tokens")
 
 
 def test_closing_the_preview_early_ends_the_engine(

@@ -15,11 +15,14 @@ from tests.gui.new_run.driving import fill_in, shown_words
 from tests.gui.new_run.test_ways import choose
 from tunesmith_core.spec_rollouts import MOST_REWARDS, OF_KINDS
 from tunesmith_core.spec_rollouts import REWARDS as REWARDS_OF_ALL_KINDS
+from tunesmith_core.start_choices import StartChoice
+from tunesmith_gui.new_run import rewards_card
 from tunesmith_gui.new_run.form import BY_EXAMPLE, BY_PREFERENCE, BY_REWARD, Missing, NewRunForm
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.new_run.setting_paths import OBJECTIVE, REWARDS, reward_path
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.buttons import IconButton
+from tunesmith_gui.widgets.path_combo import PathCombo
 
 WAY = "Reward what is right"
 
@@ -103,6 +106,27 @@ def test_a_file_is_chosen_and_what_is_missing_is_led_to(
     assert form.value(reward_path(0, "path")) == "a.py"
     assert card.reveal(REWARDS) is card.add
     assert card.reveal("adapter.rank") is None
+
+
+def test_reward_models_of_earlier_runs_are_offered(
+    qtbot: QtBot, rewarded: NewRunPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, form = rewarded.rewards_card, rewarded.form
+    mine = StartChoice("Scores", str(tmp_path / "scores-01"), "/m")
+    monkeypatch.setattr(rewards_card, "reward_models_of_runs", lambda: [mine])
+    form.set_value(reward_path(0, "kind"), "model")
+    settle()
+    combo = card.rows[0].inputs["model"]
+    assert isinstance(combo, PathCombo)
+    qtbot.waitUntil(lambda: combo.findText("Scores") >= 0, timeout=5000)
+    combo.activated.emit(combo.findText("Scores"))
+    assert form.value(reward_path(0, "model")) == mine.path
+    assert combo.currentText() == "Scores"
+    form.set_value(reward_path(0, "model"), "/elsewhere")
+    assert combo.path == "/elsewhere"
+    mine = StartChoice("Newer", str(tmp_path / "newer-01"), "/m")
+    rewarded.on_shown()
+    qtbot.waitUntil(lambda: combo.findText("Newer") >= 0, timeout=5000)
 
 
 def test_a_file_that_cannot_be_a_reward_is_named_before_a_run_begins(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -20,6 +21,7 @@ from tunesmith_gui.new_run import tasks_card
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.new_run.setting_paths import reward_path
+from tunesmith_gui.widgets.confirm import ConfirmDialog
 
 
 class Task(QObject):
@@ -40,7 +42,8 @@ class Task(QObject):
 def rewarded(
     qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> NewRunPage:
-    """A Train page that learns from rewards, whose operations are stood for."""
+    """A Train page that learns from rewards, whose operations are stood for and whose questions are agreed to."""
+    monkeypatch.setattr(ConfirmDialog, "exec", lambda _self: ConfirmDialog.DialogCode.Accepted)
     monkeypatch.setattr(tasks_card, "OperationTask", Task)
     monkeypatch.setattr(environments, "check_rewards", lambda: None)
     Task.begun.clear()
@@ -50,7 +53,9 @@ def rewarded(
     return page
 
 
-def test_problems_become_the_data_and_the_task_scores(qtbot: QtBot, rewarded: NewRunPage, tmp_path: Path) -> None:
+def test_problems_become_the_data_and_the_task_scores(
+    qtbot: QtBot, rewarded: NewRunPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     card, form = rewarded.tasks_card, rewarded.form
     assert card.isVisible()
     assert (clipped(card), unnamed(card)) == ([], [])
@@ -62,11 +67,20 @@ def test_problems_become_the_data_and_the_task_scores(qtbot: QtBot, rewarded: Ne
     (task,) = Task.begun
     assert (task.spec.task, task.spec.level, task.spec.number, task.spec.held_out) == ("gcd", 2, 50, 10)
     assert not card.make.isEnabled()
-    paths = [tmp_path / "made.jsonl", tmp_path / "made-held-out.jsonl"]
+    home = tmp_path / "here"
+    monkeypatch.setattr(tasks_card.paths, "data_root", lambda: home)
+    paths = [home / "problems" / name for name in ("gcd-2-50-0.jsonl", "gcd-2-50-0-held-out.jsonl")]
+    paths[0].parent.mkdir(parents=True)
     for path in paths:
         path.write_text('{"prompt": "1 + 1", "completion": "2", "task": "gcd", "entry": "{}"}\n' * 3)
-    task.succeeded.emit({"train": str(paths[0]), "held_out": str(paths[1]), "num_train": 3, "num_held_out": 3})
+    note = "This task has only 6 different problems of this level."
+    task.succeeded.emit(
+        {"train": str(paths[0]), "held_out": str(paths[1]), "num_train": 3, "num_held_out": 3, "notes": [note]}
+    )
     settle()
+    assert card.state.text() == note
+    assert not paths[0].exists()
+    paths = [home / "problems" / name for name in ("gcd-2-3-0.jsonl", "gcd-2-3-0-held-out.jsonl")]
     assert form.value("data.sources[0].path") == str(paths[0])
     assert form.value("evaluation.path") == str(paths[1])
     assert [each.kind for each in form.spec.rollouts.rewards] == ["task"]
@@ -75,12 +89,25 @@ def test_problems_become_the_data_and_the_task_scores(qtbot: QtBot, rewarded: Ne
     assert card.make.isEnabled()
 
 
-def test_missing_packages_are_installed_and_the_problems_made(qtbot: QtBot, rewarded: NewRunPage) -> None:
+def test_missing_packages_are_installed_and_the_problems_made(
+    qtbot: QtBot, rewarded: NewRunPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     card = rewarded.tasks_card
     qtbot.mouseClick(card.make, Qt.MouseButton.LeftButton)
     Task.begun[0].failed.emit(TunesmithError("environment-missing", "The packages are not installed."))
     assert card.install.isVisible()
     assert "not installed" in card.state.text()
+    asked: list[str] = []
+
+    def refuse(dialog: ConfirmDialog) -> int:
+        asked.extend(label.text() for label in dialog.findChildren(QLabel))
+        return ConfirmDialog.DialogCode.Rejected
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ConfirmDialog, "exec", refuse)
+        qtbot.mouseClick(card.install, Qt.MouseButton.LeftButton)
+    assert len(Task.begun) == 1
+    assert any("reasoning-gym" in words and "jsonschema" in words for words in asked)
     qtbot.mouseClick(card.install, Qt.MouseButton.LeftButton)
     assert Task.begun[1].spec.arguments == ("rewards", "--yes")
     Task.begun[1].succeeded.emit(None)

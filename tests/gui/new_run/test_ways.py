@@ -328,6 +328,16 @@ class TestData:
         settle()
         assert (page.form.way, page.form.missing()) == (BY_EXAMPLE, Missing.NOTHING)
 
+    def test_pairs_that_contradict_each_other_are_told(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, pairs: Path
+    ) -> None:
+        row = {"prompt": "Question 1?", "chosen": "It depends.", "rejected": "Yes."}
+        pairs.write_text(pairs.read_text() + json.dumps(row) + "\n")
+        choose(qtbot, page, "Prefer this over that")
+        fill_in(qtbot, page, model, pairs)
+        assert "Pairs that contradict another one: 2 of 4." in page.data_picker.facts.text()
+        assert page.form.missing() is Missing.NOTHING
+
     def test_columns_that_were_said_to_be_pairs_are_pairs(
         self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path
     ) -> None:

@@ -204,10 +204,18 @@ def test_a_low_curve_is_drawn_all_the_same(qtbot: Any) -> None:
 
 def test_what_a_run_came_to_is_in_the_list_at_1280_pixels(runs_in_window: RunsPage) -> None:
     assert not runs_in_window.card.isHidden()
-    assert {Column.EVAL_LOSS, Column.MODEL, Column.DURATION} <= shown_columns(runs_in_window)
+    assert {Column.EVAL_LOSS, Column.DURATION} <= shown_columns(runs_in_window)
     header = runs_in_window.table.horizontalHeader()
     for column in shown_columns(runs_in_window):
         assert header.sectionSize(column) >= header.sectionSizeHint(column)
+
+
+def test_long_names_are_told_apart_by_their_ends(runs_in_window: RunsPage) -> None:
+    table = runs_in_window.table
+    names = [f"sums-smollm2-135m-instruct-{number:02}" for number in range(1, 7)]
+    room = table.fontMetrics().averageCharWidth() * 22
+    cut = {table.fontMetrics().elidedText(name, table.textElideMode(), room) for name in names}
+    assert len(cut) == len(names)
 
 
 def test_list_has_the_room_of_the_card_when_nothing_is_selected(runs_in_window: RunsPage) -> None:

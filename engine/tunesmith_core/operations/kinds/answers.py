@@ -34,6 +34,7 @@ class AnswersSpec:
         run: names model, device and data; nothing is trained.
         target: the JSONL file. One that was stopped is continued.
         most_tokens: of an answer; a longer one is left out.
+        keeps_logprobs: whether what the model found likely at each token is kept in the rows.
         overwrite: whether a file that is there is replaced, and one that was stopped begins again.
     """
 
@@ -41,6 +42,7 @@ class AnswersSpec:
     target: AbsolutePath
     most_tokens: int = 512
     overwrite: bool = False
+    keeps_logprobs: bool = False
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return the spec as JSON values."""
@@ -49,6 +51,7 @@ class AnswersSpec:
             "target": self.target,
             "most_tokens": self.most_tokens,
             "overwrite": self.overwrite,
+            "keeps_logprobs": self.keeps_logprobs,
         }
 
     @staticmethod

@@ -113,7 +113,8 @@ class BenchSpec:
         fp8: whether it multiplies with frozen weights in 8 bits.
         longest: whether the longest row that trains is searched, from the length of each workload on.
         decode: whether answers to the rows of each workload are timed instead of training.
-        objective: what is trained for; one that learns from pairs makes a pair of each row, with one question.
+        objective: what is trained for; one that learns from pairs makes a pair of each row, with one question,
+            and one that learns from stored probabilities has as many at each token as this program stores at most.
     """
 
     model: str

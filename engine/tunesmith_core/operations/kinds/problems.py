@@ -39,7 +39,7 @@ class ProblemsSpec:
 
 
 def make(host: Host, spec: ProblemsSpec) -> dict[str, Any]:  # Any: JSON values
-    """Write the files and return their paths ("train", "held_out"), and how many problems are in them.
+    """Write the files and return their paths ("train", "held_out"), how many problems are in them, and what to know.
 
     Raises:
         UserError: `usage` for settings out of range or files that are there, `dataset-empty`.
@@ -51,8 +51,15 @@ def make(host: Host, spec: ProblemsSpec) -> dict[str, Any]:  # Any: JSON values
     target = Path(spec.target)
     made = reward_tasks.problems(packages, spec.task, spec.level, spec.seed, spec.number + spec.held_out)
     num_train, num_held_out = reward_tasks.write(target, made, spec.number, spec.held_out)
+    note = reward_tasks.fewer_note(spec.level, spec.number + spec.held_out, num_train, num_held_out)
     beside = str(reward_tasks.held_out_path(target)) if num_held_out else ""
-    return {"train": str(target), "held_out": beside, "num_train": num_train, "num_held_out": num_held_out}
+    return {
+        "train": str(target),
+        "held_out": beside,
+        "num_train": num_train,
+        "num_held_out": num_held_out,
+        "notes": [note] if note else [],
+    }
 
 
 def check(spec: ProblemsSpec) -> None:
