@@ -177,6 +177,10 @@ class PerLayerInputs:
 class LayerShape:
     """One decoder layer: x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP.
 
+    Where norms stand behind the sums, x = norm(x + block(x)), each is the norm before what comes next, and what it gives
+    is also what that is added to: x = input_norm(x), x += scale * attention(x), and so on. The last one of a layer is
+    the next layer's input_norm, or the model's final one.
+
     Attributes:
         name: as in `named_modules`.
         attention: attention, or what the layer has in its place; what isn't understood runs as it was written.
@@ -186,6 +190,9 @@ class LayerShape:
         rotary_kind: key of the rotary table that this layer takes, "" where there is one only.
         per_layer: a third block, or None.
         output_scale: factor of what leaves the layer (Gemma 4).
+        norms_stream: the norms stand behind the sums (BART).
+        norm_behind: of the layer's last sum, as long as it is not yet the next layer's input_norm.
+        idle: parts through which no text passes, such as attention to an encoder where there is none.
     """
 
     name: str
@@ -200,6 +207,9 @@ class LayerShape:
     rotary_kind: str = ""
     per_layer: PerLayerShape | None = None
     output_scale: float = 1.0
+    norms_stream: bool = False
+    norm_behind: Norm | None = None
+    idle: tuple[nn.Module, ...] = ()
 
     @property
     def norms(self) -> list[Norm]:

@@ -149,12 +149,15 @@ class Step:
 
 def check_steppable(assembly: Assembly) -> None:
     """Raise NotFusableError where a part of the model runs only as transformers wrote it, or has no step of its own."""
+    if assembly.shape.begins_as_written:
+        raise NotFusableError("{name} has parts that run in plain PyTorch only.", name="The embedding")
     for layer, parts in zip(assembly.shape.layers, assembly.projections, strict=True):
         if not all(isinstance(part, Projection) for part in parts.all()) or not isinstance(layer.mlp, MlpShape):
             raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
         if layer.mlp.function is not None:
             raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
-        attention, has_more = layer.attention, layer.per_layer is not None or layer.output_scale != 1.0
+        attention = layer.attention
+        has_more = layer.per_layer is not None or layer.output_scale != 1.0 or layer.norms_stream
         if has_more or not isinstance(attention, AttentionShape) or attention.output_gate or attention.shares:
             raise NotFusableError("{name} has no fused step for single tokens.", name=layer.name)
 

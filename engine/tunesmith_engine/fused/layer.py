@@ -50,6 +50,7 @@ class FusedLayer:
 
     The stream between layers is a pair: the residual stream and the last block's output, not yet added to it. The next
     norm adds them in the pass in which it reads them anyway. Where there is more behind the MLP, the second is None.
+    Where what a norm gives is the stream as well, it stays where the blocks read it.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class FusedLayer:
             if shape.mlp_norm:
                 self._add_norm(kept["x"], None, shape.mlp_norm, normed, None)
         else:
-            self._add_norm(kept["x"], y, shape.mlp_norm, normed, kept["x_mid"])
+            self._add_norm(self._stream(kept["x"], normed), y, shape.mlp_norm, normed, kept["x_mid"])
         mlp_output = kept["mlp_output"] if self._keeps_mlp_output else y
         wide = self._with_columns(normed, self.mlp.inputs)
         sent = now.store.tiles(self.index) if now.with_gradients else None
@@ -140,7 +141,7 @@ class FusedLayer:
             self._end(kept["x_mid"], y, normed, now.with_adapter)
         if now.with_gradients:
             now.store.forward_done(self.index)
-        return (y, None) if ends_here else (kept["x_mid"], y)
+        return (y, None) if ends_here else (self._stream(kept["x_mid"], normed), y)
 
     def _end(self, x: torch.Tensor, y: torch.Tensor, normed: torch.Tensor, with_adapter: bool) -> None:
         """Do what is behind the MLP, whose output y is, and write what leaves the layer there."""
@@ -250,7 +251,7 @@ class FusedLayer:
             self.attention.fill_columns(kept["heads"])
             return
         self._attention_output(kept, scratch, True)
-        self._add(kept["x"], scratch, kept["x_mid"])
+        self._add(self._stream(kept["x"], normed), scratch, kept["x_mid"])
 
     def _block_gradient(
         self,
@@ -296,6 +297,10 @@ class FusedLayer:
     def _with_columns(self, normed: torch.Tensor, projection: Projection | PlainModules | Experts) -> torch.Tensor:
         return normed[:, : self._hidden_size + projection.num_extra]
 
+    def _stream(self, total: torch.Tensor, normed: torch.Tensor) -> torch.Tensor:
+        """Return what a block's output is added to: the sum that its norm read, or what the norm gave."""
+        return normed[:, : self._hidden_size] if self.shape.norms_stream else total
+
     def _add(self, x: torch.Tensor, pending: torch.Tensor, total: torch.Tensor) -> None:
         if self.shape.residual_scale == 1.0:
             torch.add(x, pending, out=total)
@@ -331,6 +336,9 @@ class FusedLayer:
         """Add the gradient that came through a norm to that of the residual stream."""
         if norm is None or statistics is None:
             stream.add_(to_normed)
+        elif self.shape.norms_stream:
+            stream.add_(to_normed)
+            self._through_norm(stream, total, norm, statistics, stream)
         else:
             self._through_norm(to_normed, total, norm, statistics, stream, stream)
 

@@ -27,6 +27,7 @@ from tunesmith_engine.fused.recognise.model import (
     read_per_layer,
     read_placeholders,
 )
+from tunesmith_engine.fused.recognise.norms_behind import with_norms_before
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.fused.recognise.sharing import Lent
@@ -78,14 +79,18 @@ def _read(model: AnyModel) -> ModelShape:
     whole = base_model(model)
     body = find_decoder(whole)
     reader = _Layers(body, isinstance(model, FullModel))
-    layers = reader.read()
+    layers, last_norm = with_norms_before(reader.read())
+    if last_norm is None:
+        last_norm = read_norm(*body.last_norm)
+    elif body.norm is not None:
+        raise NotFusableError("{name} has a norm behind that of its last layer, which is not supported.", name=body.name)
     embedding, scale, positions, embedding_norm, begins_as_written = reader.begins()
     logit_scale, softcap = read_logits(whole)
     shape = ModelShape(
         embedding=embedding,
         embedding_scale=scale,
         layers=layers,
-        final_norm=read_norm(f"{body.name}.{body.norm}", body.part(body.norm)),
+        final_norm=last_norm,
         head=plain(getattr(whole, head_of(whole))),
         logit_scale=logit_scale,
         softcap=softcap,
@@ -122,7 +127,7 @@ class _Layers:
         body, config = self._body, self._body.module.config
         if getattr(config, "use_bidirectional_attention", False) not in (False, None, OF_IMAGES):
             raise NotFusableError("The decoder's attention is not causal.")
-        modules = list(body.part(body.layers)[: config.num_hidden_layers])
+        modules = list(body.part(body.layers)[: body.num_layers])
         try:
             words.check_words(body.name, body.module, words.MODEL | words.OWN_INPUTS_MODEL)
             self._slopes = read_layer_inputs(body)
@@ -162,8 +167,7 @@ class _Layers:
     def _handing(self) -> Handing:
         if self.handing is None:
             embedding = plain(self._body.part(self._body.embedding))
-            number = self._body.module.config.num_hidden_layers
-            self.handing = Handing.of(self._body, number, embedding.embedding_dim)
+            self.handing = Handing.of(self._body, self._body.num_layers, embedding.embedding_dim)
         return self.handing
 
     def _read_rest(self, modules: list[nn.Module], reason: str) -> list[LayerShape | UnfusedLayer]:
@@ -309,10 +313,12 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
         for name, parameter in model.named_parameters()
         if parameter.requires_grad and id(parameter) not in reached
     }
+    idle = [part for layer in shape.layers if isinstance(layer, LayerShape) for part in layer.idle]
     in_texts = {id(parameter) for parameter in [*body.module.parameters(), *shape.head.parameters()]}
+    in_texts -= {id(parameter) for part in idle for parameter in part.parameters()}
     has_images = body.name.endswith("language_model")
     for name, parameter in left.items():
-        if not has_images or id(parameter) in in_texts:
+        if id(parameter) in in_texts or not (has_images or idle):
             raise NotFusableError(
                 "{name} is trained, and only linear layers of the decoder can be trained fused.", name=name
             )

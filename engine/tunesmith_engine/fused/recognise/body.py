@@ -15,9 +15,9 @@ NORM = (
     *("norm", "final_layer_norm", "final_layernorm", "ln_f", "layer_norm", "norm_f", "embedding_norm", "layernorm"),
     "final_norm",
 )
-EMBEDDING_NORM = ("word_embeddings_layernorm",)
-HEAD = ("lm_head", "embed_out", "output_projection")
-POSITIONS = ("wpe", "embed_positions")
+EMBEDDING_NORM = ("word_embeddings_layernorm", "layernorm_embedding")
+HEAD = ("lm_head", "embed_out", "output_projection", "proj_out")
+POSITIONS = ("wpe", "embed_positions", "positions_embed")
 
 
 def first_of(module: nn.Module, names: tuple[str, ...]) -> str | None:
@@ -50,7 +50,8 @@ class Body:
     Attributes:
         name: as in `named_modules`.
         module: whose code runs the layers.
-        embedding, layers, norm: names of these parts in the module.
+        embedding, layers: names of these parts in the module.
+        norm: name of the last norm, or None.
         positions: name of the table of learned positions, or None.
         embedding_norm: name of a norm of the embedded tokens alone, or None.
     """
@@ -59,7 +60,7 @@ class Body:
     module: AnyModel
     embedding: str
     layers: str
-    norm: str
+    norm: str | None
     positions: str | None
     embedding_norm: str | None = None
 
@@ -71,15 +72,10 @@ class Body:
             NotFusableError: one is missing.
         """
         found = {}
-        for role, names in (("layers", LAYERS), ("embedding", EMBEDDING), ("norm", NORM)):
+        for role, names in (("layers", LAYERS), ("embedding", EMBEDDING)):
             part = first_of(module, names)
             if part is None:
-                raise NotFusableError(
-                    "{name} ({kind}) has none of {names}.",
-                    name=name,
-                    kind=type(module).__name__,
-                    names=", ".join(names),
-                )
+                raise _missing(name, module, names)
             found[role] = part
         positions = first_of(module, POSITIONS)
         used = words.words(module)
@@ -87,6 +83,7 @@ class Body:
             name,
             module,
             **found,
+            norm=first_of(module, NORM),
             positions=positions if positions in used else None,
             embedding_norm=first_of(module, tuple(each for each in EMBEDDING_NORM if each in used)),
         )
@@ -94,3 +91,26 @@ class Body:
     def part(self, name: str) -> AnyModel:
         """Return a part of the decoder."""
         return getattr(self.module, name)
+
+    @property
+    def last_norm(self) -> tuple[str, nn.Module]:
+        """The full name of the last norm, and the norm itself.
+
+        Raises:
+            NotFusableError: there is none.
+        """
+        if self.norm is None:
+            raise _missing(self.name, self.module, NORM)
+        return f"{self.name}.{self.norm}", self.part(self.norm)
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers the decoder runs; a config may count those of an encoder (BART)."""
+        there = len(self.part(self.layers))
+        named = "num_hidden_layers" in words.words(self.module)
+        return min(there, self.module.config.num_hidden_layers) if named else there
+
+
+def _missing(name: str, module: nn.Module, names: tuple[str, ...]) -> NotFusableError:
+    kind = type(module).__name__
+    return NotFusableError("{name} ({kind}) has none of {names}.", name=name, kind=kind, names=", ".join(names))

@@ -176,10 +176,10 @@ class Handing:
         self.runs: Sequence[Run] = ()
         self.uses_embedding = False
         self._layers = [Recorder(layer, form) for layer in body.part(body.layers)[:num_layers]]
-        self._norm = Recorder(body.part(body.norm), 0)
+        self._norms = {body.norm: Recorder(body.part(body.norm), 0)} if body.norm else {}
         self._inside: dict[int, tuple[nn.Module, Recorder]] = {}
         self._wanted: set[int] = set()
-        parts: dict[str, nn.Module] = {body.layers: nn.ModuleList(self._layers), body.norm: self._norm}
+        parts: dict[str, nn.Module] = {body.layers: nn.ModuleList(self._layers), **self._norms}
         self._embedding = plain(body.part(body.embedding))
         self._name, self._with_embedding = body.name, hollowed(body.module, parts)
         self._no_embedding = _NoEmbedding(hidden_size, body.part(body.embedding))
@@ -285,7 +285,7 @@ class Handing:
             _check_alike(self._name, recorder.original, *pair)
         others = self._tried(1, backwards=True)
         self.uses_embedding = not all(_alike(a.others, b.others) for a, b in zip(calls, others, strict=True))
-        for recorder in (*self._layers, self._norm):
+        for recorder in (*self._layers, *self._norms.values()):
             recorder.answer = recorder.extra = None
         # So that the recorders hold calls with the hidden states themselves.
         self._call(self._ids, True)
@@ -300,7 +300,7 @@ class Handing:
         generator = torch.Generator().manual_seed(seed)
         weight = self._embedding.weight
         width = self._no_embedding._width
-        recorders = [*self._layers, self._norm]
+        recorders = [*self._layers, *self._norms.values()]
         for recorder in recorders:
             numbers = torch.randn(*ids.shape, width, generator=generator)
             recorder.answer, recorder.call = numbers.to(weight.device, weight.dtype), None

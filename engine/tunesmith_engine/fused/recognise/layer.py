@@ -19,8 +19,8 @@ from tunesmith_engine.fused.recognise.handed import FORMS, Call, Handing, Record
 from tunesmith_engine.fused.recognise.latent import is_latent, read_latent
 from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
+from tunesmith_engine.fused.recognise.per_layer import GATE, OUTPUT, TriedBlock, read_block, read_scale
 from tunesmith_engine.fused.recognise.per_layer import NORM as THIRD_NORM
-from tunesmith_engine.fused.recognise.per_layer import TriedBlock, read_block, read_scale
 from tunesmith_engine.fused.recognise.rotary import Layout
 from tunesmith_engine.fused.recognise.sharing import Lent, read_sharing, shares
 from tunesmith_engine.fused.recognise.sparse import read_sparse
@@ -28,6 +28,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
     Mixer,
+    Never,
     StandIns,
     accepted,
     adds_residual,
@@ -43,6 +44,12 @@ Forms = tuple[int, int]
 """How many results a layer's mixer and its MLP have: of a tuple, or 0 for one alone."""
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
+PLACE_BEHIND = "norm_behind"
+
+ORDERS = IN_TURN, PARALLEL, BEHIND = "in turn", "parallel", "behind"
+"""The MLP reads what attention gave, or, with a norm of its own or that of attention, the same input; or both blocks
+have their norms behind the sums.
+"""
 
 SCALES = ("residual_multiplier", "residual_scale")
 """What transformers calls the factor of what a block adds."""
@@ -209,12 +216,14 @@ def _around(
     if getattr(module, "enable_moe_block", False):
         raise NotFusableError("{name} has experts beside its MLP, which is not supported.", name=name)
     used, found = words.words(module), _norms_of(module) - {THIRD_NORM}
-    places = [names for names in NAMES if found == {role for role in names if role}]
+    places = _places(found)
+    misplaced = NotFusableError(
+        "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
+    )
     if not places:
-        raise NotFusableError(
-            "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
-        )
-    norms = {role: read_norm(f"{name}.{role}", getattr(module, role)) for role in found}
+        raise misplaced
+    in_place = {role for names in places for role in names if role}
+    norms = {role: read_norm(f"{name}.{role}", getattr(module, role)) for role in in_place}
     shape = LayerShape(
         name=name,
         attention=attention,
@@ -233,16 +242,19 @@ def _around(
     of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else of_mlp
     problem: NotFusableError | None = None
     runs = False
-    # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
-    for forms, names, parallel in product(product(of_mixer, of_mlp), places, (False, True)):
-        guess = replace(_with_norms(shape, [norms.get(role) for role in names]), parallel=parallel)
+    for forms, names, order in product(product(of_mixer, of_mlp), places, ORDERS):
+        if order == BEHIND and not _may_be_behind(shape, names):
+            continue
+        guess = _with_norms(shape, [norms.get(role) for role in names], order)
         try:
             if _agrees(name, module, names, guess, forms, call):
-                return guess, forms
+                return replace(guess, idle=tuple(_others(module, guess, names).values())), forms
         except NotFusableError as error:
             problem = problem or error
         else:
             runs = True
+    if in_place < found:
+        raise misplaced
     if runs:
         raise NotFusableError(
             "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
@@ -250,12 +262,45 @@ def _around(
     raise problem or NotFusableError("{name} ({kind}) was not tried.", name=name, kind=type(module).__name__)
 
 
-def _with_norms(shape: LayerShape, norms: Sequence[Norm | None]) -> LayerShape:
-    """Return a shape with norms at the places of `PLACES`."""
+def _places(found: frozenset[str]) -> list[tuple[str, ...]]:
+    """Return at which places the norms of a layer may stand: all of them, or else some, where the others are idle."""
+    exact = [names for names in NAMES if found == {role for role in names if role}]
+    return exact or [names for names in NAMES if found > {role for role in names if role}]
+
+
+def _may_be_behind(shape: LayerShape, names: tuple[str, ...]) -> bool:
+    """Whether norms may stand behind the sums: one for each block, and nothing else that few layers have."""
+    before, after, before_mlp, after_mlp = names
+    alone = shape.per_layer is None and shape.output_scale == 1.0
+    return alone and bool(before and before_mlp) and not (after or after_mlp)
+
+
+def _with_norms(shape: LayerShape, norms: Sequence[Norm | None], order: str) -> LayerShape:
+    """Return a shape with norms at the places of `PLACES`, or behind the sums."""
     before, after, before_mlp, after_mlp = norms
+    if order == BEHIND:
+        return replace(shape, mlp_norm=before, norm_behind=before_mlp, norms_stream=True)
     return replace(
-        shape, input_norm=before, post_attention_norm=after, mlp_norm=before_mlp, post_mlp_norm=after_mlp
+        shape,
+        input_norm=before,
+        post_attention_norm=after,
+        mlp_norm=before_mlp,
+        post_mlp_norm=after_mlp,
+        parallel=order == PARALLEL,
     )
+
+
+def _others(module: nn.Module, shape: LayerShape, names: tuple[str, ...]) -> dict[str, nn.Module]:
+    """Return the parts with weights of a layer that are not read as anything: what it computes must not need them."""
+    known = {*names, mixer_of(shape.name, module)[0], GATE, OUTPUT, THIRD_NORM}
+    role = first_of(module, MLPS)
+    known |= {role} if role else {*(plain_roles(module) or ())}
+    function = shape.mlp.function if isinstance(shape.mlp, MlpShape) else None
+    return {
+        role: part
+        for role, part in module.named_children()
+        if role not in known and part is not function and any(True for _ in part.parameters())
+    }
 
 
 def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused:
@@ -285,14 +330,15 @@ def _agrees(
     adds = isinstance(shape.attention, AttentionShape) and adds_residual(mixer)
     parts: dict[str, nn.Module] = {role: Mixer(attention.weight, forms[0], other, adds)}
     mlp = _mlp_stand_in(module, shape, make, parts, forms[1])
-    norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
-    for place, role in zip(PLACES, names, strict=True):
-        norm = getattr(shape, place)
+    norms: dict[str, Norm | None] = dict.fromkeys((*PLACES, PLACE_BEHIND))
+    places = ("mlp_norm", "", PLACE_BEHIND, "") if shape.norms_stream else PLACES
+    for place, role in zip(places, names, strict=True):
+        norm = getattr(shape, place) if place else None
         if norm is not None:
             parts[role] = make.norm(getattr(module, role), WIDTH)
             weights = {each: getattr(parts[role], each, None) for each in ("weight", "bias")}
             norms[place] = replace(norm, **weights)
-    twin = replaced(module, parts, {})
+    twin = replaced(module, parts | dict.fromkeys(_others(module, shape, names), Never()), {})
     x = make.numbers(*(call.hidden.shape[:2] if call else (1, NUM_TOKENS)), WIDTH)
     third = TriedBlock(module, shape.per_layer, make)
     third.put(twin)
@@ -307,6 +353,9 @@ def _agrees(
         norm = norms[place]
         return numbers if norm is None else normalise(numbers, norm)
 
+    if shape.norms_stream:
+        middle = normed("mlp_norm", x + shape.residual_scale * attention(x))
+        return agrees(result, normed(PLACE_BEHIND, middle + shape.residual_scale * mlp(middle)))
     read = normed("input_norm", x)
     middle = x + shape.residual_scale * normed("post_attention_norm", attention(read))
     to_mlp = normed("mlp_norm", x if shape.parallel else middle)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -111,7 +113,7 @@ def find_decoder(whole: AnyModel) -> Body:
     elif INSIDE in words.words(whole):
         # The head calls it past its wrapper (OPT).
         name, decoder = f"{name}.{INSIDE}", getattr(inner, INSIDE)
-    body = Body.of(name, decoder)
+    body = _with_last_norm(Body.of(name, decoder))
     check_no_dropout(name, decoder)
     return body
 
@@ -136,6 +138,8 @@ def read_embedding(body: Body) -> tuple[nn.Embedding, float, PositionTable | Non
     elif "embedding_multiplier" in words.words(decoder):
         # A Python number multiplies at full width before one rounding, so it is not rounded here.
         scale = float(decoder.embedding_multiplier)
+    elif "embed_scale" in words.words(decoder):
+        scale = float(decoder.embed_scale)
     return embedding, *_try_embedding(body, scale)
 
 
@@ -185,15 +189,21 @@ def _small_embedding(embedding: nn.Module, make: StandIns, num_rows: int = NUM_T
 class _Taken(nn.Module):
     """Stands for a layer: hands on what it is given, and keeps the tensors that came with it, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, original: nn.Module) -> None:
         super().__init__()
+        self._names = list(inspect.signature(inspect.unwrap(original.forward)).parameters)
+        self._names = [name for name in self._names if name != "self"]
+        self.hidden: torch.Tensor | None = None
         self.others: dict[str, torch.Tensor] = {}
         self.in_pair = False
 
-    def forward(self, hidden_states: torch.Tensor, *_: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
+    def forward(self, *given: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
         """Return the numbers in the wrapping of a layer: alone, or with a second result that is dropped (Bamba)."""
+        named |= dict(zip(self._names, given, strict=False))
+        hidden: torch.Tensor = named.pop(self._names[0])
+        self.hidden = hidden
         self.others = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
-        return (hidden_states, None) if self.in_pair else hidden_states
+        return (hidden, None) if self.in_pair else hidden
 
 
 class _Counted(nn.Identity):
@@ -221,10 +231,12 @@ def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | Non
     parts = {
         body.embedding: embedding,
         body.layers: nn.ModuleList(),
-        body.norm: (norm := _Counted()),
         "rotary_emb": Constant((None, None)),
         **per_layer.stand_ins(body, make),
     }
+    norm = _Counted()
+    if body.norm:
+        parts[body.norm] = norm
     if body.embedding_norm:
         parts[body.embedding_norm] = make.norm(body.part(body.embedding_norm), WIDTH).to(embedding.weight.dtype)
     own = None if body.positions is None else plain(body.part(body.positions))
@@ -236,43 +248,58 @@ def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | Non
     result = result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
     rows = functional.embedding(ids, embedding.weight).double()
     expected = (rows * scale).to(result.dtype)
-    if body.embedding_norm and body.positions is None:
-        return scale, None, _try_embedding_norm(body, parts[body.embedding_norm], expected, result)
+    if body.embedding_norm:
+        return _try_embedding_norm(body, parts, scale, expected, result)
     again = None
     if norm.calls > 1:
         # The last norm comes before the layers as well (NanoChat).
-        again = read_norm(f"{body.name}.{body.norm}", body.part(body.norm))
+        again = read_norm(*body.last_norm)
         if norm.calls > 1 + 1 or again.weight is not None:
             raise NotFusableError("{name} uses its last norm several times.", name=body.name)
     if body.positions is None:
         for factor in (scale, float(decoder.config.hidden_size**0.5)):
             if torch.equal(result, (rows * factor).to(result.dtype)):
                 return factor, None, again
-    if body.positions is not None and own is not None:
-        table = parts[body.positions].weight
-        for offset in range(MOST_OFFSET + 1):
-            if torch.equal(result, expected + functional.embedding(ids + offset, table)):
-                return scale, PositionTable(own, offset), again
+    for table, added in _position_tables(body, parts):
+        if torch.equal(result, expected + added) or agrees(result, expected + added):
+            return scale, table, again
     raise NotFusableError(
         "{name} ({kind}) changes its embedding in an unsupported way.", name=body.name, kind=type(decoder).__name__
     )
 
 
-def _try_embedding_norm(body: Body, stand_in: nn.Module, before: torch.Tensor, result: torch.Tensor) -> Norm:
-    """Return the norm of the embedded tokens, held against what reaches the first layer.
+def _position_tables(body: Body, parts: dict[str, nn.Module]) -> Iterator[tuple[PositionTable, torch.Tensor]]:
+    """Yield what a table of positions may be with its offset, and the rows of its stand-in for a trial's tokens."""
+    if body.positions is None:
+        return
+    table, stand_in = plain(body.part(body.positions)), parts[body.positions]
+    for offset in range(MOST_OFFSET + 1):
+        rows = functional.embedding(torch.arange(NUM_TOKENS)[None] + offset, cast(nn.Embedding, stand_in).weight)
+        yield PositionTable(table, offset), rows
+
+
+def _try_embedding_norm(
+    body: Body, parts: dict[str, nn.Module], scale: float, before: torch.Tensor, result: torch.Tensor
+) -> tuple[float, PositionTable | None, Norm]:
+    """Return the embedding's factor, positions and the norm of the sum, held against what reaches the first layer.
 
     Raises:
         NotFusableError: that is something else.
     """
-    norm = read_norm(f"{body.name}.{body.embedding_norm}", body.part(str(body.embedding_norm)))
+    name = str(body.embedding_norm)
+    norm, stand_in = read_norm(f"{body.name}.{name}", body.part(name)), parts[name]
     tried = replace(norm, weight=getattr(stand_in, "weight", None), bias=getattr(stand_in, "bias", None))
-    if not agrees(result.float(), normalise(before, tried).float()):
-        raise NotFusableError(
-            "{name} ({kind}) changes its embedding in an unsupported way.",
-            name=body.name,
-            kind=type(body.module).__name__,
-        )
-    return norm
+    sums: list[tuple[PositionTable | None, torch.Tensor]] = [(None, before)]
+    if body.positions is not None:
+        sums = [(table, before + added) for table, added in _position_tables(body, parts)]
+    for table, total in sums:
+        if agrees(result.float(), normalise(total, tried).float()):
+            return scale, table, norm
+    raise NotFusableError(
+        "{name} ({kind}) changes its embedding in an unsupported way.",
+        name=body.name,
+        kind=type(body.module).__name__,
+    )
 
 
 def read_layer_inputs(body: Body) -> torch.Tensor | None:
@@ -281,25 +308,7 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
     Raises:
         NotFusableError: it hands them a tensor that we don't know.
     """
-    make, taken = StandIns(), _Taken()
-    parts: dict[str, nn.Module] = {
-        # Slopes that are rounded to 16 bits would be others.
-        body.embedding: _small_embedding(plain(body.part(body.embedding)), make).float(),
-        body.layers: nn.ModuleList([taken]),
-        body.norm: nn.Identity(),
-        "rotary_emb": Constant((None, None)),
-        **per_layer.stand_ins(body, make),
-    }
-    if body.positions is not None:
-        parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)
-    if body.embedding_norm:
-        parts[body.embedding_norm] = nn.Identity()
-    twin, ids = replaced(body.module, parts, {}), torch.arange(NUM_TOKENS)[None]
-    try:
-        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
-    except NotFusableError:
-        taken.in_pair = True
-        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+    taken = _first_call(body, nn.Identity())
     biases = [name for name in taken.others if name in BIASES]
     slopes = slopes_of(taken.others[biases[0]]) if len(biases) == 1 else None
     if others := taken.others.keys() - LAYER_INPUTS - set([] if slopes is None else biases):
@@ -310,6 +319,47 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
             names=", ".join(sorted(others)),
         )
     return slopes if slopes is None else slopes.to(plain(body.part(body.embedding)).weight.device)
+
+
+def _with_last_norm(body: Body) -> Body:
+    """Return a decoder whose only norm is called after that of an embedding, but may be the last one (BigBird-Pegasus)."""
+    if body.norm or body.embedding_norm is None:
+        return body
+    ones = torch.ones(1, NUM_TOKENS, WIDTH)
+    hidden = _first_call(body, Constant(ones)).hidden
+    if hidden is not None and torch.equal(hidden.float(), ones):
+        return body
+    return replace(body, norm=body.embedding_norm, embedding_norm=None)
+
+
+def _first_call(body: Body, embedding_norm: nn.Module) -> _Taken:
+    """Return how a decoder's own code calls its first layer, with a stand-in for the norm of the embedded tokens.
+
+    Raises:
+        NotFusableError: it can't run on stand-ins.
+    """
+    make, taken = StandIns(), _Taken(body.part(body.layers)[0])
+    parts: dict[str, nn.Module] = {
+        # Slopes that are rounded to 16 bits would be others.
+        body.embedding: _small_embedding(plain(body.part(body.embedding)), make).float(),
+        body.layers: nn.ModuleList([taken]),
+        "rotary_emb": Constant((None, None)),
+        **per_layer.stand_ins(body, make),
+    }
+    if body.positions is not None:
+        table = plain(body.part(body.positions))
+        is_table = isinstance(table, nn.Embedding)
+        rows = NUM_TOKENS + MOST_OFFSET
+        parts[body.positions] = _small_embedding(table, make, rows) if is_table else Constant(torch.zeros(WIDTH))
+    parts |= {body.norm: nn.Identity()} if body.norm else {}
+    parts |= {body.embedding_norm: embedding_norm} if body.embedding_norm else {}
+    twin, ids = replaced(body.module, parts, {}), torch.arange(NUM_TOKENS)[None]
+    try:
+        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+    except NotFusableError:
+        taken.in_pair = True
+        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+    return taken
 
 
 def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:

@@ -158,7 +158,8 @@ def read_inputs(body: Body, embedding: nn.Module) -> PerLayerInputs | None:
     if not num_columns == table.embedding_dim == num_layers * shape.width:
         raise NotFusableError("The sizes of {name} don't fit each other.", name=f"{body.name}.{TABLE}")
     readers = [_Reader() for _ in range(num_layers)]
-    parts |= {body.embedding: embedding, body.layers: nn.ModuleList(readers), body.norm: nn.Identity()}
+    parts |= {body.embedding: embedding, body.layers: nn.ModuleList(readers)}
+    parts |= {body.norm: nn.Identity()} if body.norm else {}
     parts["rotary_emb"] = Constant((torch.zeros(1, NUM_TOKENS, 2), torch.zeros(1, NUM_TOKENS, 2)))
     twin, ids = replaced(decoder, parts, {}), torch.arange(NUM_TOKENS)[None]
     embedded = result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)

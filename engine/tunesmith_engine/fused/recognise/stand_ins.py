@@ -84,6 +84,14 @@ class Mixer(Matrix):
         return (result, *[self._other] * (self._num_results - 1)) if self._num_results else result
 
 
+class Never(nn.Module):
+    """Stands for a part that is not called."""
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        """Refuse."""
+        raise RuntimeError("a part that should be idle was called")
+
+
 class Constant(nn.Module):
     """Returns the same whatever it is given."""
 
