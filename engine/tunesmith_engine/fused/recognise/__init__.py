@@ -28,7 +28,6 @@ from tunesmith_engine.fused.recognise.model import (
     read_placeholders,
 )
 from tunesmith_engine.fused.recognise.norms_behind import with_norms_before
-from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.fused.recognise.sharing import Lent
 from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, Norm
@@ -79,11 +78,7 @@ def _read(model: AnyModel) -> ModelShape:
     whole = base_model(model)
     body = find_decoder(whole)
     reader = _Layers(body, isinstance(model, FullModel))
-    layers, last_norm = with_norms_before(reader.read())
-    if last_norm is None:
-        last_norm = read_norm(*body.last_norm)
-    elif body.norm is not None:
-        raise NotFusableError("{name} has a norm behind that of its last layer, which is not supported.", name=body.name)
+    layers, last_norm = with_norms_before(body, reader.read())
     embedding, scale, positions, embedding_norm, begins_as_written = reader.begins()
     logit_scale, softcap = read_logits(whole)
     shape = ModelShape(

@@ -18,6 +18,7 @@ from tunesmith_engine.fused.recognise.rotary import TABLE, Layout, in_pairs
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
+    NotTriedError,
     StandIns,
     accepted,
     agrees,
@@ -26,6 +27,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     result_of,
 )
 from tunesmith_engine.fused.recognise.steps import shown, with_steps
+from tunesmith_engine.fused.recognise.wrapped import linear_inside, with_inside
 from tunesmith_engine.mixer_shapes import AttentionShape, Norm, Piece
 from tunesmith_engine.shapes import NotFusableError
 
@@ -40,6 +42,9 @@ NORMS = (
     ("query_layernorm", "key_layernorm"),
     ("qk_norm", "qk_norm"),
 )
+SCALES = ("scaling", "softmax_scale")
+"""What transformers calls the factor of the scores."""
+
 GATE = "gate_proj"
 """A gate for each number of the output, with a projection of its own (AFMoE)."""
 
@@ -77,19 +82,19 @@ def read_attention(
     """
     check_no_dropout(name, module)
     roles, output = _projections(name, module)
-    head_dim, output_gate = getattr(module, "head_dim", None) or module.head_size, "sigmoid" in words.words(module)
+    head_dim, output_gate = _head_dim(module, output), "sigmoid" in words.words(module)
     value_dim = module.v_head_dim if "v_head_dim" in words.words(module) else head_dim
     num_heads, num_key_value_heads = _num_heads(name, module, roles, output, (head_dim, value_dim), output_gate)
     norms = next((pair for pair in NORMS if pair[0] in words.words(module)), NORMS[0])
     shape = AttentionShape(
-        inputs=tuple(getattr(module, role) for role in roles),
-        output=getattr(module, output),
+        inputs=tuple(linear_inside(getattr(module, role))[1] for role in roles),
+        output=linear_inside(getattr(module, output))[1],
         num_heads=num_heads,
         num_key_value_heads=num_key_value_heads,
         head_dim=head_dim,
-        scale=float(getattr(module, "scaling", getattr(module, "softmax_scale", head_dim**-0.5))),
+        scale=next((float(getattr(module, each)) for each in SCALES if hasattr(module, each)), head_dim**-0.5),
         softcap=module.attn_logit_softcapping if "softcap" in words.words(module) else None,
-        window=window,
+        window=_window(name, module, window),
         query_norm=_head_norm(name, module, norms[0], num_heads, head_dim),
         key_norm=_head_norm(name, module, norms[1], num_key_value_heads, head_dim),
         output_gate=output_gate,
@@ -114,12 +119,39 @@ def _projections(name: str, module: nn.Module) -> tuple[tuple[str, ...], str]:
     return roles, output
 
 
+def _head_dim(module: nn.Module, output: str) -> int:
+    """Return the width of a head."""
+    width = getattr(module, "head_dim", None) or getattr(module, "head_size", None)
+    if width is None:
+        width = linear_sizes(output, linear_inside(getattr(module, output))[1])[0] // int(module.n_head)
+    return int(width)
+
+
+def _window(name: str, module: nn.Module, window: int | None) -> int | None:
+    """Return the window of a layer's mask, or that of the mask which attention holds itself (GPT-Neo).
+
+    Raises:
+        NotFusableError: it holds another mask.
+    """
+    for held in module._buffers.values():
+        if held is None or held.dim() != len(("texts", "heads", "queries", "keys")):
+            continue
+        age = torch.arange(held.shape[-1], device=held.device)
+        age = age[:, None] - age
+        width = int(held[0, 0, -1].count_nonzero())
+        if held.shape[:2] != (1, 1) or not torch.equal(held[0, 0].bool(), (age >= 0) & (age < width)):
+            raise NotFusableError("{name} holds a mask that is not supported.", name=name)
+        if width < held.shape[-1]:
+            window = width if window is None else min(width, window)
+    return window
+
+
 def _num_heads(
     name: str, module: nn.Module, roles: tuple[str, ...], output: str, sizes: tuple[int, int], output_gate: bool
 ) -> tuple[int, int]:
     """Return the number of heads, and that of key and value heads."""
-    widths = [linear_sizes(f"{name}.{role}", getattr(module, role))[1] for role in roles]
-    num_out = linear_sizes(f"{name}.{output}", getattr(module, output))[0]
+    sizes_of = {role: linear_sizes(f"{name}.{role}", linear_inside(getattr(module, role))[1]) for role in (*roles, output)}
+    widths, num_out = [sizes_of[role][1] for role in roles], sizes_of[output][0]
     head_dim, value_dim = sizes
     num_heads = num_out // value_dim
     # Queries may have their gates behind them.
@@ -159,12 +191,31 @@ def _with_rotation(
     Raises:
         NotFusableError: none does.
     """
+    try:
+        return _tried(name, module, roles, norm_roles, shape, layout, WIDTH)
+    except NotTriedError as error:
+        try:
+            # It may want its output as wide as its input (TrOCR).
+            return _tried(name, module, roles, norm_roles, shape, layout, shape.output_width)
+        except NotFusableError:
+            raise error from None
+
+
+def _tried(
+    name: str,
+    module: nn.Module,
+    roles: tuple[str, ...],
+    norm_roles: tuple[str, str],
+    shape: AttentionShape,
+    layout: Layout | None,
+    hidden: int,
+) -> AttentionShape:
+    """Do what `_with_rotation` says with an input of a width."""
     make = StandIns()
     *inputs, output = roles
-    parts: dict[str, nn.Module] = {}
-    for role in inputs:
-        parts[role] = make.matrix(WIDTH, linear_sizes(role, getattr(module, role))[1])
-    parts[output] = nn.Identity()
+    matrices = [make.matrix(hidden, linear_sizes(role, part)[1]) for role, part in zip(inputs, shape.inputs, strict=True)]
+    parts = {role: with_inside(getattr(module, role), part) for role, part in zip(inputs, matrices, strict=True)}
+    parts[output] = with_inside(getattr(module, output), nn.Identity())
     norms = dict(zip(norm_roles, (shape.query_norm, shape.key_norm), strict=True))
     for role, norm in norms.items():
         if norm is not None and norm.weight is not None:
@@ -174,26 +225,27 @@ def _with_rotation(
     steps, tried = shown(module, tried, make)
     twin = replaced(module, parts | steps.parts, steps.parameters)
     steps.put_into(twin)
-    x = make.numbers(1, NUM_TOKENS, WIDTH) * (SPREAD / (shape.scale * shape.head_dim**0.5)) ** 0.5
+    x = make.numbers(1, NUM_TOKENS, hidden) * (SPREAD / (shape.scale * shape.head_dim**0.5)) ** 0.5
     has_table = layout is not None or TABLE in module._buffers
     layout = layout or Layout(2, True)
     angles = make.numbers(2, 1, NUM_TOKENS, layout.width // 2)
     cos, sin = layout.spread(angles)
-    residual = make.numbers(1, NUM_TOKENS, linear_sizes(output, getattr(module, output))[0])
+    residual = make.numbers(1, NUM_TOKENS, linear_sizes(output, shape.output)[0])
     if TABLE in module._buffers:
         twin._buffers[TABLE] = torch.cat((angles[1, 0], angles[0, 0]), dim=-1)
     table = layout.handed(angles) if has_table else None
     biases = dict.fromkeys(BIASES, alibi_of(shape.slopes))
     given = _accepted(module, {"hidden_states": x, "position_embeddings": table}, {"residual": residual, **biases})
-    result = result_of(name, lambda: twin(**given))[0]
+    first = () if "hidden_states" in given else (x,)
+    result = result_of(name, lambda: twin(*first, **given))[0]
     if "residual" in given:
         # It adds what its layer hands it (BLOOM).
         result = result - residual[0]
-    projected = torch.cat([parts[role](x) for role in inputs], dim=-1)[0]
-    for guess in _guesses(tried, len(inputs)):
+    projected = torch.cat([matrix(x) for matrix in matrices], dim=-1)[0]
+    for guess in _guesses(tried, len(inputs), _scales(module, tried)):
         turns = [in_pairs(part[0]) if guess.interleaved and layout.halves else part[0] for part in (cos, sin)]
         if agrees(result, _plain_attention(guess, projected, *turns)):
-            read = ("rotary", "interleaved", "backwards", "pieces", "norms_last", "slopes")
+            read = ("rotary", "interleaved", "backwards", "pieces", "norms_last", "slopes", "scale")
             return replace(shape, **{name: getattr(guess, name) for name in read})
     raise NotFusableError(
         "{name} ({kind}) doesn't compute what its attributes say.", name=name, kind=type(module).__name__
@@ -211,16 +263,23 @@ ROTATIONS = ((True, False, False), (True, True, False), (False, False, False), (
 """Whether there is one, whether it turns neighbours, and whether it turns backwards."""
 
 
-def _guesses(shape: AttentionShape, num_inputs: int) -> Iterator[AttentionShape]:
+def _scales(module: nn.Module, shape: AttentionShape) -> tuple[float, ...]:
+    """Return what the factor of the scores may be: where no attribute says it, there may be none (GPT-Neo)."""
+    says = any(hasattr(module, name) for name in SCALES)
+    return (shape.scale,) if says else (shape.scale, 1.0)
+
+
+def _guesses(shape: AttentionShape, num_inputs: int, scales: tuple[float, ...]) -> Iterator[AttentionShape]:
     """Yield how a module may take its steps, where its attributes don't say."""
     has_norms = shape.query_norm is not None and shape.whole_width_norms is None
     factors = (None,) if shape.slopes is None else (1.0, shape.scale)
-    for pieces, factor in product(_pieces(shape, num_inputs), factors):
+    for pieces, factor, scale in product(_pieces(shape, num_inputs), factors, scales):
         slopes = None if shape.slopes is None or factor is None else shape.slopes * factor
         for rotary, interleaved, backwards in ROTATIONS:
             for last in (False, True) if has_norms and rotary else (False,):
                 yield replace(
                     shape,
+                    scale=scale,
                     pieces=pieces,
                     slopes=slopes,
                     rotary=rotary,

@@ -37,11 +37,12 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     result_of,
 )
 from tunesmith_engine.fused.recognise.state_space import read_state_space
+from tunesmith_engine.fused.recognise.wrapped import attention_inside
 from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, MixerShape, Norm
 from tunesmith_engine.shapes import LayerShape, MlpShape, NotFusableError, SparseShape, Unfused, UnfusedLayer
 
 Forms = tuple[int, int]
-"""How many results a layer's mixer and its MLP have: of a tuple, or 0 for one alone."""
+"""How many results a layer's mixer and its MLP have: see `Mixer`."""
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 PLACE_BEHIND = "norm_behind"
@@ -142,6 +143,7 @@ def _read_mixer(
 ) -> MixerShape:
     """Return the shape of attention, or of what is in its place; see `read_layer`."""
     known, read = OTHERS.get(role, (words.ATTENTION, None))
+    mixer = attention_inside(role, mixer)
     known |= words.LATENT_ATTENTION if is_latent(mixer) else frozenset()
     known |= words.SHARING_ATTENTION if shares(mixer) else frozenset()
     words.check_words(role, mixer, known)
@@ -236,7 +238,7 @@ def _around(
         per_layer=read_block(name, module, index),
         output_scale=read_scale(module),
     )
-    of_mixer: tuple[int, ...] = (2,) if isinstance(attention, AttentionShape | LatentShape) else (0,)
+    of_mixer: tuple[int, ...] = (2, -1) if isinstance(attention, AttentionShape | LatentShape) else (0,)
     of_mixer = FORMS if isinstance(attention, Unfused) else of_mixer
     of_mlp: tuple[int, ...] = (2,) if isinstance(shape.mlp, SparseShape) and shape.mlp.returns_pair else (0,)
     of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else of_mlp

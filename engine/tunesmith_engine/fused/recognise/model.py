@@ -186,26 +186,6 @@ def _small_embedding(embedding: nn.Module, make: StandIns, num_rows: int = NUM_T
     return twin
 
 
-class _Taken(nn.Module):
-    """Stands for a layer: hands on what it is given, and keeps the tensors that came with it, by name."""
-
-    def __init__(self, original: nn.Module) -> None:
-        super().__init__()
-        self._names = list(inspect.signature(inspect.unwrap(original.forward)).parameters)
-        self._names = [name for name in self._names if name != "self"]
-        self.hidden: torch.Tensor | None = None
-        self.others: dict[str, torch.Tensor] = {}
-        self.in_pair = False
-
-    def forward(self, *given: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
-        """Return the numbers in the wrapping of a layer: alone, or with a second result that is dropped (Bamba)."""
-        named |= dict(zip(self._names, given, strict=False))
-        hidden: torch.Tensor = named.pop(self._names[0])
-        self.hidden = hidden
-        self.others = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
-        return (hidden, None) if self.in_pair else hidden
-
-
 class _Counted(nn.Identity):
     """Stands for a norm, and counts how often it is called."""
 
@@ -215,6 +195,31 @@ class _Counted(nn.Identity):
         """Hand on."""
         self.calls += 1
         return x
+
+
+class _Taken(nn.Module):
+    """Stands for a layer: hands on what it is given, and keeps the tensors that came with it, by name.
+
+    Attributes:
+        is_behind_norm: a norm was called before it.
+    """
+
+    def __init__(self, original: nn.Module, norm: _Counted) -> None:
+        super().__init__()
+        self.__dict__["_norm"] = norm
+        self._names = list(inspect.signature(inspect.unwrap(original.forward)).parameters)
+        self._names = [name for name in self._names if name != "self"]
+        self.is_behind_norm = False
+        self.others: dict[str, torch.Tensor] = {}
+        self.in_pair = False
+
+    def forward(self, *given: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
+        """Return the numbers in the wrapping of a layer: alone, or with a second result that is dropped (Bamba)."""
+        named |= dict(zip(self._names, given, strict=False))
+        hidden: torch.Tensor = named.pop(self._names[0])
+        self.is_behind_norm = self._norm.calls > 0
+        self.others = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
+        return (hidden, None) if self.in_pair else hidden
 
 
 def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | None, Norm | None]:
@@ -308,7 +313,7 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
     Raises:
         NotFusableError: it hands them a tensor that we don't know.
     """
-    taken = _first_call(body, nn.Identity())
+    taken = _first_call(body)
     biases = [name for name in taken.others if name in BIASES]
     slopes = slopes_of(taken.others[biases[0]]) if len(biases) == 1 else None
     if others := taken.others.keys() - LAYER_INPUTS - set([] if slopes is None else biases):
@@ -325,20 +330,16 @@ def _with_last_norm(body: Body) -> Body:
     """Return a decoder whose only norm is called after that of an embedding, but may be the last one (BigBird-Pegasus)."""
     if body.norm or body.embedding_norm is None:
         return body
-    ones = torch.ones(1, NUM_TOKENS, WIDTH)
-    hidden = _first_call(body, Constant(ones)).hidden
-    if hidden is not None and torch.equal(hidden.float(), ones):
-        return body
-    return replace(body, norm=body.embedding_norm, embedding_norm=None)
+    return body if _first_call(body).is_behind_norm else replace(body, norm=body.embedding_norm, embedding_norm=None)
 
 
-def _first_call(body: Body, embedding_norm: nn.Module) -> _Taken:
-    """Return how a decoder's own code calls its first layer, with a stand-in for the norm of the embedded tokens.
+def _first_call(body: Body) -> _Taken:
+    """Return how a decoder's own code calls its first layer.
 
     Raises:
         NotFusableError: it can't run on stand-ins.
     """
-    make, taken = StandIns(), _Taken(body.part(body.layers)[0])
+    make, taken = StandIns(), _Taken(body.part(body.layers)[0], norm := _Counted())
     parts: dict[str, nn.Module] = {
         # Slopes that are rounded to 16 bits would be others.
         body.embedding: _small_embedding(plain(body.part(body.embedding)), make).float(),
@@ -352,7 +353,7 @@ def _first_call(body: Body, embedding_norm: nn.Module) -> _Taken:
         rows = NUM_TOKENS + MOST_OFFSET
         parts[body.positions] = _small_embedding(table, make, rows) if is_table else Constant(torch.zeros(WIDTH))
     parts |= {body.norm: nn.Identity()} if body.norm else {}
-    parts |= {body.embedding_norm: embedding_norm} if body.embedding_norm else {}
+    parts |= {body.embedding_norm: norm} if body.embedding_norm else {}
     twin, ids = replaced(body.module, parts, {}), torch.arange(NUM_TOKENS)[None]
     try:
         result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)

@@ -25,6 +25,10 @@ TOLERANCE = 1e-4
 """Share of the largest number; float32 differs by about 1e-6, a step left out by far more."""
 
 
+class NotTriedError(NotFusableError):
+    """A part whose code can't run on stand-ins."""
+
+
 class StandIns:
     """Makes stand-ins from one row of random numbers."""
 
@@ -65,7 +69,7 @@ class Mixer(Matrix):
 
     Args:
         weight: of a linear layer.
-        num_results: as of a tuple; 0 for one alone.
+        num_results: as of a tuple; 0 for one alone, less for as many as of a list (GPT).
         other: all but the first; a layer that does anything with them shows by one that is not None.
         adds: it adds what its layer hands it (BLOOM, MPT).
     """
@@ -81,7 +85,10 @@ class Mixer(Matrix):
         result = super().forward(hidden_states)
         if self._adds:
             result = result + (named["residual"] if "residual" in named else args[0])
-        return (result, *[self._other] * (self._num_results - 1)) if self._num_results else result
+        others = [self._other] * (abs(self._num_results) - 1)
+        if self._num_results < 0:
+            return [result, *others]
+        return (result, *others) if self._num_results else result
 
 
 class Never(nn.Module):
@@ -133,17 +140,17 @@ def result_of(name: str, run: Callable[[], Any]) -> torch.Tensor:
     """Return what a part's code gives on stand-ins.
 
     Raises:
-        NotFusableError: it can't run on them.
+        NotTriedError: it can't run on them.
     """
     try:
         with torch.no_grad():
             result = run()
     # Whatever goes wrong in code that we have never seen means the same: it isn't understood.
     except Exception as error:
-        raise NotFusableError(
+        raise NotTriedError(
             "{name} can't be tried on made-up numbers ({error}).", name=name, error=f"{type(error).__name__}: {error}"
         ) from error
-    return result[0] if isinstance(result, tuple) else result
+    return result[0] if isinstance(result, tuple | list) else result
 
 
 def in_order(product: torch.Tensor, pieces: Sequence[Piece] | None) -> torch.Tensor:

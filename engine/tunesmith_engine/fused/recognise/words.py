@@ -13,21 +13,22 @@ from tunesmith_engine.shapes import NotFusableError
 ATTENTION = frozenset(
     "ALL_ATTENTION_FUNCTIONS EncoderDecoderCache F ValueError Wqkv _attn _attn_implementation _get_embed_positions "
     "_merge_heads _reshape _split_heads _upcast_and_reordered_attn alibi alpha apply_rotary_emb apply_rotary_pos_emb "
-    "arange attention_dropout attention_mask attn_dropout attn_dropout_p attn_logit_softcapping attn_mask attn_scale "
-    "attn_sub_norm attn_temperature_tuning baddbmm batch1 batch2 beta bfloat16 bmm c_attn c_proj cat chunk clamp "
-    "clamp_ clip_qkv config contiguous cross_attention_cache dense device dim dropout dropout_add dropout_p dtype "
-    "eager eager_attention_forward embed_dim embed_positions expand finfo flatten float float16 float32 floor "
-    "floor_scale force_rope functional gate_proj gather get get_interface get_llama_4_attn_scale get_seq_length "
+    "arange attention_dropout attention_mask attn_dropout attn_dropout_p attn_logit_softcapping attn_mask attn_prompt "
+    "attn_scale attn_sub_norm attn_temperature_tuning baddbmm batch1 batch2 beta bfloat16 bmm c_attn c_proj cat chunk "
+    "clamp clamp_ clip_qkv config contiguous cross_attention_cache dense device dim dropout dropout_add dropout_p "
+    "dtype eager eager_attention_forward embed_dim embed_positions expand finfo flatten float float16 float32 floor "
+    "floor_scale force_rope full functional gate_proj gather get get_interface get_llama_4_attn_scale get_seq_length "
     "getattr hasattr head_dim head_size hidden_dropout hidden_size input_dtype int inv_norm_factor is_causal "
-    "is_cross_attention is_local_attention is_sliding is_updated isinstance k_layernorm k_norm k_proj key_layernorm "
-    "keys kv_dim layer_idx layers len linear llama_4_scaling_beta log1p masked_fill math matmul max min mp_num "
-    "multi_query n_heads new_decoder_architecture nn num_attention_heads num_heads num_key_value_heads num_kv_heads "
-    "o_proj original_max_position_embeddings out_proj output_attentions p permute position_ids pretraining_tp q_attn "
-    "q_layernorm q_norm q_proj qk_layernorm qk_norm qkv_proj query_key_value query_layer query_layernorm range "
-    "reorder_and_upcast_attn repeat reshape resid_dropout residual_dropout rope_parameters rotary_dim rotary_ndims "
-    "s_aux scaled_dot_product_attention scaling sdpa self_attention_cache shape sigmoid sinks size sliding_window "
-    "slow_but_exact softcap softmax softmax_scale split split_size sqrt to torch training transpose type_as unsqueeze "
-    "update use_cache use_qk_norm use_rope v_head_dim v_proj v_scale values view weight zeros_like".split()
+    "is_cross_attention is_local_attention is_sliding is_updated isinstance k k_layernorm k_norm k_proj key_layernorm "
+    "keys kv_dim layer_id layer_idx layer_past layers len linear llama_4_scaling_beta log1p masked_fill math matmul "
+    "max merge_heads min mp_num multi_query n_heads new_decoder_architecture nn num_attention_heads num_heads "
+    "num_key_value_heads num_kv_heads o_proj original_max_position_embeddings out_proj output_attentions p permute "
+    "position_ids pretraining_tp q_attn q_layernorm q_norm q_proj qk_layernorm qk_norm qkv_proj query_key_value "
+    "query_layer query_layernorm range reorder_and_upcast_attn repeat reshape resid_dropout residual_dropout "
+    "rope_parameters rotary_dim rotary_ndims s_aux scaled_dot_product_attention scaling sdpa self_attention_cache "
+    "shape sigmoid sinks size sliding_window slow_but_exact softcap softmax softmax_scale split split_heads "
+    "split_size sqrt to torch training transpose type_as unsqueeze update use_cache use_qk_norm use_rope v_head_dim "
+    "v_proj v_scale values view weight zeros zeros_like".split()
 )
 
 DELTA = frozenset(
@@ -81,11 +82,11 @@ SPARSE_LAYER = frozenset({"block_sparse_moe", "feed_forward"})
 
 LAYER = frozenset(
     "ValueError alibi apply_residual_connection_post_layernorm attention attention_dropout attention_layernorm "
-    "attention_mask attn block_sparse_moe block_type cache_params config conv crossattention do_layer_norm_before "
-    "dropout dropout_add encoder_attention_mask encoder_attn encoder_attn_layer_norm encoder_hidden_states "
-    "feed_forward feedforward_layernorm ffn ffn_norm final_layer_norm full_attention functional has_experts hasattr "
-    "hidden_dropout hidden_states input_layernorm is_attention_layer is_moe_layer isinstance key_value_states "
-    "layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mamba mlp "
+    "attention_mask attn attn_prompt block_sparse_moe block_type cache_params config conv crossattention "
+    "do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_attn encoder_attn_layer_norm "
+    "encoder_hidden_states feed_forward feedforward_layernorm ffn ffn_norm final_layer_norm full_attention functional "
+    "has_experts hasattr hidden_dropout hidden_states input_layernorm is_attention_layer is_moe_layer isinstance "
+    "key_value_states layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mamba mlp "
     "new_decoder_architecture nn norm_1 norm_2 num_ln_in_parallel_attn operator_norm output_attentions p "
     "parallel_attn past_key_values position_bias position_embeddings position_ids post_attention_dropout "
     "post_attention_layernorm post_feedforward_layernorm post_mlp_dropout post_mlp_layernorm post_norm1 post_norm2 "
@@ -95,22 +96,24 @@ LAYER = frozenset(
 )
 
 MODEL = frozenset(
-    "BaseModelOutputWithPastAndCrossAttentions DynamicCache EncoderDecoderCache ValueError "
+    "BaseModelOutput BaseModelOutputWithPastAndCrossAttentions DynamicCache EncoderDecoderCache ValueError "
     "_bidirectional_window_overlay _get_alibi_slopes add_cross_attention alibi allow_is_causal_skip arange "
     "attention_mask attentions blocks bool build_alibi_tensor build_mpt_alibi_tensor chunked_attention config conv "
     "copy create_bidirectional_mask create_causal_mask create_chunked_causal_mask create_recurrent_attention_mask "
-    "create_sliding_window_causal_mask cumsum device dict dim drop dropout dtype emb_dropout embed_dropout embed_in "
-    "embed_positions embed_tokens embedding_dropout embedding_multiplier embedding_norm encoder_attention_mask "
-    "encoder_hidden_states enumerate expand final_layer_norm final_layernorm finfo full full_attention functional "
-    "get_mask_sizes get_seq_length gradient_checkpointing h has_sliding_layers hidden_size hidden_states "
-    "inputs_embeds is_flash_attention_requested isinstance last_hidden_state layer_norm layer_past layer_types "
-    "layerdrop layers layers_block_type linear_attention ln_f logger long masked_fill math max_seq_len min "
-    "multi_query mup_enabled ndim nn norm norm_f num_heads num_hidden_layers ones or_mask_function output_attentions "
-    "output_hidden_states p past_key_values pop position_bias position_embeddings position_ids project_in project_out "
-    "rand repeat reshape return_dict rotary_emb set shape size sliding_attention sliding_window sqrt tensor to torch "
-    "training tuple unsqueeze use_alibi use_bidirectional_attention use_cache view "
-    "warn_if_padding_and_no_attention_mask warning_once weight where word_embeddings word_embeddings_layernorm wpe "
-    "wte".split()
+    "create_sliding_window_causal_mask cross_attentions cross_attn_prompt cumsum decoder_layers deepcopy device dict "
+    "dim drop dropout dtype emb_dropout embed_dropout embed_in embed_positions embed_scale embed_tokens "
+    "embedding_dropout embedding_multiplier embedding_norm encoder_attention_mask encoder_hidden_states enumerate "
+    "expand final_layer_norm final_layernorm finfo float full full_attention functional get_mask_sizes get_seq_length "
+    "gradient_checkpointing h has_sliding_layers hidden_size hidden_states inputs_embeds is_encoder_decoder "
+    "is_flash_attention_requested is_torchdynamo_compiling isinstance last_hidden_state layer_norm layer_past "
+    "layer_types layerdrop layernorm_embedding layers layers_block_type linear_attention ln_f logger long masked_fill "
+    "math max_seq_len min multi_query mup_enabled ndim next nn norm norm_f num_heads num_hidden_layers ones "
+    "or_mask_function output_attentions output_hidden_states p parameters past_key_values past_key_values_length pop "
+    "position_bias position_embeddings position_ids positions_embed project_in project_out prompt_length rand repeat "
+    "reshape return_dict rotary_emb self_attention_cache self_attn_prompt set shape size sliding_attention "
+    "sliding_window sqrt tensor to tokens_embed torch training tuple unsqueeze use_alibi use_bidirectional_attention "
+    "use_cache use_learned_position_embeddings use_prompt view warn_if_padding_and_no_attention_mask warning_once "
+    "weight where word_embeddings word_embeddings_layernorm wpe wte".split()
 )
 
 WRAPPER = MODEL | frozenset(
