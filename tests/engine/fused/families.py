@@ -102,7 +102,7 @@ BY_SHAPE: dict[str, dict[str, Any]] = {
 
 QUICK = (
     *("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus", "mimo", "bloom", "bitnet"),
-    *("mixtral", "qwen2-moe", "glm4-moe", "gpt-oss"),
+    *("mixtral", "qwen2-moe", "glm4-moe", "gpt-oss", "bart", "gpt-neo"),
 )
 """Of these, of the next and of the mixtures, what between them has every shape; the others are for the long run."""
 
@@ -134,6 +134,33 @@ BY_ATTENTION: dict[str, dict[str, Any]] = {
     "olmo-clipped": {"model_type": "olmo", "clip_qkv": 0.5},
     "bitnet": {"model_type": "bitnet"},
     "ministral3": {"model_type": "ministral3", "head_dim": 16, "rope_parameters": WARM_ROPE},
+}
+
+BART = {
+    "d_model": 64,
+    # The config counts the layers of an encoder that isn't there.
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 96,
+    "activation_dropout": 0.0,
+    **NO_DROPOUT,
+}
+LOCAL = {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "window_size": 5, "num_heads": 4}
+
+# Norms behind the sums, attention to an encoder that nobody calls, attention inside attention.
+OF_TWO_STACKS: dict[str, dict[str, Any]] = {
+    "bart": {"model_type": "bart", "scale_embedding": True, **BART},
+    "marian": {"model_type": "marian", "scale_embedding": True, **BART},
+    "mvp": {"model_type": "mvp", **BART},
+    "trocr": {"model_type": "trocr", **BART},
+    "openai-gpt": {"model_type": "openai-gpt", "n_positions": 64, **NO_DROPOUT},
+    "opt-350m": {"model_type": "opt", **OPT, "do_layer_norm_before": False},
+    "mbart": {"model_type": "mbart", **BART},
+    "pegasus": {"model_type": "pegasus", "scale_embedding": True, **BART},
+    "bigbird-pegasus": {"model_type": "bigbird_pegasus", **BART},
+    "whisper": {"model_type": "whisper", "suppress_tokens": None, "begin_suppress_tokens": None, **BART},
+    "gpt-neo": {"model_type": "gpt_neo", **LOCAL, **NO_DROPOUT},
 }
 
 STATES = {
@@ -377,6 +404,7 @@ FUSED: dict[str, dict[str, Any]] = {
     **SPARSE,
     **BY_SHAPE,
     **BY_ATTENTION,
+    **OF_TWO_STACKS,
 }
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
@@ -401,17 +429,6 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 MIXERS_AS_WRITTEN: dict[str, tuple[dict[str, Any], str]] = {
     "diffllama": ({"model_type": "diffllama", "attention_dropout": 0.0}, r"self_attn .*lambda_init"),
-    "gpt-neo": (
-        {
-            "model_type": "gpt_neo",
-            "num_layers": 2,
-            "attention_types": [[["global", "local"], 1]],
-            "window_size": 8,
-            "num_heads": 4,
-            **NO_DROPOUT,
-        },
-        r"attn .*layer_past",
-    ),
     "granite-swa": ({"model_type": "granite_swa", "head_dim": 16}, r"model \(.*layer_rope_theta"),
     "llama-dynamic": (
         {"model_type": "llama", "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 4.0}},
@@ -431,7 +448,6 @@ LAYERS_AS_WRITTEN: dict[str, tuple[dict[str, Any], str]] = {
 """Models of which embedding, norm and head run fused, and what the reason matches."""
 
 NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
-    "opt-350m": ({"model_type": "opt", **OPT, "do_layer_norm_before": False}, r"has none of norm, "),
     "gpt2-dropout": ({"model_type": "gpt2"}, r"dropout"),
     "deepseek-sparse": (
         {"model_type": "glm_moe_dsa", "n_routed_experts": 4, "n_group": 1, "topk_group": 1},
@@ -452,7 +468,8 @@ VARIANTS = frozenset({"lfm2-biases"})
 """Models that repeat shapes of others."""
 
 WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite"})
-NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {"gemma4", "gemma4-keys-are-values"}
+NORMS_BEHIND = ("bart", "marian", "mvp", "trocr", "openai-gpt", "opt-350m")
+NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {"gemma4", "gemma4-keys-are-values", *NORMS_BEHIND}
 """Models that decode as transformers does."""
 
 NOT_WHOLE = WITH_STATES | {"gemma4"}
@@ -463,7 +480,7 @@ def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
     return [
         pytest.param(name, marks=pytest.mark.long)
-        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION, *SPARSE} - {*QUICK}
+        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION, *OF_TWO_STACKS, *SPARSE} - {*QUICK}
         else name
         for name in names
     ]

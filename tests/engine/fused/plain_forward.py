@@ -130,8 +130,12 @@ def _layer(
     lengths: Sequence[int],
     finished: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> torch.Tensor:
-    """x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP."""
+    """x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP.
+
+    What a norm behind a sum gives is what the next block's output is added to.
+    """
     read = normalise(x, layer.input_norm)
+    x = read if layer.norms_stream else x
     if isinstance(layer.attention, DeltaShape):
         mixed = _delta(layer.attention, read, lengths)
     elif isinstance(layer.attention, StateSpaceShape):
@@ -147,7 +151,9 @@ def _layer(
         read = read if layer.mlp_norm is None else normalise(x, layer.mlp_norm)
         return x + attended + layer.residual_scale * normalise(_mlp(layer.mlp, read), layer.post_mlp_norm)
     x = x + attended
-    return x + layer.residual_scale * normalise(_mlp(layer.mlp, normalise(x, layer.mlp_norm)), layer.post_mlp_norm)
+    read = normalise(x, layer.mlp_norm)
+    x = read if layer.norms_stream else x
+    return x + layer.residual_scale * normalise(_mlp(layer.mlp, read), layer.post_mlp_norm)
 
 
 def _mlp(mlp: MlpShape | SparseShape | Unfused, x: torch.Tensor) -> torch.Tensor:
