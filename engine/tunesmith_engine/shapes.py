@@ -228,10 +228,21 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class PositionTable:
-    """Learned positions: row `position + offset` of a table is added to each embedded token."""
+    """Positions: row `position + offset` of a table is added to each embedded token.
+
+    Attributes:
+        learns: the model lets a gradient reach the table.
+    """
 
     embedding: nn.Embedding
     offset: int
+    learns: bool = True
+
+    @property
+    def trained(self) -> nn.Parameter | None:
+        """The table where it is trained."""
+        weight = self.embedding.weight
+        return weight if self.learns and weight.requires_grad else None
 
 
 class Caller(Protocol):

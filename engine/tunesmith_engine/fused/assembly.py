@@ -178,8 +178,8 @@ class Assembly:
             sinks = [] if trained is None else [(trained,)]
             layers.append(Group([*bundles, *_bundles_of_norms(shape.norms), *sinks], others))
         group = Group([bundle for bundle in ends if not (tied and bundle[0] is embedding)])
-        positions = self.shape.positions.embedding.weight if self.shape.positions else None
-        tables = [table if table is not None and table.requires_grad else None for table in (embedding, positions)]
+        positions = self.shape.positions.trained if self.shape.positions else None
+        tables = [embedding if embedding.requires_grad else None, positions]
         if not (any(table is not None for table in tables) or any(each.weights for each in (group, *layers))):
             return None
         norm = self.shape.embedding_norm
@@ -203,7 +203,7 @@ class Assembly:
         norm = self.shape.embedding_norm
         if norm and norm.trained_parameters:
             return 0, True
-        if self.shape.embedding.weight.requires_grad or (positions and positions.embedding.weight.requires_grad):
+        if self.shape.embedding.weight.requires_grad or (positions and positions.trained is not None):
             return 0, True
         index = next((index for index, group in enumerate(self.gradients.layers) if group.weights), 0)
         norm = self.shape.layers[index].input_norm

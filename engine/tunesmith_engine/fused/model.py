@@ -411,7 +411,7 @@ class FusedModel:
             self._embedding_norm_backward(shape.embedding_norm, stream, now)
         if gradients:
             gradients.add_embedding(shape.embedding, now.batch.input_ids, stream, shape.embedding_scale)
-            if shape.positions:
+            if shape.positions and shape.positions.trained is not None:
                 places = now.batch.positions + shape.positions.offset
                 gradients.add_embedding(shape.positions.embedding, places, stream, 1.0)
             gradients.done()

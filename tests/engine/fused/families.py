@@ -468,6 +468,9 @@ VARIANTS = frozenset({"lfm2-biases"})
 """Models that repeat shapes of others."""
 
 WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite"})
+SAME_LABELS = frozenset({"bart", "marian", "mvp", "trocr", "mbart", "pegasus", "bigbird-pegasus", "whisper"})
+"""Models whose own loss wants labels that are already moved to the token before."""
+
 NORMS_BEHIND = ("bart", "marian", "mvp", "trocr", "openai-gpt", "opt-350m")
 NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {"gemma4", "gemma4-keys-are-values", *NORMS_BEHIND}
 """Models that decode as transformers does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -250,26 +250,57 @@ def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | Non
             raise NotFusableError("{name} is not a table.", name=f"{body.name}.{body.positions}")
         parts[body.positions] = _small_embedding(own, make, NUM_TOKENS + MOST_OFFSET)
     twin, ids = replaced(decoder, parts, {}), torch.arange(NUM_TOKENS)[None]
-    result = result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
-    rows = functional.embedding(ids, embedding.weight).double()
+
+    def run() -> torch.Tensor:
+        found: torch.Tensor = twin(input_ids=ids, use_cache=False).last_hidden_state
+        return found
+
+    result = result_of(body.name, run)
+    factor, table, before = _as_read(body, parts, scale, result, norm.calls)
+    if table is not None:
+        table = replace(table, learns=_learns(run, parts[str(body.positions)]))
+    return factor, table, before
+
+
+def _learns(run: Callable[[], torch.Tensor], part: nn.Module) -> bool:
+    """Whether a gradient reaches the table of a part from what is computed with it."""
+    (weight,) = part.parameters()
+    with torch.enable_grad():
+        (found,) = torch.autograd.grad(run().float().sum(), weight.requires_grad_(), allow_unused=True)
+    return found is not None
+
+
+def _as_read(
+    body: Body, parts: dict[str, nn.Module], scale: float, result: torch.Tensor, num_norms: int
+) -> tuple[float, PositionTable | None, Norm | None]:
+    """Return what gives the result of a trial; see `_try_embedding`.
+
+    Args:
+        body, parts: the decoder and its stand-ins.
+        scale: of the embedding, as read.
+        result: what reaches the first layer.
+        num_norms: how often the last norm was called.
+    """
+    ids, weight = torch.arange(NUM_TOKENS)[None], cast(nn.Embedding, parts[body.embedding]).weight
+    rows = functional.embedding(ids, weight).double()
     expected = (rows * scale).to(result.dtype)
     if body.embedding_norm:
         return _try_embedding_norm(body, parts, scale, expected, result)
     again = None
-    if norm.calls > 1:
+    if num_norms > 1:
         # The last norm comes before the layers as well (NanoChat).
         again = read_norm(*body.last_norm)
-        if norm.calls > 1 + 1 or again.weight is not None:
+        if num_norms > 1 + 1 or again.weight is not None:
             raise NotFusableError("{name} uses its last norm several times.", name=body.name)
     if body.positions is None:
-        for factor in (scale, float(decoder.config.hidden_size**0.5)):
+        for factor in (scale, float(body.module.config.hidden_size**0.5)):
             if torch.equal(result, (rows * factor).to(result.dtype)):
                 return factor, None, again
     for table, added in _position_tables(body, parts):
         if torch.equal(result, expected + added) or agrees(result, expected + added):
             return scale, table, again
     raise NotFusableError(
-        "{name} ({kind}) changes its embedding in an unsupported way.", name=body.name, kind=type(decoder).__name__
+        "{name} ({kind}) changes its embedding in an unsupported way.", name=body.name, kind=type(body.module).__name__
     )
 
 

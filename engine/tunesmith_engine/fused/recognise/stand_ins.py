@@ -131,9 +131,14 @@ def replaced(module: nn.Module, parts: dict[str, nn.Module], parameters: dict[st
     twin.__dict__.pop("forward", None)
     twin._modules = {**module._modules, **parts}
     twin._parameters = {**module._parameters, **parameters}
-    twin._buffers = {name: None if value is None else value.cpu() for name, value in module._buffers.items()}
+    twin._buffers = {name: value if value is None else _for_trial(value) for name, value in module._buffers.items()}
     twin.training = False
     return twin
+
+
+def _for_trial(buffer: torch.Tensor) -> torch.Tensor:
+    """Return a buffer on the CPU; beside the stand-ins, numbers of 64 bits would fit nothing."""
+    return buffer.cpu().float() if buffer.dtype == torch.float64 else buffer.cpu()
 
 
 def result_of(name: str, run: Callable[[], Any]) -> torch.Tensor:
