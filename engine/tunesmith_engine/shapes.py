@@ -177,8 +177,8 @@ class PerLayerInputs:
 class LayerShape:
     """One decoder layer: x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP.
 
-    Where norms stand behind the sums, x = norm(x + block(x)), each is the norm before what comes next, and what it gives
-    is also what that is added to: x = input_norm(x), x += scale * attention(x), and so on. The last one of a layer is
+    Where norms stand behind the sums, x = norm(x + block(x)), each is the norm before what comes next, and that is
+    added to what the norm gives: x = input_norm(x), x += scale * attention(x), and so on. The last norm of a layer is
     the next layer's input_norm, or the model's final one.
 
     Attributes:

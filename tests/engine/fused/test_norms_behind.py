@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.engine.fused import families
 from tests.engine.fused.full_models import full_model, fused_gradients, plain_gradients
-from tests.engine.fused.test_model import CPU, CAPACITY, adapted, compute, fused, num_trained, reference, rows
+from tests.engine.fused.test_model import CAPACITY, CPU, adapted, compute, fused, num_trained, reference, rows
 from tests.engine.fused.test_variants import assert_equal
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import open_decoder

@@ -150,8 +150,9 @@ def _num_heads(
     name: str, module: nn.Module, roles: tuple[str, ...], output: str, sizes: tuple[int, int], output_gate: bool
 ) -> tuple[int, int]:
     """Return the number of heads, and that of key and value heads."""
-    sizes_of = {role: linear_sizes(f"{name}.{role}", linear_inside(getattr(module, role))[1]) for role in (*roles, output)}
-    widths, num_out = [sizes_of[role][1] for role in roles], sizes_of[output][0]
+    parts = {role: linear_inside(getattr(module, role))[1] for role in (*roles, output)}
+    widths = [linear_sizes(f"{name}.{role}", parts[role])[1] for role in roles]
+    num_out = linear_sizes(f"{name}.{output}", parts[output])[0]
     head_dim, value_dim = sizes
     num_heads = num_out // value_dim
     # Queries may have their gates behind them.
@@ -213,7 +214,8 @@ def _tried(
     """Do what `_with_rotation` says with an input of a width."""
     make = StandIns()
     *inputs, output = roles
-    matrices = [make.matrix(hidden, linear_sizes(role, part)[1]) for role, part in zip(inputs, shape.inputs, strict=True)]
+    widths = [linear_sizes(role, part)[1] for role, part in zip(inputs, shape.inputs, strict=True)]
+    matrices = [make.matrix(hidden, width) for width in widths]
     parts = {role: with_inside(getattr(module, role), part) for role, part in zip(inputs, matrices, strict=True)}
     parts[output] = with_inside(getattr(module, output), nn.Identity())
     norms = dict(zip(norm_roles, (shape.query_norm, shape.key_norm), strict=True))

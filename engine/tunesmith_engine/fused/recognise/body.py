@@ -77,13 +77,15 @@ class Body:
             if part is None:
                 raise _missing(name, module, names)
             found[role] = part
-        positions = first_of(module, POSITIONS)
+        positions, norm = first_of(module, POSITIONS), first_of(module, NORM)
         used = words.words(module)
+        if norm is None and any(name in used and not hasattr(module, name) for name in NORM):
+            raise _missing(name, module, NORM)
         return cls(
             name,
             module,
             **found,
-            norm=first_of(module, NORM),
+            norm=norm,
             positions=positions if positions in used else None,
             embedding_norm=first_of(module, tuple(each for each in EMBEDDING_NORM if each in used)),
         )

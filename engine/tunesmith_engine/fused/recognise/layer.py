@@ -266,7 +266,7 @@ def _around(
 
 def _places(found: frozenset[str]) -> list[tuple[str, ...]]:
     """Return at which places the norms of a layer may stand: all of them, or else some, where the others are idle."""
-    exact = [names for names in NAMES if found == {role for role in names if role}]
+    exact: list[tuple[str, ...]] = [names for names in NAMES if found == {role for role in names if role}]
     return exact or [names for names in NAMES if found > {role for role in names if role}]
 
 

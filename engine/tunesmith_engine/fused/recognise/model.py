@@ -358,7 +358,7 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
 
 
 def _with_last_norm(body: Body) -> Body:
-    """Return a decoder whose only norm is called after that of an embedding, but may be the last one (BigBird-Pegasus)."""
+    """Return a decoder whose only norm is called after that of an embedding, but may be the last (BigBird-Pegasus)."""
     if body.norm or body.embedding_norm is None:
         return body
     return body if _first_call(body).is_behind_norm else replace(body, norm=body.embedding_norm, embedding_norm=None)

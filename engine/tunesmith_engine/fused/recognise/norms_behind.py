@@ -31,7 +31,7 @@ def with_norms_before(body: Body, layers: Sequence[LayerShape | UnfusedLayer]) -
     if len(found) < len(layers):
         raise NotFusableError("Only some layers have their norms behind the sums, which is not supported.")
     if body.norm is not None:
-        raise NotFusableError("{name} has a norm behind that of its last layer, which is not supported.", name=body.name)
+        raise NotFusableError("{name} has a norm behind its last layer's, which is not supported.", name=body.name)
     before = [None, *(layer.norm_behind for layer in found)]
     shapes = [replace(layer, input_norm=norm, norm_behind=None) for layer, norm in zip(found, before, strict=False)]
     last = found[-1].norm_behind

@@ -19,7 +19,8 @@ class _Inner(nn.Module):
 
     def __init__(self, answer: torch.Tensor) -> None:
         super().__init__()
-        self._answer, self.given = answer, []
+        self._answer = answer
+        self.given: list[Any] = []
 
     def forward(self, *given: Any, **named: Any) -> tuple[torch.Tensor, None]:
         """Return what it is told to."""
@@ -28,7 +29,7 @@ class _Inner(nn.Module):
 
 
 def attention_inside(name: str, module: nn.Module) -> nn.Module:
-    """Return the attention in a module that hands it hidden states and mask, and hands on its result; else the module."""
+    """Return the attention in a module that hands it hidden states and mask, and hands on its result; else itself."""
     inside = dict(module.named_children())
     if list(inside) != [INNER]:
         return module
