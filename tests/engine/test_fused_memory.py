@@ -34,7 +34,7 @@ OVERRIDES = {
 QUICK_SHAPES = ("phi", "lfm2", "gemma4_text", "youtu")
 OTHER_SHAPES = (
     "gpt2 gpt_neox falcon opt starcoder2 nemotron persimmon codegen bitnet hunyuan_v1_dense mpt bloom olmo minicpm3 "
-    "gemma3_text".split()
+    "gemma3_text bart mbart openai-gpt gpt_neo whisper marian".split()
 )
 
 

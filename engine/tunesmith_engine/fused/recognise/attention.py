@@ -14,10 +14,11 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.biases import BIASES, alibi_of, takes_truth
 from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
-from tunesmith_engine.fused.recognise.rotary import TABLE, Layout, in_pairs
+from tunesmith_engine.fused.recognise.rotary import MODULE, TABLE, Layout, in_pairs
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
+    Constant,
     NotTriedError,
     StandIns,
     accepted,
@@ -236,6 +237,8 @@ def _tried(
     if TABLE in module._buffers:
         twin._buffers[TABLE] = torch.cat((angles[1, 0], angles[0, 0]), dim=-1)
     table = layout.handed(angles) if has_table else None
+    if isinstance(getattr(module, MODULE, None), nn.Module):
+        twin._modules[MODULE] = Constant(table)
     biases = dict.fromkeys(BIASES, alibi_of(shape.slopes))
     given = _accepted(module, {"hidden_states": x, "position_embeddings": table}, {"residual": residual, **biases})
     first = () if "hidden_states" in given else (x,)

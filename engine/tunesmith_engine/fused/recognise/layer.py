@@ -62,6 +62,9 @@ OTHERS: dict[str, tuple[frozenset[str], Callable[[str, nn.Module], MixerShape]]]
 }
 """What transformers calls what is in attention's place: the words of its code, and what reads it."""
 
+HOLDERS = ("norm_attn_norm",)
+"""What transformers calls a part of a layer with attention and the norms in it (DBRX)."""
+
 MIXERS = ("self_attn", "attention", "attn", "self_attention", *OTHERS)
 """What transformers calls attention, or what is in its place."""
 
@@ -87,6 +90,7 @@ NAMES = (
     ("ln_1", "", "", ""),
     ("ln_attn", "", "ln_mlp", ""),
     ("norm_1", "", "norm_2", ""),
+    ("norm_attn_norm.norm_1", "", "norm_attn_norm.norm_2", ""),
 )
 
 
@@ -96,10 +100,12 @@ def mixer_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
     Raises:
         NotFusableError: there is none.
     """
-    role = first_of(layer, MIXERS)
+    holder = first_of(layer, HOLDERS)
+    role = first_of(getattr(layer, holder) if holder else layer, MIXERS)
     if role is None:
         raise NotFusableError("{name} ({kind}) has no attention.", name=name, kind=type(layer).__name__)
-    return role, getattr(layer, role)
+    role = f"{holder}.{role}" if holder else role
+    return role, layer.get_submodule(role)
 
 
 def read_layer(
@@ -192,6 +198,8 @@ def _passing(module: nn.Module, num_results: int) -> dict[str, nn.Module]:
 
 def _norms_of(module: nn.Module) -> frozenset[str]:
     """Return the names of a layer's norms."""
+    if holder := first_of(module, HOLDERS):
+        return frozenset(f"{holder}.{role}" for role in _norms_of(getattr(module, holder)))
     named = (word for word in words.words(module) if "norm" in word or word.startswith("ln_"))
     parts = {word: getattr(module, word, None) for word in named}
     modules = {word for word, part in parts.items() if isinstance(part, nn.Module)}
@@ -213,8 +221,10 @@ def _around(
     has_mlp = first_of(module, MLPS) is not None
     # What a layer reads of its own comes with a usual call alone.
     known = words.LAYER if call else words.LAYER | words.OWN_INPUTS_LAYER
-    words.check_words(name, module, known | (words.SPARSE_LAYER if has_mlp else words.MLP))
-    check_no_dropout(name, module)
+    known |= words.SPARSE_LAYER if has_mlp else words.MLP
+    for part in [module, *(getattr(module, holder) for holder in HOLDERS if hasattr(module, holder))]:
+        words.check_words(name, part, known)
+        check_no_dropout(name, part)
     if getattr(module, "enable_moe_block", False):
         raise NotFusableError("{name} has experts beside its MLP, which is not supported.", name=name)
     used, found = words.words(module), _norms_of(module) - {THIRD_NORM}
@@ -225,7 +235,7 @@ def _around(
     if not places:
         raise misplaced
     in_place = {role for names in places for role in names if role}
-    norms = {role: read_norm(f"{name}.{role}", getattr(module, role)) for role in in_place}
+    norms = {role: read_norm(f"{name}.{role}", module.get_submodule(role)) for role in in_place}
     shape = LayerShape(
         name=name,
         attention=attention,
@@ -294,7 +304,7 @@ def _with_norms(shape: LayerShape, norms: Sequence[Norm | None], order: str) -> 
 
 def _others(module: nn.Module, shape: LayerShape, names: tuple[str, ...]) -> dict[str, nn.Module]:
     """Return the parts with weights of a layer that are not read as anything: what it computes must not need them."""
-    known = {*names, mixer_of(shape.name, module)[0], GATE, OUTPUT, THIRD_NORM}
+    known = {*names, mixer_of(shape.name, module)[0].partition(".")[0], GATE, OUTPUT, THIRD_NORM}
     role = first_of(module, MLPS)
     known |= {role} if role else {*(plain_roles(module) or ())}
     function = shape.mlp.function if isinstance(shape.mlp, MlpShape) else None
@@ -337,7 +347,7 @@ def _agrees(
     for place, role in zip(places, names, strict=True):
         norm = getattr(shape, place) if place else None
         if norm is not None:
-            parts[role] = make.norm(getattr(module, role), WIDTH)
+            parts[role] = make.norm(module.get_submodule(role), WIDTH)
             weights = {each: getattr(parts[role], each, None) for each in ("weight", "bias")}
             norms[place] = replace(norm, **weights)
     twin = replaced(module, parts | dict.fromkeys(_others(module, shape, names), Never()), {})

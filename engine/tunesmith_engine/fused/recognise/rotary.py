@@ -14,6 +14,12 @@ TABLE = "embed_positions"
 """Sines and cosines that attention holds itself, side by side, [positions, rotary width] (CodeGen)."""
 
 
+MODULE = "rotary_emb"
+"""What makes a table, in a decoder or in each layer's attention."""
+
+SCALING = "attention_scaling"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How the numbers of a rotary table lie.
@@ -118,12 +124,31 @@ def rotary_tables(decoder: AnyModel, attentions: Sequence[nn.Module]) -> RotaryT
     """
     if getattr(decoder, "rotary_emb", None) is not None:
         return RotaryTables(decoder.rotary_emb)
+    if found := _module_of(attentions):
+        return RotaryTables(found)
     held = [module._buffers.get(TABLE) for module in attentions]
     if held[0] is None:
         return None
     if not all(table is not None and torch.equal(table, held[0]) for table in held):
         raise NotFusableError("The decoder's layers use different rotary embeddings.")
     return RotaryTables(_HeldTable(held[0]))
+
+
+def _module_of(attentions: Sequence[nn.Module]) -> nn.Module | None:
+    """Return the rotary module of layers that have one each, all with the same numbers (Moshi); None where they don't.
+
+    Raises:
+        NotFusableError: they hold different ones.
+    """
+    modules = [module for each in attentions if isinstance(module := getattr(each, MODULE, None), nn.Module)]
+    if not modules:
+        return None
+    for other in modules[1:]:
+        pairs = zip(modules[0].buffers(), other.buffers(), strict=True)
+        same = type(other) is type(modules[0]) and all(torch.equal(one, two) for one, two in pairs)
+        if not same or getattr(other, SCALING, 1.0) != getattr(modules[0], SCALING, 1.0):
+            raise NotFusableError("The decoder's layers use different rotary embeddings.")
+    return modules[0]
 
 
 def in_pairs(table: torch.Tensor) -> torch.Tensor:

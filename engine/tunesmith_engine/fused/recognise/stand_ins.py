@@ -125,7 +125,14 @@ def accepted(module: nn.Module, usual: dict[str, Any], named: dict[str, Any]) ->
 
 
 def replaced(module: nn.Module, parts: dict[str, nn.Module], parameters: dict[str, nn.Parameter]) -> nn.Module:
-    """Return a module with the same code and attributes in evaluation mode, but other parts and parameters."""
+    """Return a module with the same code and attributes in evaluation mode, but other parts and parameters.
+
+    A part of a part is named with a dot.
+    """
+    for holder in {role.partition(".")[0] for role in parts if "." in role}:
+        inside = {role.partition(".")[2]: part for role, part in parts.items() if role.startswith(f"{holder}.")}
+        others = {role: part for role, part in parts.items() if not role.startswith(f"{holder}.")}
+        parts = {**others, holder: replaced(getattr(module, holder), inside, {})}
     twin = copy.copy(module)
     # Hooks of other libraries put a forward of their own in front of the class's.
     twin.__dict__.pop("forward", None)

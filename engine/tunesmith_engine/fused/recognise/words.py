@@ -15,20 +15,20 @@ ATTENTION = frozenset(
     "_merge_heads _reshape _split_heads _upcast_and_reordered_attn alibi alpha apply_rotary_emb apply_rotary_pos_emb "
     "arange attention_dropout attention_mask attn_dropout attn_dropout_p attn_logit_softcapping attn_mask attn_prompt "
     "attn_scale attn_sub_norm attn_temperature_tuning baddbmm batch1 batch2 beta bfloat16 bmm c_attn c_proj cat chunk "
-    "clamp clamp_ clip_qkv config contiguous cross_attention_cache dense device dim dropout dropout_add dropout_p "
-    "dtype eager eager_attention_forward embed_dim embed_positions expand finfo flatten float float16 float32 floor "
-    "floor_scale force_rope full functional gate_proj gather get get_interface get_llama_4_attn_scale get_seq_length "
-    "getattr hasattr head_dim head_size hidden_dropout hidden_size input_dtype int inv_norm_factor is_causal "
-    "is_cross_attention is_local_attention is_sliding is_updated isinstance k k_layernorm k_norm k_proj key_layernorm "
-    "keys kv_dim layer_id layer_idx layer_past layers len linear llama_4_scaling_beta log1p masked_fill math matmul "
-    "max merge_heads min mp_num multi_query n_heads new_decoder_architecture nn num_attention_heads num_heads "
-    "num_key_value_heads num_kv_heads o_proj original_max_position_embeddings out_proj output_attentions p permute "
-    "position_ids pretraining_tp q_attn q_layernorm q_norm q_proj qk_layernorm qk_norm qkv_proj query_key_value "
-    "query_layer query_layernorm range reorder_and_upcast_attn repeat reshape resid_dropout residual_dropout "
-    "rope_parameters rotary_dim rotary_ndims s_aux scaled_dot_product_attention scaling sdpa self_attention_cache "
-    "shape sigmoid sinks size sliding_window slow_but_exact softcap softmax softmax_scale split split_heads "
-    "split_size sqrt to torch training transpose type_as unsqueeze update use_cache use_qk_norm use_rope v_head_dim "
-    "v_proj v_scale values view weight zeros zeros_like".split()
+    "clamp clamp_ clip_qkv codebook_idx config contiguous cross_attention_cache dense device dim dropout dropout_add "
+    "dropout_p dtype eager eager_attention_forward embed_dim embed_positions expand finfo flatten float float16 "
+    "float32 floor floor_scale force_rope full functional gate_proj gather get get_interface get_llama_4_attn_scale "
+    "get_seq_length getattr hasattr head_dim head_size hidden_dropout hidden_size input_dtype int inv_norm_factor "
+    "is_causal is_cross_attention is_local_attention is_sliding is_updated isinstance k k_layernorm k_norm k_proj "
+    "key_layernorm keys kv_dim layer_id layer_idx layer_past layers len linear llama_4_scaling_beta log1p masked_fill "
+    "math matmul max merge_heads min mp_num multi_query n_heads new_decoder_architecture nn num_attention_heads "
+    "num_heads num_key_value_heads num_kv_heads o_proj original_max_position_embeddings out_proj output_attentions p "
+    "permute position_ids pretraining_tp q_attn q_layernorm q_norm q_proj qk_layernorm qk_norm qkv_proj "
+    "query_key_value query_layer query_layernorm range reorder_and_upcast_attn repeat reshape resid_dropout "
+    "residual_dropout rope_parameters rotary_dim rotary_emb rotary_ndims s_aux scaled_dot_product_attention scaling "
+    "sdpa self_attention_cache shape sigmoid sinks size sliding_window slow_but_exact softcap softmax softmax_scale "
+    "split split_heads split_size sqrt to torch training transpose type_as unsqueeze update use_cache use_qk_norm "
+    "use_rope v_head_dim v_proj v_scale values view weight zeros zeros_like".split()
 )
 
 DELTA = frozenset(
@@ -61,7 +61,7 @@ MLP = frozenset(
     "F act act_fn activation activation_dropout activation_fn c_fc c_proj chunk dense_4h_to_h dense_h_to_4h dim "
     "down_proj dropout dropout_add fc1 fc2 fc_in fc_out ffn_sub_norm functional gate_proj gate_up_proj gelu_impl "
     "hidden_dropout hidden_size input_linear int linear nn output_linear p pretraining_tp range residual_dropout "
-    "shape silu slow_but_exact torch training up_proj w1 w2 w3 weight zeros_like".split()
+    "shape silu slow_but_exact torch training up_proj view w1 w2 w3 weight zeros_like".split()
 )
 
 SPARSE = frozenset(
@@ -82,17 +82,18 @@ SPARSE_LAYER = frozenset({"block_sparse_moe", "feed_forward"})
 
 LAYER = frozenset(
     "ValueError alibi apply_residual_connection_post_layernorm attention attention_dropout attention_layernorm "
-    "attention_mask attn attn_prompt block_sparse_moe block_type cache_params config conv crossattention "
-    "do_layer_norm_before dropout dropout_add encoder_attention_mask encoder_attn encoder_attn_layer_norm "
+    "attention_mask attn attn_prompt block_sparse_moe block_type cache_params codebook_idx config conv crossattention "
+    "do_layer_norm_before dropout dropout_add dtype encoder_attention_mask encoder_attn encoder_attn_layer_norm "
     "encoder_hidden_states feed_forward feedforward_layernorm ffn ffn_norm final_layer_norm full_attention functional "
     "has_experts hasattr hidden_dropout hidden_states input_layernorm is_attention_layer is_moe_layer isinstance "
     "key_value_states layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mamba mlp "
-    "new_decoder_architecture nn norm_1 norm_2 num_ln_in_parallel_attn operator_norm output_attentions p "
-    "parallel_attn past_key_values position_bias position_embeddings position_ids post_attention_dropout "
+    "new_decoder_architecture nn norm_1 norm_2 norm_attn_norm num_ln_in_parallel_attn operator_norm output_attentions "
+    "p parallel_attn past_key_values position_bias position_embeddings position_ids post_attention_dropout "
     "post_attention_layernorm post_feedforward_layernorm post_mlp_dropout post_mlp_layernorm post_norm1 post_norm2 "
     "post_self_attn_layernorm pre_feedforward_layernorm pre_ff_layernorm pre_mlp_layernorm reshape resid_attn_dropout "
-    "resid_dropout resid_mlp_dropout residual residual_multiplier residual_scale self_attention self_attn "
-    "self_attn_layer_norm shape shared_mlp size training tuple use_cache use_parallel_residual view".split()
+    "resid_dropout resid_mlp_dropout resid_pdrop residual residual_multiplier residual_scale self_attention self_attn "
+    "self_attn_layer_norm shape shared_mlp size to training tuple use_cache use_flexible_linear use_parallel_residual "
+    "view".split()
 )
 
 MODEL = frozenset(
