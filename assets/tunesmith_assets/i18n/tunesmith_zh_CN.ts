@@ -3436,10 +3436,6 @@ The report is in {path}.</source>
         <translation>无法读取 {name}：{error}</translation>
     </message>
     <message>
-        <source>{name} can&apos;t be tried on made-up numbers ({error}).</source>
-        <translation>无法用模拟数据试算 {name}（{error}）。</translation>
-    </message>
-    <message>
         <source>{name} fits neither one head nor all heads together.</source>
         <translation>{name} 既不符合单个注意力头，也不符合全部注意力头。</translation>
     </message>
@@ -8555,6 +8551,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>只凭一票，模型几乎学不到什么，最多会重复那一个回答。{few} 票以上才算起步，越多越好。</translation>
     </message>
     <message>
+        <source>Only some layers have their norms behind the sums, which is not supported.</source>
+        <translation>只有部分层的归一化位于求和之后，不支持这种情况。</translation>
+    </message>
+    <message>
         <source>Pairs that contradict another one: {num:,} of {num_pairs:,}. What is the better answer in one is the worse one in the other, so nothing is learned from them.</source>
         <translation>与另一对相互矛盾的偏好对：{num:,} / {num_pairs:,}。同一个回答在一对里较好，在另一对里较差，因此从中学不到任何东西。</translation>
     </message>
@@ -11867,6 +11867,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
         <translation>{name} 的卷积宽度为 {width}；最多支持 {widest}。</translation>
     </message>
     <message>
+        <source>{name} has a norm behind its last layer&apos;s, which is not supported.</source>
+        <translation>{name} 在最后一层的归一化之后还有一个归一化，不支持这种情况。</translation>
+    </message>
+    <message>
         <source>{name} has an unsupported kind of layer, {kind}.</source>
         <translation>{name} 含有不受支持的层类型 {kind}。</translation>
     </message>
@@ -11917,6 +11921,10 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     <message>
         <source>{name} has values that are wider than its keys.</source>
         <translation>{name} 的值比键更宽。</translation>
+    </message>
+    <message>
+        <source>{name} holds a mask that is not supported.</source>
+        <translation>{name} 自带的掩码不受支持。</translation>
     </message>
     <message>
         <source>{name} holds no LoRA weights</source>

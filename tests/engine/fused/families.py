@@ -133,6 +133,7 @@ BY_ATTENTION: dict[str, dict[str, Any]] = {
     "olmo": {"model_type": "olmo"},
     "olmo-clipped": {"model_type": "olmo", "clip_qkv": 0.5},
     "bitnet": {"model_type": "bitnet"},
+    "moshi": {"model_type": "moshi", "head_dim": 16, "ffn_dim": 96, "audio_encoder_config": {"model_type": "mimi"}},
     "ministral3": {"model_type": "ministral3", "head_dim": 16, "rope_parameters": WARM_ROPE},
 }
 
@@ -422,6 +423,18 @@ MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "Llama4TextMoe",
     ),
+    "dbrx": (
+        {
+            "model_type": "dbrx",
+            "d_model": 64,
+            "n_layers": 2,
+            "n_heads": 4,
+            "max_seq_len": 64,
+            "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 0.7},
+            "ffn_config": {"moe_num_experts": 4, "moe_top_k": 2, "ffn_hidden_size": 32, "hidden_size": 64},
+        },
+        "DbrxFFN",
+    ),
     # Too little to change a number, so that results can be compared.
     "mixtral-noise": ({"model_type": "mixtral", "router_jitter_noise": 1e-30, **EXPERTS}, "jitter_noise"),
 }
@@ -464,8 +477,8 @@ TARGETS = {"llama4": ["q_proj", "k_proj", "v_proj", "o_proj"]}
 WITH_STATES = frozenset({"qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid", "qwen3.5-moe"})
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
 
-VARIANTS = frozenset({"lfm2-biases"})
-"""Models that repeat shapes of others."""
+VARIANTS = frozenset({"lfm2-biases", "dbrx"})
+"""Models that repeat shapes of others, or whose shapes few models have."""
 
 WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite"})
 SAME_LABELS = frozenset({"bart", "marian", "mvp", "trocr", "mbart", "pegasus", "bigbird-pegasus", "whisper"})
