@@ -8552,7 +8552,7 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     </message>
     <message>
         <source>Only some layers have their norms behind the sums, which is not supported.</source>
-        <translation>只有部分层的归一化位于求和之后，不支持这种情况。</translation>
+        <translation>只有部分层的归一化层位于求和之后，不支持这种情况。</translation>
     </message>
     <message>
         <source>Pairs that contradict another one: {num:,} of {num_pairs:,}. What is the better answer in one is the worse one in the other, so nothing is learned from them.</source>
@@ -11868,7 +11868,7 @@ Whatever a spec leaves out has its default. The Train page of the window saves w
     </message>
     <message>
         <source>{name} has a norm behind its last layer&apos;s, which is not supported.</source>
-        <translation>{name} 在最后一层的归一化之后还有一个归一化，不支持这种情况。</translation>
+        <translation>{name} 在最后一层的归一化层之后还有一个归一化层，不支持这种情况。</translation>
     </message>
     <message>
         <source>{name} has an unsupported kind of layer, {kind}.</source>

@@ -38,7 +38,7 @@ GATED = (
 )
 """Names of the inputs of a gated MLP and of its output."""
 
-MERGED: tuple[tuple[str, ...], str] = (("fc1",), "fc2")
+MERGED = ("fc1", "fc2")
 """Names that an MLP without a gate has as well; the sizes tell (Moshi)."""
 
 PLAIN = (
@@ -69,11 +69,10 @@ def read_mlp(module: nn.Module) -> MlpShape | Unfused:
         for roles, output in GATED:
             if all(hasattr(module, role) for role in (*roles, output)):
                 return _read_gated(name, module, roles, output)
-        roles, output = MERGED
-        if all(isinstance(getattr(module, role, None), nn.Module) for role in (*roles, output)):
-            inner, (width, _) = (linear_sizes(role, getattr(module, role)) for role in (*roles, output))
+        if all(isinstance(getattr(module, role, None), nn.Module) for role in MERGED):
+            inner, (width, _) = (linear_sizes(role, getattr(module, role)) for role in MERGED)
             if inner[1] == 2 * width:
-                return _read_gated(name, module, roles, output)
+                return _read_gated(name, module, MERGED[:1], MERGED[1])
         return _read_plain(name, module)
     except NotFusableError as error:
         if adds_residual(module):

@@ -68,7 +68,8 @@ def check_no_dropout(name: str, module: nn.Module) -> None:
     """
     for attribute, value in [*vars(module).items(), *module.named_children()]:
         share = value.p if isinstance(value, nn.Dropout) else value
-        drops = isinstance(value, nn.Dropout) or "dropout" in attribute or "pdrop" in attribute or attribute == "layerdrop"
+        named = any(name in attribute for name in ("dropout", "pdrop")) or attribute == "layerdrop"
+        drops = isinstance(value, nn.Dropout) or named
         if drops and isinstance(share, float) and share > 0:
             raise NotFusableError(
                 "{name} uses dropout ({attribute} {share:g}).", name=name, attribute=attribute, share=share
