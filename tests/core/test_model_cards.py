@@ -97,7 +97,8 @@ def test_the_models_own_card_tells_the_licence_first(tmp_path: Path, head: str, 
         ({"model_type": "mpt", "n_heads": 2, "n_layers": 3, "d_model": 8}, (2, 3, 8)),
         (
             # The other number is that of an encoder.
-            {"model_type": "bart", "decoder_attention_heads": 2, "decoder_layers": 3, "num_hidden_layers": 6, "d_model": 8},
+            {"model_type": "bart", "decoder_attention_heads": 2, "decoder_layers": 3, "num_hidden_layers": 6}
+            | {"d_model": 8},
             (2, 3, 8),
         ),
         # No attention, and nothing else said: the weights tell the rest.

@@ -219,14 +219,7 @@ def _around(
         NotFusableError: its order of parts isn't understood.
     """
     has_mlp = first_of(module, MLPS) is not None
-    # What a layer reads of its own comes with a usual call alone.
-    known = words.LAYER if call else words.LAYER | words.OWN_INPUTS_LAYER
-    known |= words.SPARSE_LAYER if has_mlp else words.MLP
-    for part in [module, *(getattr(module, holder) for holder in HOLDERS if hasattr(module, holder))]:
-        words.check_words(name, part, known)
-        check_no_dropout(name, part)
-    if getattr(module, "enable_moe_block", False):
-        raise NotFusableError("{name} has experts beside its MLP, which is not supported.", name=name)
+    _check_code(name, module, has_mlp, call)
     used, found = words.words(module), _norms_of(module) - {THIRD_NORM}
     places = _places(found)
     misplaced = NotFusableError(
@@ -272,6 +265,18 @@ def _around(
             "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
         )
     raise problem or NotFusableError("{name} ({kind}) was not tried.", name=name, kind=type(module).__name__)
+
+
+def _check_code(name: str, module: nn.Module, has_mlp: bool, call: Call | None) -> None:
+    """Refuse a layer whose code mentions what we don't know, or that drops numbers; see `_around`."""
+    # What a layer reads of its own comes with a usual call alone.
+    known = words.LAYER if call else words.LAYER | words.OWN_INPUTS_LAYER
+    known |= words.SPARSE_LAYER if has_mlp else words.MLP
+    for part in [module, *(getattr(module, holder) for holder in HOLDERS if hasattr(module, holder))]:
+        words.check_words(name, part, known)
+        check_no_dropout(name, part)
+    if getattr(module, "enable_moe_block", False):
+        raise NotFusableError("{name} has experts beside its MLP, which is not supported.", name=name)
 
 
 def _places(found: frozenset[str]) -> list[tuple[str, ...]]:
