@@ -48,7 +48,7 @@ MOST_OFFSET = 2
 PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id")
 """Names that configs have for tokens in whose places images, videos and sounds are put."""
 
-LAYER_INPUTS = frozenset({"attention_mask", "position_ids"})
+LAYER_INPUTS = frozenset({"attention_mask", "position_ids", "per_layer_input"})
 """Tensors that a decoder hands its layers by name."""
 
 
