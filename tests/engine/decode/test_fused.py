@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.fused.families import BY_ATTENTION, BY_SHAPE, FUSED, NO_STEP, QUICK
+from tests.engine.fused.families import BY_ATTENTION, BY_SHAPE, FUSED, NO_STEP, OF_TWO_STACKS, QUICK
 from tests.engine.fused.test_model import adapted, compute
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.decode import open_decoder
@@ -12,7 +12,7 @@ from tunesmith_engine.decode.fused import FusedDecoder
 from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.shapes import NotFusableError
 
-LATER = {*BY_SHAPE, *BY_ATTENTION}
+LATER = {*BY_SHAPE, *BY_ATTENTION, *OF_TWO_STACKS}
 FIRST = {changes["model_type"]: name for name, changes in reversed(FUSED.items()) if name not in LATER}.values()
 """One family of each architecture; its variants are for the long run."""
 

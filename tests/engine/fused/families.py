@@ -145,6 +145,8 @@ BART = {
     "decoder_attention_heads": 4,
     "decoder_ffn_dim": 96,
     "activation_dropout": 0.0,
+    # What transformers would end every answer with.
+    "forced_eos_token_id": None,
     **NO_DROPOUT,
 }
 LOCAL = {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "window_size": 5, "num_heads": 4}
