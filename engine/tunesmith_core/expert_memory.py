@@ -85,6 +85,15 @@ def padded_ranks(rank: int) -> int:
     return max(LEAST_RANKS, 1 << (rank - 1).bit_length())
 
 
+def stacked_numbers(card: ModelCard) -> tuple[int, int]:
+    """Return the weights of all experts of a model, and those of a layer's, which are packed and unpacked together."""
+    experts = sparse_mlp(card)
+    if experts is None:
+        return 0, 0
+    of_layer = 3 * experts.num_experts * experts.width * card.hidden_size
+    return experts.num_layers * of_layer, of_layer
+
+
 def sparse_mlp(card: ModelCard) -> SparseMlp | None:
     """Return what a model's mixtures of experts look like; None where it has none."""
     matches = ((_EXPERT.search(name), shape) for name, shape in card.shapes.items() if len(shape) in (2, 3))

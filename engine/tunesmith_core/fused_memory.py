@@ -170,6 +170,9 @@ def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: b
     if embedding_on_host and not card.tied:
         total -= card.vocab_size * card.hidden_size * size
     in_4_bits = spec.quantization.kind == "nf4"
+    if in_4_bits:
+        packed, of_layer = expert_memory.stacked_numbers(card)
+        total += packed * (NF4_BYTES - size) + of_layer * size
     unpacked = [product for product in products if in_4_bits or product.has_magnitudes]
     if in_4_bits:
         total += card.num_linear_parameters * NF4_BYTES

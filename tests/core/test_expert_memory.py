@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.test_planner import CARD
-from tunesmith_core import expert_memory, fused_memory
+from tests.core.test_planner import CARD, CPU
+from tunesmith_core import expert_memory, fused_memory, planner
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.spec import RunSpec
 
@@ -68,6 +68,28 @@ def test_ranks_are_filled_up(changes: dict[str, int], expected: int) -> None:
         setattr(spec.adapter, name, value)
     assert expert_memory.num_ranks(spec, sparse_card(True)) == expected
     assert expert_memory.num_ranks(spec, sparse_card(True, model_type="unknown")) == 0
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_experts_in_4_bits_take_a_quarter_and_room_for_a_layer(stacked: bool) -> None:
+    whole, packed = RunSpec(), RunSpec()
+    whole.hardware.activation_checkpointing = packed.hardware.activation_checkpointing = True
+    packed.quantization.kind = "nf4"
+    card = sparse_card(stacked)
+    none = replace(card, shapes=card.linear_shapes)
+    numbers = 3 * NUM_EXPERTS * F * D
+    expected = 2 * numbers * (fused_memory.NF4_BYTES - 2) + numbers * 2
+    assert expert_memory.stacked_numbers(card) == (2 * numbers, numbers)
+
+    def taken(spec: RunSpec, card: ModelCard) -> int:
+        return fused_memory.weight_bytes(spec, card, 2, False)
+
+    beside = taken(whole, card) - taken(whole, none)
+    assert taken(packed, card) - taken(packed, none) - beside == pytest.approx(expected, abs=2)
+    plain = planner._plain_parts(packed, CPU, card, TOKENS)["weights"]
+    # One more where an adapter is added to what was unpacked.
+    more = planner._plain_parts(packed, CPU, none, TOKENS)["weights"] + numbers * 2
+    assert plain - more == pytest.approx(expected, abs=2)
 
 
 def test_kept_numbers_are_those_of_each_kind_of_layer() -> None:

@@ -295,7 +295,7 @@ class Assembly:
     def _experts(self, layer: str, mlp: SparseShape) -> Experts | None:
         """Return the experts of a layer; None where only the module itself can compute them."""
         try:
-            return Experts(mlp, self.compute.dtype, all_frozen=not self._is_full)
+            return Experts(mlp, self.scratch, self.compute.dtype, all_frozen=not self._is_full)
         except PlainOnlyError as reason:
             self._note_unfused(layer, Message("The experts"), reason.message)
             return None

@@ -121,6 +121,8 @@ def load_model(
     never_look_for_packed_rows()
     never_reserve_weights_in_one_piece()
     disable_progress_bar()
+    if four_bit:
+        from tunesmith_engine.model import packed_experts
     layout = read_layout(folder)
     shapes = {name: weight.shape for name, weight in layout.weights.items()}
     kept = _kept(folder, "nf4" if four_bit else "int8" if eight_bit else "none")
@@ -139,6 +141,8 @@ def load_model(
     if (four_bit or eight_bit) and not kept:
         pack = nf4_config(compute.dtype, config.model_type) if four_bit else int8_config(config.model_type)
         arguments["quantization_config"] = pack
+    if four_bit:
+        packed_experts.pack_experts_too()
     if four_bit or eight_bit or compute.device.type == "cuda":
         arguments["device_map"] = {"": compute.device}
     _check_generation_config(folder)
@@ -160,6 +164,8 @@ def load_model(
     model.requires_grad_(False)
     if kept:
         calculate_in(model, compute.dtype)
+    if four_bit:
+        packed_experts.unpack_when_read(model, compute.dtype)
     never_pack_for_the_cpu(model)
     return model
 

@@ -68,7 +68,7 @@ def _ours(whole: Any, x: torch.Tensor, gradient: torch.Tensor, keeps: bool) -> l
     for parameter in trained:
         parameter.grad = torch.zeros_like(parameter)
     workspace = Workspace(CPU, x.dtype)
-    block = SparseBlock(shape, Experts(shape, x.dtype), Router(shape, None), None, workspace, TILE, keeps)
+    block = SparseBlock(shape, Experts(shape, WeightScratch(x.device, x.dtype), x.dtype), Router(shape, None), None, workspace, TILE, keeps)
     gate_up = torch.empty(NUM_TOKENS, block.gate_up_width, dtype=x.dtype) if keeps else None
     out, room = torch.empty_like(x), gradient.clone()
     with torch.no_grad():

@@ -6,7 +6,6 @@ The experts' formula is held against their own code on small stand-ins. The rout
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,7 +19,7 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.mlp import FUNCTIONS, read_mlp
 from tunesmith_engine.fused.recognise.parts import activation_name, check_no_dropout
-from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
+from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, copied, replaced, result_of
 from tunesmith_engine.kernels import expert_rows
 from tunesmith_engine.kernels.expert_rows import CLAMPED
 from tunesmith_engine.shapes import Gate, MlpShape, NotFusableError, SparseShape, Unfused
@@ -270,8 +269,6 @@ def _told_apart(called: Any) -> tuple[torch.Tensor, torch.Tensor]:  # Any: a seq
 
 def twin_of(module: nn.Module, parts: dict[str, nn.Module]) -> nn.Module:
     """Return a module with the same code, mode and weights, where they are, but other parts."""
-    twin = copy.copy(module)
-    # Hooks of other libraries put a forward of their own in front of the class's.
-    twin.__dict__.pop("forward", None)
+    twin = copied(module, type(module))
     twin._modules = {**module._modules, **parts}
     return twin

@@ -6,7 +6,6 @@ device, number format, quantisation or adapter the model has.
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from tunesmith_engine.mixer_shapes import Piece
 from tunesmith_engine.shapes import NotFusableError
@@ -109,12 +109,21 @@ def accepted(module: nn.Module, usual: dict[str, Any], named: dict[str, Any]) ->
     return found | {name: value for name, value in named.items() if name in parameters}
 
 
-def replaced(module: nn.Module, parts: dict[str, nn.Module], parameters: dict[str, nn.Parameter]) -> nn.Module:
-    """Return a module with the same code and attributes in evaluation mode, but other parts and parameters."""
-    twin = copy.copy(module)
+def copied(module: nn.Module, kind: type[nn.Module]) -> Any:  # Any: a module whose attributes are its own
+    """Return a module with the same attributes, and the code of its class."""
+    twin = kind.__new__(kind)
+    twin.__dict__.update(module.__dict__)
     # Hooks of other libraries put a forward of their own in front of the class's.
     twin.__dict__.pop("forward", None)
+    return twin
+
+
+def replaced(module: nn.Module, parts: dict[str, nn.Module], parameters: dict[str, nn.Parameter]) -> nn.Module:
+    """Return a module with the same code and attributes in evaluation mode, but other parts and parameters."""
+    # Without what unpacks weights in 4 bits.
+    twin = copied(module, type_before_parametrizations(module))
     twin._modules = {**module._modules, **parts}
+    twin._modules.pop("parametrizations", None)
     twin._parameters = {**module._parameters, **parameters}
     twin._buffers = {name: None if value is None else value.cpu() for name, value in module._buffers.items()}
     twin.training = False
