@@ -1,7 +1,8 @@
 """The stacked weights of a layer's experts with their adapters, as PEFT lays them out (`target_parameters`).
 
-Weights stay where and as they are; those in 4 bits are unpacked for the products of a layer. PEFT's A is [E r, K], the experts behind each other, and its B is [N, r E], in which
-the experts take turns; here both are copied once per update into [E, R, K] and [E, N, R] in the run's number format.
+Weights stay where and as they are; those in 4 bits are unpacked for the products of a layer. PEFT's A is [E r, K], the
+experts behind each other, and its B is [N, r E], in which the experts take turns; here both are copied once per update
+into [E, R, K] and [E, N, R] in the run's number format.
 
 # M rows, T tokens, K inputs, N outputs, E experts, r ranks, R columns: r filled up, see `expert_memory.padded_ranks`
 """

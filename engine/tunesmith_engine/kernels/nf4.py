@@ -53,7 +53,7 @@ class Nf4Weight:
         """Return the parts of a `bitsandbytes.nn.Params4bit` that is on its device.
 
         Raises:
-            ValueError: It is no matrix or stack of them in NF4 in bitsandbytes' common layout; the message says what it is.
+            ValueError: It is no matrix or stack in NF4 in bitsandbytes' common layout; the message says what it is.
         """
         state = getattr(parameter, "quant_state", None)
         if state is None:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 
-def packed_stack(module: Any, role: str) -> Any:  # Any: a module whose attributes are its own, a bitsandbytes.Params4bit
+def packed_stack(module: Any, role: str) -> Any:  # Any: a module with attributes of its own, bitsandbytes' Params4bit
     """Return the packed numbers of a module's stacked weights; None where these are not packed."""
     if not is_parametrized(module, role):
         return None

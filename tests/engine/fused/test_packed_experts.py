@@ -18,8 +18,8 @@ from tunesmith_engine.model.stacked import packed_stack, stacks
 SIZES = {"hidden_size": 64, "moe_intermediate_size": 48}
 
 
-def in_four_bits(folder: Path, name: str, *, with_experts: bool = True) -> tuple[PeftModel, int]:
-    """Return a family's model with its linear layers and experts in 4 bits and random adapters, and its size."""
+def in_four_bits(folder: Path, name: str, *, with_experts: bool = True) -> PeftModel:
+    """Return a family's model with its linear layers and experts in 4 bits and random adapters."""
     whole = families.make(name, **SIZES)
     whole.save_pretrained(folder)
     model = load_model(folder, compute(), four_bit=True)
@@ -36,15 +36,15 @@ def in_four_bits(folder: Path, name: str, *, with_experts: bool = True) -> tuple
     for parameter in adapted.parameters():
         if parameter.requires_grad:
             parameter.data = torch.randn_like(parameter.data) * 0.1
-    return adapted, num_parameters(whole)
+    return adapted
 
 
 @pytest.mark.parametrize("name", ["qwen2-moe", pytest.param("gpt-oss", marks=pytest.mark.long)])
 @pytest.mark.parametrize("with_experts", [True, False], ids=["adapted", "frozen"])
 def test_packed_experts_give_what_their_module_gives(tmp_path: Path, name: str, with_experts: bool) -> None:
-    model, _ = in_four_bits(tmp_path, name, with_experts=with_experts)
-    packed = [module for module in model.modules() if any(packed_stack(module, role) is not None for role in stacks(module))]
-    assert len(packed) == 2
+    model = in_four_bits(tmp_path, name, with_experts=with_experts)
+    packed = [packed_stack(module, role) is not None for module in model.modules() for role in stacks(module)]
+    assert packed == [True] * 4
     expected_loss, expected = reference(model, rows())
     twin, loss, gradients = fused(model, rows(), "full")
     assert twin.report[0] == "2 of 2 layers run on Tunesmith's own path."
@@ -55,7 +55,7 @@ def test_packed_experts_give_what_their_module_gives(tmp_path: Path, name: str, 
 
 
 def test_a_stack_is_what_bitsandbytes_makes_of_it(tmp_path: Path) -> None:
-    model, _ = in_four_bits(tmp_path, "qwen2-moe")
+    model = in_four_bits(tmp_path, "qwen2-moe")
     experts = next(module for module in model.modules() if "gate_up_proj" in stacks(module))
     packed = packed_stack(experts, "gate_up_proj")
     assert packed.dtype == torch.uint8
@@ -65,8 +65,18 @@ def test_a_stack_is_what_bitsandbytes_makes_of_it(tmp_path: Path) -> None:
 
 def test_passes_leave_nothing_behind(tmp_path: Path) -> None:
     """PEFT puts an adapter behind what unpacks the weights, for the time of a pass."""
-    model, _ = in_four_bits(tmp_path, "qwen2-moe")
+    model = in_four_bits(tmp_path, "qwen2-moe")
     first, second = (row_loss(model, rows()[0]) for _ in range(2))
     assert torch.equal(first, second)
-    for module in model.modules():
-        assert all(len(module.parametrizations[role]) == 1 for role in stacks(module) if hasattr(module, "parametrizations"))
+    steps = [module.parametrizations[role] for module in model.modules() for role in stacks(module)]
+    assert [len(step) for step in steps] == [1] * 4
+
+
+def test_an_adapter_has_the_names_that_it_has_on_whole_weights(tmp_path: Path) -> None:
+    model = in_four_bits(tmp_path, "qwen2-moe")
+    whole = get_peft_model(families.make("qwen2-moe", **SIZES), model.peft_config["default"])
+
+    def shapes(adapted: PeftModel) -> dict[str, torch.Size]:
+        return {name: weight.shape for name, weight in adapted.named_parameters() if "lora_" in name}
+
+    assert shapes(model) == shapes(whole)

@@ -111,7 +111,7 @@ def accepted(module: nn.Module, usual: dict[str, Any], named: dict[str, Any]) ->
 
 def copied(module: nn.Module, kind: type[nn.Module]) -> Any:  # Any: a module whose attributes are its own
     """Return a module with the same attributes, and the code of its class."""
-    twin = kind.__new__(kind)
+    twin: Any = object.__new__(kind)
     twin.__dict__.update(module.__dict__)
     # Hooks of other libraries put a forward of their own in front of the class's.
     twin.__dict__.pop("forward", None)
