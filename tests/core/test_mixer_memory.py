@@ -97,7 +97,8 @@ def test_layers_of_one_block_leave_nothing_between_two() -> None:
         replace(with_layers(shapes, hidden_size=32, intermediate_size=64), linear_shapes=linear)
         for shapes, linear in ((ALONE, {}), ({**ALONE, **up}, up), (SCAN, up))
     )
-    sizes = [{level: activation_bytes(spec, card, 4, 100, level) for level in LEVELS} for card in (scans, with_mlp, both)]
+    cards = scans, with_mlp, both
+    sizes = [{level: activation_bytes(spec, card, 4, 100, level) for level in LEVELS} for card in cards]
     # Gate and up: none in scans alone, one layer's in the second.
     assert sizes[0]["none"] == sizes[0]["mlp"]
     assert 0 < sizes[1]["none"] - sizes[1]["mlp"] < sizes[2]["none"] - sizes[2]["mlp"]

@@ -39,7 +39,13 @@ SMALL = {name: value for value, names in _BY_VALUE.items() for name in names.spl
 
 _MLA = {"head_dim": 8}
 _SPARSE_MLA = {"head_dim": 8, "num_key_value_heads": 4}
-_MIXED = ["mamba", "hybrid", "mamba"]
+_MIXED = {
+    "num_hidden_layers": 4,
+    "layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"],
+    "num_key_value_heads": 4,
+    "attention_hidden_size": 128,
+    "attention_head_dim": 32,
+}
 OWN: dict[str, dict[str, Any]] = {
     "axk1": {**_MLA, "num_experts_per_tok": 2},
     "axk2": _SPARSE_MLA,
@@ -114,6 +120,8 @@ OWN: dict[str, dict[str, Any]] = {
         "shape_embed_dim": 16,
     },
     "youtu": _MLA,
+    "zamba": _MIXED,
+    "zamba2": {**_MIXED, "n_mamba_heads": 8, "mamba_ngroups": 2},
     "zaya": {"num_experts_per_tok": 1},
 }
 """What a type needs beside `SMALL`."""

@@ -103,8 +103,8 @@ class LayerProjections:
     def for_whole_rows(self) -> list[Projection | PlainModules]:
         """Return those that take all rows of a micro-batch at once."""
         parts = self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output
-        parts = *parts, self.query_expansion, self.expansion, self.scan_inputs, self.scan_output
-        return [part for part in parts if part is not None]
+        others = self.query_expansion, self.expansion, self.scan_inputs, self.scan_output
+        return [part for part in (*parts, *others) if part is not None]
 
     def for_tiles(self) -> list[Projection | PlainModules]:
         """Return those that take a tile of rows after the other."""
@@ -517,10 +517,10 @@ class Assembly:
     def _parallel(
         self, shape: ParallelShape, parts: LayerProjections, workspace: Workspace, sizes: tuple[int, int]
     ) -> ParallelBlock:
-        of_attention, of_scan = (parts.attention_inputs, parts.attention_output), (parts.scan_inputs, parts.scan_output)
-        assert all(of_attention) and all(of_scan), "made together"
-        attention = AttentionBlock(shape.attention, *of_attention, workspace, *sizes, self.gradients)
-        scan = StateSpaceBlock(shape.scan, *of_scan, workspace, *sizes)
+        around = parts.attention_inputs, parts.attention_output, parts.scan_inputs, parts.scan_output
+        first, second, third, fourth = (part for part in around if part is not None)
+        attention = AttentionBlock(shape.attention, first, second, workspace, *sizes, self.gradients)
+        scan = StateSpaceBlock(shape.scan, third, fourth, workspace, *sizes)
         return ParallelBlock(shape, attention, scan, self.shape.hidden_size, workspace, sizes[0])
 
     def _loan(self, index: int) -> Loan | None:

@@ -233,7 +233,7 @@ class FusedLayer:
         """
         for part in self._plain:
             part.begin_backward()
-        num_tokens, shape = now.batch.num_tokens, self.shape
+        num_tokens = now.batch.num_tokens
         kept, missing = now.store.backward(self.index, num_tokens)
         if self.attention:
             self._replay(self.attention, kept, missing - {"gate_up"}, now)

@@ -15,7 +15,14 @@ from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
 from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
-from tunesmith_engine.mixer_shapes import Branch, ConvolutionShape, DeltaShape, LatentShape, StateSpaceShape, branches_of
+from tunesmith_engine.mixer_shapes import (
+    Branch,
+    ConvolutionShape,
+    DeltaShape,
+    LatentShape,
+    StateSpaceShape,
+    branches_of,
+)
 from tunesmith_engine.shapes import LayerShape, MlpShape, SparseShape, Unfused, UnfusedLayer
 
 COPY_DRAG = 0.02

@@ -487,8 +487,9 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 _ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
-_NO_OUT_PROJ = dict.fromkeys([*OF_BLOCKS, *NORMS_ALONE], [*_ATTENTION, "in_proj", "gate_proj", "up_proj", "down_proj"])
-TARGETS = {"llama4": _ATTENTION, **_NO_OUT_PROJ}
+_OTHERS = ["in_proj", "gate_proj", "up_proj", "down_proj"]
+_BLOCKS = (*OF_BLOCKS, *NORMS_ALONE)
+TARGETS = {"llama4": _ATTENTION} | {name: [*_ATTENTION, *_OTHERS] for name in _BLOCKS}
 """What an adapter is put on where PEFT's "all-linear" takes a router for a linear layer, or PEFT refuses `out_proj`."""
 
 WITH_STATES = OF_BLOCKS.keys() | {

@@ -125,7 +125,7 @@ class _Layers:
             raise NotFusableError("The decoder's attention is not causal.")
         modules = list(body.part(body.layers)[: config.num_hidden_layers])
         try:
-            words.check_words(body.name, body.module, words.MODEL | words.OWN_INPUTS_MODEL)
+            words.check_words(body.name, body.module, words.MODEL | words.OWN_INPUTS_MODEL | words.BLOCKS_MODEL)
             self._slopes = read_layer_inputs(body)
             read = partial(self._read_whole, rotary_tables(body.module, _mixers(modules)))
         except NotFusableError as error:

@@ -157,6 +157,7 @@ def _read_mixer(
     """Return the shape of attention, or of what is in its place; see `read_layer`."""
     scans = role == ALONE and hasattr(mixer, "A_log")
     known, read = OTHERS.get("mamba" if scans else role, (words.ATTENTION, None))
+    known |= words.KEY_FACTOR if read is None else frozenset()
     known |= words.LATENT_ATTENTION if is_latent(mixer) else frozenset()
     known |= words.SHARING_ATTENTION if shares(mixer) else frozenset()
     words.check_words(role, mixer, known)
@@ -229,7 +230,7 @@ def _around(
     """
     has_mlp = blocks_of(module)[1] is not None
     # What a layer reads of its own comes with a usual call alone.
-    known = words.LAYER if call else words.LAYER | words.OWN_INPUTS_LAYER
+    known = words.LAYER | words.BLOCKS_LAYER | (frozenset() if call else words.OWN_INPUTS_LAYER)
     words.check_words(name, module, known | (words.SPARSE_LAYER if has_mlp else words.MLP))
     check_no_dropout(name, module)
     if getattr(module, "enable_moe_block", False):
@@ -311,12 +312,10 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused 
     if role is not None:
         mlp = getattr(module, role)
         return read_sparse(mlp) or read_mlp(mlp)
-    if mixer == ALONE:
-        return None
     roles = plain_roles(module)
-    if roles is None:
+    if roles is None and mixer is None:
         raise NotFusableError("{name} ({kind}) has no MLP.", name=name, kind=type(module).__name__)
-    return plain_parts(module, roles)
+    return None if roles is None else plain_parts(module, roles)
 
 
 def _agrees(
@@ -324,16 +323,17 @@ def _agrees(
 ) -> bool:
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
-    attention: Callable[[torch.Tensor], torch.Tensor] = make.matrix(WIDTH, WIDTH)
+    matrix = make.matrix(WIDTH, WIDTH)
+    attention: Callable[[torch.Tensor], torch.Tensor] = matrix
     other = None if call is None else make.numbers(1)
     parts: dict[str, nn.Module] = {}
     if isinstance(shape.attention, ParallelShape):
-        attention = Branches(shape.attention, make, WIDTH)
-        parts |= {mixer_of(name, module)[0]: attention.attention, SCAN: attention.scan}
+        attention = branches = Branches(shape.attention, make, WIDTH)
+        parts |= {mixer_of(name, module)[0]: branches.attention, SCAN: branches.scan}
     elif shape.attention is not None:
         role, mixer = mixer_of(name, module)
         adds = isinstance(shape.attention, AttentionShape) and adds_residual(mixer)
-        parts[role] = Mixer(attention.weight, forms[0], other, adds)
+        parts[role] = Mixer(matrix.weight, forms[0], other, adds)
     mlp = None if shape.mlp is None else _mlp_stand_in(module, shape, make, parts, forms[1])
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in zip(PLACES, names, strict=True):

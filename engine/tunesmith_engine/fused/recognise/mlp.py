@@ -64,7 +64,7 @@ def read_mlp(module: nn.Module) -> MlpShape | Unfused:
     """Return the shape of an MLP, or the module itself when it is anything else."""
     name = "mlp"
     try:
-        words.check_words(name, module, words.MLP)
+        words.check_words(name, module, words.MLP | words.MLP_FACTORS)
         check_no_dropout(name, module)
         for roles, output in GATED:
             if all(hasattr(module, role) for role in (*roles, output)):

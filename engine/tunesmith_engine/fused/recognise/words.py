@@ -20,7 +20,7 @@ ATTENTION = frozenset(
     "floor_scale force_rope functional gate_proj gather get get_interface get_llama_4_attn_scale get_seq_length "
     "getattr hasattr head_dim head_size hidden_dropout hidden_size input_dtype int inv_norm_factor is_causal "
     "is_cross_attention is_local_attention is_sliding is_updated isinstance k_layernorm k_norm k_proj key_layernorm "
-    "key_multiplier keys kv_dim layer_idx layers len linear llama_4_scaling_beta log1p masked_fill math matmul max min mp_num "
+    "keys kv_dim layer_idx layers len linear llama_4_scaling_beta log1p masked_fill math matmul max min mp_num "
     "multi_query n_heads new_decoder_architecture nn num_attention_heads num_heads num_key_value_heads num_kv_heads "
     "o_proj original_max_position_embeddings out_proj output_attentions p permute position_ids pretraining_tp q_attn "
     "q_layernorm q_norm q_proj qk_layernorm qk_norm qkv_proj query_key_value query_layer query_layernorm range "
@@ -58,8 +58,7 @@ CONVOLUTION = frozenset(
 
 MLP = frozenset(
     "F act act_fn activation activation_dropout activation_fn c_fc c_proj chunk dense_4h_to_h dense_h_to_4h dim "
-    "down_multiplier down_proj dropout dropout_add fc1 fc2 fc_in fc_out ffn_sub_norm functional gate_multiplier "
-    "gate_proj gate_up_proj gelu_impl "
+    "down_proj dropout dropout_add fc1 fc2 fc_in fc_out ffn_sub_norm functional gate_proj gate_up_proj gelu_impl "
     "hidden_dropout hidden_size input_linear int linear nn output_linear p pretraining_tp range residual_dropout "
     "shape silu slow_but_exact torch training up_proj w1 w2 w3 weight zeros_like".split()
 )
@@ -81,34 +80,31 @@ SPARSE_LAYER = frozenset({"block_sparse_moe", "feed_forward"})
 """Other names of what is in an MLP's place."""
 
 LAYER = frozenset(
-    "ValueError alibi apply_residual_connection_post_layernorm attention attention_dropout attention_in_multiplier "
-    "attention_layernorm attention_mask attn attn_out_multiplier block_sparse_moe block_type cache_params config conv crossattention do_layer_norm_before "
-    "dropout dropout_add dtype encoder_attention_mask encoder_attn encoder_attn_layer_norm encoder_hidden_states "
-    "feed_forward feedforward_layernorm ffn ffn_norm final_layer_norm float32 full_attention functional has_experts "
-    "hasattr hidden_dropout hidden_states input_layernorm is_attention_layer is_moe_layer isinstance key_value_states "
-    "layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mamba mixer mlp "
-    "new_decoder_architecture nn norm norm_1 norm_2 num_ln_in_parallel_attn operator_norm output_attentions p "
+    "ValueError alibi apply_residual_connection_post_layernorm attention attention_dropout attention_layernorm "
+    "attention_mask attn block_sparse_moe block_type cache_params config conv crossattention do_layer_norm_before "
+    "dropout dropout_add encoder_attention_mask encoder_attn encoder_attn_layer_norm encoder_hidden_states "
+    "feed_forward feedforward_layernorm ffn ffn_norm final_layer_norm full_attention functional has_experts hasattr "
+    "hidden_dropout hidden_states input_layernorm is_attention_layer is_moe_layer isinstance key_value_states "
+    "layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mamba mlp "
+    "new_decoder_architecture nn norm_1 norm_2 num_ln_in_parallel_attn operator_norm output_attentions p "
     "parallel_attn past_key_values position_bias position_embeddings position_ids post_attention_dropout "
     "post_attention_layernorm post_feedforward_layernorm post_mlp_dropout post_mlp_layernorm post_norm1 post_norm2 "
     "post_self_attn_layernorm pre_feedforward_layernorm pre_ff_layernorm pre_mlp_layernorm reshape resid_attn_dropout "
-    "resid_dropout resid_mlp_dropout residual residual_in_fp32 residual_multiplier residual_scale self_attention "
-    "self_attn self_attn_layer_norm shape shared_mlp size ssm_out_multiplier to training tuple use_cache use_parallel_residual "
-    "view weight".split()
+    "resid_dropout resid_mlp_dropout residual residual_multiplier residual_scale self_attention self_attn "
+    "self_attn_layer_norm shape shared_mlp size training tuple use_cache use_parallel_residual view".split()
 )
 
 MODEL = frozenset(
     "BaseModelOutputWithPastAndCrossAttentions DynamicCache EncoderDecoderCache ValueError "
     "_bidirectional_window_overlay _get_alibi_slopes add_cross_attention alibi allow_is_causal_skip arange "
-    "attention_mask attentions block_type blocks bool build_alibi_tensor build_mpt_alibi_tensor cache_params "
-    "chunked_attention config conv copy create_bidirectional_mask create_causal_mask create_chunked_causal_mask create_recurrent_attention_mask "
+    "attention_mask attentions blocks bool build_alibi_tensor build_mpt_alibi_tensor chunked_attention config conv "
+    "copy create_bidirectional_mask create_causal_mask create_chunked_causal_mask create_recurrent_attention_mask "
     "create_sliding_window_causal_mask cumsum device dict dim drop dropout dtype emb_dropout embed_dropout embed_in "
-    "embed_positions embed_tokens embedding_dropout embedding_multiplier embedding_norm embeddings "
-    "encoder_attention_mask "
+    "embed_positions embed_tokens embedding_dropout embedding_multiplier embedding_norm encoder_attention_mask "
     "encoder_hidden_states enumerate expand final_layer_norm final_layernorm finfo full full_attention functional "
-    "get get_mask_sizes get_seq_length gradient_checkpointing h has_sliding_layers hidden_size hidden_states "
+    "get_mask_sizes get_seq_length gradient_checkpointing h has_sliding_layers hidden_size hidden_states "
     "inputs_embeds is_flash_attention_requested isinstance last_hidden_state layer_norm layer_past layer_types "
-    "layerdrop layers layers_block_type linear_attention ln_f logger long mamba_attention_mask masked_fill math "
-    "max_seq_len min "
+    "layerdrop layers layers_block_type linear_attention ln_f logger long masked_fill math max_seq_len min "
     "multi_query mup_enabled ndim nn norm norm_f num_heads num_hidden_layers ones or_mask_function output_attentions "
     "output_hidden_states p past_key_values pop position_bias position_embeddings position_ids project_in project_out "
     "rand repeat reshape return_dict rotary_emb set shape size sliding_attention sliding_window sqrt tensor to torch "
@@ -149,6 +145,19 @@ OWN_INPUTS_MODEL = frozenset(
     "unique_layer_types".split()
 )
 """Of its decoder."""
+
+BLOCKS_LAYER = frozenset(
+    "attention_in_multiplier attn_out_multiplier dtype float32 mixer norm residual_in_fp32 ssm_out_multiplier to "
+    "weight".split()
+)
+"""Of a layer of one block, and of one with attention and a scan beside each other, beside the others."""
+
+BLOCKS_MODEL = frozenset("block_type cache_params embeddings get mamba_attention_mask".split())
+"""Of their decoders."""
+
+KEY_FACTOR = frozenset({"key_multiplier"})
+MLP_FACTORS = frozenset({"gate_multiplier", "down_multiplier"})
+"""Of attention and of an MLP with factors, beside the others."""
 
 OF_IMAGES = frozenset(
     "audio_hidden_states cat compute_3d_position_ids expand_as get_audio_features get_per_layer_inputs "
