@@ -26,8 +26,16 @@ _OUTPUT_NORM = ".attn_sub_norm.weight"
 
 OF_RULE = ".linear_attn.conv1d.weight"
 GATED = ".conv.conv.weight"
-OF_SCAN = ".mamba.conv1d.weight"
+OF_SCAN = (".mamba.conv1d.weight", ".mixer.conv1d.weight")
 """Convolutions of the delta rule, those between gates, and those of the state-space scan."""
+
+_ALONE = re.compile(r"\.\d+\.mixer\.")
+"""What is in a layer of one block."""
+_MLP_ALONE = re.compile(r"\.(\d+)\.mixer\.(?:experts\..*|up_proj\.weight)$")
+
+_OF_SCAN = re.compile(r".*\.(?:mamba|mixer)\.")
+
+_RATES = (".mamba.A_log", ".mixer.A_log")
 
 MOST_IN_PART = 16
 """Heads of a group whose gradients of b and c one program of a scan adds up."""
@@ -96,8 +104,11 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
         for ending in (OF_RULE, GATED, OF_SCAN)
     )
     # The first Mamba has a rate for each number of a state, and is never fused.
-    of_scans = of_scans if all(len(s) == 1 for n, s in card.shapes.items() if n.endswith(".mamba.A_log")) else []
-    found = [_attention(card, card.num_layers - len(of_rules) - len(gated) - len(of_scans), has_raw)]
+    of_scans = of_scans if all(len(s) == 1 for n, s in card.shapes.items() if n.endswith(_RATES)) else []
+    if of_scans and _has_branches(card):
+        return [_together(card, _attention(card, len(of_scans), has_raw), _scan(card, len(of_scans), of_scans[0]))]
+    others = len(of_rules) + len(gated) + len(of_scans) + num_mlps_alone(card)
+    found = [_attention(card, card.num_layers - others, has_raw)] if others < card.num_layers else []
     if of_rules:
         found.append(_delta(card, len(of_rules), of_rules[0]))
     if gated:
@@ -105,6 +116,38 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
     if of_scans:
         found.append(_scan(card, len(of_scans), of_scans[0]))
     return found
+
+
+def has_layers_of_one_block(card: ModelCard) -> bool:
+    """Return whether a layer is attention, a scan or an MLP, but not two of them (Mamba 2, Nemotron H)."""
+    return any(map(_ALONE.search, card.shapes))
+
+
+def num_mlps_alone(card: ModelCard) -> int:
+    """Return how many of such layers are MLPs."""
+    return len({match[1] for match in map(_MLP_ALONE.search, card.shapes) if match})
+
+
+def _has_branches(card: ModelCard) -> bool:
+    """Return whether layers have attention and a scan beside each other (Falcon H1)."""
+    parts = [
+        {name.removesuffix(ending) for name in card.shapes if name.endswith(ending)}
+        for ending in (OF_SCAN[0], ".self_attn.q_proj.weight")
+    ]
+    return bool(parts[0] & parts[1])
+
+
+def _together(card: ModelCard, attention: Mixer, scan: Mixer) -> Mixer:
+    """Return both as one kind: buffers side by side, and room for the result of one and for its gradient."""
+    return replace(
+        attention,
+        kept=attention.kept + scan.kept,
+        kept_columns=attention.kept_columns + scan.kept_columns,
+        block=max(attention.block, scan.block),
+        beside=attention.beside + scan.beside + 2 * card.hidden_size,
+        beside_columns=attention.beside_columns + scan.beside_columns + 1,
+        bytes_at_once=attention.bytes_at_once + scan.bytes_at_once,
+    )
 
 
 def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
@@ -264,7 +307,7 @@ def _convolution(num_layers: int, channels: int) -> Mixer:
 
 
 def _scan(card: ModelCard, num_layers: int, c: int) -> Mixer:
-    shapes = {name.rpartition(".mamba.")[2]: shape for name, shape in card.shapes.items()}
+    shapes = {_OF_SCAN.sub("", name): shape for name, shape in card.shapes.items() if _OF_SCAN.match(name)}
     h, v, groups = shapes["A_log"][0], shapes["out_proj.weight"][1], card.state_groups
     keys, values = (_padded(width) for width in ((c - v) // (2 * groups), v // h))
     in_part = max(number for number in range(1, MOST_IN_PART + 1) if h // groups % number == 0)

@@ -389,5 +389,35 @@ class LatentShape:
         return of_queries + self.latent_dim * self.num_expanded
 
 
-MixerShape = AttentionShape | DeltaShape | ConvolutionShape | StateSpaceShape | LatentShape
+@dataclass(frozen=True, slots=True)
+class ParallelShape:
+    """Attention and a state-space scan that read the same norm (Falcon H1): factors times their outputs are added.
+
+    Attributes:
+        attention: its scale and its factor have what its input is multiplied by in them.
+        scan: beside it.
+        factors: of the outputs of both.
+        input_factor: what attention's input is multiplied by; its projections have no bias where that isn't 1.
+    """
+
+    attention: AttentionShape
+    scan: StateSpaceShape
+    factors: tuple[float, float]
+    input_factor: float = 1.0
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Width of all heads of both."""
+        return self.attention.numbers_per_token + self.scan.numbers_per_token
+
+
+Branch = AttentionShape | DeltaShape | ConvolutionShape | StateSpaceShape | LatentShape
+MixerShape = Branch | ParallelShape
 """What lets the tokens of a document see each other."""
+
+
+def branches_of(mixer: object) -> list[Branch]:
+    """Return what a layer has in attention's place that is understood: itself, the two of a parallel one, or none."""
+    if isinstance(mixer, ParallelShape):
+        return [mixer.attention, mixer.scan]
+    return [mixer] if isinstance(mixer, Branch) else []

@@ -12,12 +12,14 @@ from torch import nn
 from tunesmith_core.messages import MessageError
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
+    Branch,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
     MixerShape,
     Norm,
     StateSpaceShape,
+    branches_of,
 )
 
 
@@ -30,6 +32,7 @@ class MlpShape:
         activation: "silu", "gelu" (exact), "gelu_tanh", "quick_gelu", "relu" or "relu2" (its square).
         function: an activation without a name, which is run as it is written; only where there is no gate.
         norm: of what the down projection reads (BitNet), or None.
+        scales: factors of gate and of up (Falcon H1), or None.
     """
 
     inputs: tuple[nn.Module, ...]
@@ -39,6 +42,7 @@ class MlpShape:
     gated: bool = True
     function: nn.Module | None = None
     norm: Norm | None = None
+    scales: tuple[float, float] | None = None
 
     @property
     def inner_width(self) -> int:
@@ -177,6 +181,8 @@ class PerLayerInputs:
 class LayerShape:
     """One decoder layer: x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP.
 
+    A layer may have one of the two blocks alone (Mamba 2, Nemotron H); the other and its norms are None then.
+
     Attributes:
         name: as in `named_modules`.
         attention: attention, or what the layer has in its place; what isn't understood runs as it was written.
@@ -189,8 +195,8 @@ class LayerShape:
     """
 
     name: str
-    attention: MixerShape | Unfused
-    mlp: MlpShape | SparseShape | Unfused
+    attention: MixerShape | Unfused | None
+    mlp: MlpShape | SparseShape | Unfused | None
     input_norm: Norm | None
     post_attention_norm: Norm | None
     mlp_norm: Norm | None
@@ -294,31 +300,35 @@ class ModelShape:
         return [each.trained_sinks for each in self.attentions if each.trained_sinks is not None]
 
     @property
+    def mixers(self) -> list[Branch]:
+        """What all layers have in attention's place that is understood; parallel ones are two."""
+        return [branch for layer in self.layers for branch in branches_of(layer.attention)]
+
+    @property
     def attentions(self) -> list[AttentionShape]:
         """The attention of all layers that have it and are understood."""
-        mixers = [layer.attention for layer in self.layers]
-        latent = [mixer.inner if isinstance(mixer, LatentShape) else mixer for mixer in mixers]
+        latent = [mixer.inner if isinstance(mixer, LatentShape) else mixer for mixer in self.mixers]
         return [mixer for mixer in latent if isinstance(mixer, AttentionShape)]
 
     @property
     def latents(self) -> list[LatentShape]:
         """The layers' attention that is latent."""
-        return [layer.attention for layer in self.layers if isinstance(layer.attention, LatentShape)]
+        return [mixer for mixer in self.mixers if isinstance(mixer, LatentShape)]
 
     @property
     def deltas(self) -> list[DeltaShape]:
         """The delta rule of all layers that have it."""
-        return [layer.attention for layer in self.layers if isinstance(layer.attention, DeltaShape)]
+        return [mixer for mixer in self.mixers if isinstance(mixer, DeltaShape)]
 
     @property
     def convolutions(self) -> list[ConvolutionShape]:
         """The gated convolution of all layers that have it."""
-        return [layer.attention for layer in self.layers if isinstance(layer.attention, ConvolutionShape)]
+        return [mixer for mixer in self.mixers if isinstance(mixer, ConvolutionShape)]
 
     @property
     def scans(self) -> list[StateSpaceShape]:
         """The state-space scan of all layers that have it."""
-        return [layer.attention for layer in self.layers if isinstance(layer.attention, StateSpaceShape)]
+        return [mixer for mixer in self.mixers if isinstance(mixer, StateSpaceShape)]
 
 
 class NotFusableError(MessageError):

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from tests.core.test_adapter_settings import CARD
 from tests.core.test_model_cards import SHAPES, write_model
+from tunesmith_core.fused_memory import LEVELS, activation_bytes
 from tunesmith_core.mixer_memory import Mixer, mixers
 from tunesmith_core.model_cards import ModelCard, read_model_card
+from tunesmith_core.spec import RunSpec
 
 SCAN = {
     "model.layers.0.mamba.conv1d.weight": (64 + 2 * 2 * 24, 1, 4),
@@ -70,3 +72,43 @@ def test_delta_rules_keep_their_inputs_and_heads() -> None:
     assert (rule.kept, rule.beside) == (96 + 32 + 8 + 32, 32)
     _, merged = kinds({**shapes, f"{prefix}in_proj_qkvz.weight": (128, 32)})
     assert merged.beside == 32 + 96 + 32 + 8
+
+
+ALONE = {
+    name.replace(".mamba.", ".mixer."): shape for name, shape in SCAN.items()
+} | {"model.layers.0.norm.weight": (32,)}
+"""A layer that is a scan alone."""
+
+
+def test_layers_of_one_block_are_counted_by_what_they_are() -> None:
+    mlp = {"model.layers.1.mixer.up_proj.weight": (64, 32), "model.layers.1.mixer.down_proj.weight": (32, 64)}
+    attention, scan = kinds({**ALONE, **mlp}, state_groups=2)
+    assert (attention.num_layers, scan.num_layers) == (1, 1)
+    assert scan.kept == kinds(SCAN, state_groups=2)[1].kept
+    assert [kind.num_layers for kind in kinds({**ALONE, "model.layers.2.mixer.experts.up_proj": (4, 8, 32)})] == [1, 1]
+    (only,) = mixers(replace(with_layers(ALONE), num_layers=1), False)
+    assert only.kept == scan.kept
+
+
+def test_layers_of_one_block_leave_nothing_between_two() -> None:
+    spec = RunSpec()
+    up = {"model.layers.1.mixer.up_proj.weight": (64, 32), "model.layers.1.mixer.down_proj.weight": (32, 64)}
+    scans, with_mlp, both = (
+        replace(with_layers(shapes, hidden_size=32, intermediate_size=64), linear_shapes=linear)
+        for shapes, linear in ((ALONE, {}), ({**ALONE, **up}, up), (SCAN, up))
+    )
+    cards = scans, with_mlp, both
+    sizes = [{level: activation_bytes(spec, card, 4, 100, level) for level in LEVELS} for card in cards]
+    # Gate and up: none in scans alone, one layer's in the second.
+    assert sizes[0]["none"] == sizes[0]["mlp"]
+    assert 0 < sizes[1]["none"] - sizes[1]["mlp"] < sizes[2]["none"] - sizes[2]["mlp"]
+    assert all(sizes[0][level] < sizes[2][level] for level in LEVELS)
+
+
+def test_branches_keep_what_both_keep() -> None:
+    both = {f"{name[:15]}self_attn.q_proj.weight": (32, 32) for name in SCAN}
+    (together,) = kinds({**SCAN, **both}, state_groups=2)
+    attention, scan = kinds(SCAN, state_groups=2)
+    assert together.num_layers == 1
+    assert together.kept == attention.kept + scan.kept
+    assert together.beside == attention.beside + scan.beside + 2 * CARD.hidden_size

@@ -45,8 +45,8 @@ LOOKS_AHEAD = (
     "roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet".split()
 )
 NOT_MADE_SMALL = (
-    "blt cohere_compass_text dots3_note gemma3n gemma4_assistant gemma4_unified_assistant musicgen musicgen_melody "
-    "zamba zamba2".split()
+    "blt cohere_compass_text dots3_note gemma3n gemma4_assistant gemma4_unified_assistant musicgen "
+    "musicgen_melody".split()
 )
 """Types that this file has no small config for."""
 

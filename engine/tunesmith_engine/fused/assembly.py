@@ -27,6 +27,7 @@ from tunesmith_engine.fused.latent_block import LatentBlock
 from tunesmith_engine.fused.layer import FusedLayer, Mixer
 from tunesmith_engine.fused.masks import Masks
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.parallel_block import ParallelBlock
 from tunesmith_engine.fused.per_layer_block import PerLayerBlock, PerLayerTable
 from tunesmith_engine.fused.plain_documents import PlainDocuments, PlainMixer
 from tunesmith_engine.fused.plain_layer import PlainLayer
@@ -46,11 +47,14 @@ from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradien
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
+    Branch,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
     Norm,
+    ParallelShape,
     StateSpaceShape,
+    branches_of,
 )
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.lora import trainable
@@ -70,16 +74,17 @@ from tunesmith_engine.shapes import (
 class LayerProjections:
     """The linear layers of a decoder layer, in the order in which they run.
 
-    The first one of a block is None where the block before is the whole layer, or for experts without a shared MLP; the
+    The first one of a block is None where the other block is the whole layer, or for experts without a shared MLP; the
     second also where the first is the block.
 
     Attributes:
         experts: those of a mixture; its shared MLP has the place of the MLP.
         per_layer_gate, per_layer_output: of a third block.
         query_expansion, expansion: of latents.
+        scan_inputs, scan_output: of a scan beside attention.
     """
 
-    attention_inputs: Projection | PlainModules
+    attention_inputs: Projection | PlainModules | None
     attention_output: Projection | PlainModules | None
     mlp_inputs: Projection | PlainModules | None
     mlp_down: Projection | PlainModules | None
@@ -88,6 +93,8 @@ class LayerProjections:
     per_layer_output: Projection | PlainModules | None = None
     query_expansion: Projection | PlainModules | None = None
     expansion: Projection | PlainModules | None = None
+    scan_inputs: Projection | PlainModules | None = None
+    scan_output: Projection | PlainModules | None = None
 
     def all(self) -> list[Projection | PlainModules]:
         """Return those that there are, the experts left out."""
@@ -95,8 +102,9 @@ class LayerProjections:
 
     def for_whole_rows(self) -> list[Projection | PlainModules]:
         """Return those that take all rows of a micro-batch at once."""
-        parts = [self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output]
-        return [part for part in (*parts, self.query_expansion, self.expansion) if part is not None]
+        parts = self.attention_inputs, self.attention_output, self.per_layer_gate, self.per_layer_output
+        others = self.query_expansion, self.expansion, self.scan_inputs, self.scan_output
+        return [part for part in (*parts, *others) if part is not None]
 
     def for_tiles(self) -> list[Projection | PlainModules]:
         """Return those that take a tile of rows after the other."""
@@ -233,23 +241,24 @@ class Assembly:
         """Return what a product takes for 8-bit copies of its input, at most."""
         attention, mlp = 0, 0
         for parts in self.projections:
-            attention = max(attention, *map(_quantised_bytes_per_row, parts.for_whole_rows()))
+            attention = max([attention, *map(_quantised_bytes_per_row, parts.for_whole_rows())])
             mlp = max([mlp, *map(_quantised_bytes_per_row, parts.for_tiles())])
         return max(num_tokens * attention, min(num_tokens, tile_tokens) * mlp)
 
     def _layer_projections(self, index: int, layer: LayerShape | UnfusedLayer) -> LayerProjections:
         attention, mlp = layer.attention, layer.mlp
         hidden = self.shape.hidden_size
+        inputs: Projection | PlainModules | None = None
         output: Projection | PlainModules | None = None
         gate_up: Projection | PlainModules | None = None
         down: Projection | PlainModules | None = None
         if isinstance(attention, Unfused):
             what = Message("Attention") if isinstance(layer, LayerShape) else Message("The whole layer")
             self._note_unfused(layer.name, what, attention.reason)
-            inputs: Projection | PlainModules = self._as_written(index, attention.module)
-        else:
-            inputs = self._projection(attention.inputs, 0, layer.name, Message("Attention's inputs"))
-            output = self._projection((attention.output,), 1, layer.name, Message("Attention's output"))
+            inputs = self._as_written(index, attention.module)
+        elif attention is not None:
+            inputs, output = self._around_mixer(layer.name, branches_of(attention)[0])
+        beside = self._around_mixer(layer.name, attention.scan) if isinstance(attention, ParallelShape) else ()
         expansions: list[Projection | PlainModules | None] = [None, None]
         if isinstance(attention, LatentShape):
             both, what = (attention.query_expansion, attention.expansion), Message("Attention's expansions")
@@ -273,7 +282,15 @@ class Assembly:
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
             torch.cuda.empty_cache()
-        return LayerProjections(inputs, output, gate_up, down, experts, *third, *expansions)
+        return LayerProjections(inputs, output, gate_up, down, experts, *third, *expansions, *beside)
+
+    def _around_mixer(
+        self, layer: str, mixer: Branch
+    ) -> tuple[Projection | PlainModules, Projection | PlainModules]:
+        return (
+            self._projection(mixer.inputs, 0, layer, Message("Attention's inputs")),
+            self._projection((mixer.output,), 1, layer, Message("Attention's output")),
+        )
 
     @property
     def handing(self) -> Handing | None:
@@ -471,14 +488,18 @@ class Assembly:
         workspace: Workspace,
         capacity_tokens: int,
         at_once: int,
-    ) -> Mixer:
+    ) -> Mixer | None:
         """Return what a layer has between its first norm and the residual; see `AttentionBlock`."""
+        if shape.attention is None:
+            return None
         if isinstance(parts.attention_inputs, PlainDocuments):
             return PlainMixer(parts.attention_inputs)
-        if parts.attention_output is None or isinstance(shape.attention, Unfused):
+        if not (parts.attention_inputs and parts.attention_output) or isinstance(shape.attention, Unfused):
             raise TypeError(f"{shape.name} has no attention that can be run.")
         around = parts.attention_inputs, parts.attention_output, workspace
         sizes = capacity_tokens, at_once
+        if isinstance(shape.attention, ParallelShape):
+            return self._parallel(shape.attention, parts, workspace, sizes)
         if isinstance(shape.attention, DeltaShape):
             return DeltaBlock(shape.attention, *around, *sizes)
         if isinstance(shape.attention, StateSpaceShape):
@@ -492,6 +513,15 @@ class Assembly:
         if shape.attention.shares:
             return SharingBlock(index, self._loan(index), shape.attention, *around, *sizes, self.gradients)
         return AttentionBlock(shape.attention, *around, *sizes, self.gradients)
+
+    def _parallel(
+        self, shape: ParallelShape, parts: LayerProjections, workspace: Workspace, sizes: tuple[int, int]
+    ) -> ParallelBlock:
+        around = parts.attention_inputs, parts.attention_output, parts.scan_inputs, parts.scan_output
+        first, second, third, fourth = (part for part in around if part is not None)
+        attention = AttentionBlock(shape.attention, first, second, workspace, *sizes, self.gradients)
+        scan = StateSpaceBlock(shape.scan, third, fourth, workspace, *sizes)
+        return ParallelBlock(shape, attention, scan, self.shape.hidden_size, workspace, sizes[0])
 
     def _loan(self, index: int) -> Loan | None:
         """Return where a layer's keys and values are shared with others."""
@@ -524,8 +554,10 @@ class Assembly:
 
     def _mlp(
         self, shape: LayerShape, parts: LayerProjections, workspace: Workspace, tile_tokens: int, keeps_gate_up: bool
-    ) -> MlpBlock | PlainMlp | SparseBlock:
+    ) -> MlpBlock | PlainMlp | SparseBlock | None:
         """Return a layer's MLP, or its mixture of experts with the MLP beside them."""
+        if shape.mlp is None:
+            return None
         mlp, inputs, down = shape.mlp, parts.mlp_inputs, parts.mlp_down
         shared = mlp.shared if isinstance(mlp, SparseShape) else mlp
         block: MlpBlock | PlainMlp | None = None

@@ -20,14 +20,14 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu, rms_norm, rope
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.copy_rows import copy_rows
-from tunesmith_engine.mixer_shapes import AttentionShape, MixerShape, Norm, Piece
+from tunesmith_engine.mixer_shapes import AttentionShape, Branch, Norm, Piece
 from tunesmith_engine.packed.batch import Documents
 
 GATE = "sigmoid"
 """The activation of output gates."""
 
 
-def num_parts(shape: MixerShape, num_tokens: int, numbers_at_once: int) -> int:
+def num_parts(shape: Branch, num_tokens: int, numbers_at_once: int) -> int:
     """Return into how many groups of heads attention is divided, one after another, so that long batches need less."""
     numbers, parts = num_tokens * shape.numbers_per_token, 1
     while numbers > numbers_at_once * parts and shape.num_groups % (2 * parts) == 0:

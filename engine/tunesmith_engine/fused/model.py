@@ -230,7 +230,8 @@ class FusedModel:
     def _may_hold(self, batch: PackedBatch) -> bool:
         """Return whether every attention allows it that a graph of a batch serves others of the same sizes."""
         like = batch.input_ids.new_empty(batch.num_tokens, 0, dtype=self._assembly.compute.dtype)
-        return all(layer.attention.may_be_captured(batch.documents, like) for layer in self._layers)
+        mixers = [layer.attention for layer in self._layers if layer.attention]
+        return all(mixer.may_be_captured(batch.documents, like) for mixer in mixers)
 
     def resize(self, capacity_tokens: int) -> None:
         """Make room for micro-batches of another size, with activations kept as before."""
@@ -482,7 +483,8 @@ class FusedModel:
             return {layer.rotary_kind: Rotary(None, None, batch.positions) for layer in shape.layers}
         like = torch.empty(0, device=batch.input_ids.device, dtype=self._assembly.compute.dtype)
         tables = {layer.rotary_kind: Rotary(None, None) for layer in shape.layers}
-        for kind in {layer.rotary_kind for layer in shape.layers if not isinstance(layer.attention, Unfused)}:
+        mixed = [layer for layer in shape.layers if layer.attention and not isinstance(layer.attention, Unfused)]
+        for kind in {layer.rotary_kind for layer in mixed}:
             cos, sin = shape.rotary(like, batch.positions[None], kind)
             tables[kind] = Rotary(cos[0], sin[0], batch.positions)
         return tables

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tunesmith_engine.kernels.expert_rows import CLAMPED
-from tunesmith_engine.mixer_shapes import AttentionShape, Norm
+from tunesmith_engine.mixer_shapes import AttentionShape, Norm, branches_of
 from tunesmith_engine.shapes import MlpShape, ModelShape, SparseShape, Unfused
 
 SEED = 7
@@ -287,7 +287,8 @@ def _rotary_width(shape: ModelShape) -> int:
     kinds = [
         layer.rotary_kind
         for layer in shape.layers
-        if isinstance(layer.attention, AttentionShape) and layer.attention.rotary
+        for mixer in branches_of(layer.attention)
+        if isinstance(mixer, AttentionShape) and mixer.rotary
     ]
     if shape.rotary is None or not kinds:
         return 0

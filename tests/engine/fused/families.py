@@ -156,6 +156,44 @@ SCAN = {
     "time_step_limit": (0.4, 1.5),
 }
 
+OF_BLOCKS: dict[str, dict[str, Any]] = {
+    "mamba2": {
+        "model_type": "mamba2",
+        "num_heads": 8,
+        "head_dim": 16,
+        "state_size": 24,
+        "n_groups": 2,
+        "time_step_limit": (0.4, 1.5),
+    },
+    "nemotron-h": {
+        "model_type": "nemotron_h",
+        "layers_block_type": ["mlp", "linear_attention", "full_attention", "mlp"],
+        "head_dim": 16,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 24,
+        "n_groups": 2,
+        "time_step_limit": (0.4, 1.5),
+    },
+    "falcon-h1": {
+        "model_type": "falcon_h1",
+        **SCAN,
+        "num_hidden_layers": 2,
+        "head_dim": 16,
+        "mamba_d_ssm": 128,
+        "attention_in_multiplier": 0.8,
+        "attention_out_multiplier": 0.9,
+        "key_multiplier": 0.4,
+        "ssm_in_multiplier": 1.25,
+        "ssm_out_multiplier": 0.7,
+        "ssm_multipliers": [0.35, 0.25, 0.9, 0.5, 0.8],
+        "mlp_multipliers": [0.9, 0.6],
+        "embedding_multiplier": 5.6,
+        "lm_head_multiplier": 0.3,
+    },
+}
+"""Layers of one block, and layers with attention and a scan beside each other."""
+
 LATENT = {
     "num_key_value_heads": 4,
     "q_lora_rank": 24,
@@ -377,6 +415,7 @@ FUSED: dict[str, dict[str, Any]] = {
     **SPARSE,
     **BY_SHAPE,
     **BY_ATTENTION,
+    **OF_BLOCKS,
 }
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
@@ -430,6 +469,11 @@ LAYERS_AS_WRITTEN: dict[str, tuple[dict[str, Any], str]] = {
 }
 """Models of which embedding, norm and head run fused, and what the reason matches."""
 
+NORMS_ALONE: dict[str, tuple[dict[str, Any], str]] = {
+    "mamba": ({"model_type": "mamba", "state_size": 8, "time_step_rank": 4}, "mamba_selective_scan")
+}
+"""Models whose layers are a norm, which runs fused, and a mixer, which doesn't."""
+
 NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
     "opt-350m": ({"model_type": "opt", **OPT, "do_layer_norm_before": False}, r"has none of norm, "),
     "gpt2-dropout": ({"model_type": "gpt2"}, r"dropout"),
@@ -442,10 +486,15 @@ NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
 """Models that the fused path refuses, and what the sentence matches."""
 
 
-TARGETS = {"llama4": ["q_proj", "k_proj", "v_proj", "o_proj"]}
-"""What an adapter is put on where PEFT's "all-linear" takes a router for a linear layer."""
+_ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+_OTHERS = ["in_proj", "gate_proj", "up_proj", "down_proj"]
+_BLOCKS = (*OF_BLOCKS, *NORMS_ALONE)
+TARGETS = {"llama4": _ATTENTION} | {name: [*_ATTENTION, *_OTHERS] for name in _BLOCKS}
+"""What an adapter is put on where PEFT's "all-linear" takes a router for a linear layer, or PEFT refuses `out_proj`."""
 
-WITH_STATES = frozenset({"qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid", "qwen3.5-moe"})
+WITH_STATES = OF_BLOCKS.keys() | {
+    *("qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid", "qwen3.5-moe")
+}
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
 
 VARIANTS = frozenset({"lfm2-biases"})
@@ -463,7 +512,7 @@ def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
     return [
         pytest.param(name, marks=pytest.mark.long)
-        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION, *SPARSE} - {*QUICK}
+        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION, *OF_BLOCKS, *SPARSE} - {*QUICK}
         else name
         for name in names
     ]
@@ -477,7 +526,7 @@ def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transform
         seed: the same seed gives the same weights.
         overrides: values of the config.
     """
-    with_reasons = {**MLP_UNFUSED, **MIXERS_AS_WRITTEN, **LAYERS_AS_WRITTEN, **NOT_FUSABLE}
+    with_reasons = {**MLP_UNFUSED, **MIXERS_AS_WRITTEN, **NORMS_ALONE, **LAYERS_AS_WRITTEN, **NOT_FUSABLE}
     whole = {**FUSED, **DRAWING}
     family = whole[name] if name in whole else with_reasons[name][0]
     config = AutoConfig.for_model(**{**SIZES, **family, **overrides})

@@ -19,9 +19,12 @@ from tunesmith_engine.mixer_shapes import (
     ConvolutionShape,
     DeltaShape,
     LatentShape,
+    MixerShape,
     Norm,
+    ParallelShape,
     Piece,
     StateSpaceShape,
+    branches_of,
 )
 from tunesmith_engine.shapes import (
     LayerShape,
@@ -103,7 +106,8 @@ def _table(
     shape: ModelShape, layer: LayerShape, x: torch.Tensor, positions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return cos and sin, [T, rotary width] each, for a layer that has rotation."""
-    if not isinstance(layer.attention, AttentionShape | LatentShape) or not layer.attention.rotary:
+    mixers = [each for each in branches_of(layer.attention) if isinstance(each, AttentionShape | LatentShape)]
+    if not any(mixer.rotary for mixer in mixers):
         return None
     assert shape.rotary is not None
     cos, sin = shape.rotary(x, positions, layer.rotary_kind)
@@ -130,24 +134,41 @@ def _layer(
     lengths: Sequence[int],
     finished: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> torch.Tensor:
-    """x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP."""
+    """x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP, if there are both."""
     read = normalise(x, layer.input_norm)
-    if isinstance(layer.attention, DeltaShape):
-        mixed = _delta(layer.attention, read, lengths)
-    elif isinstance(layer.attention, StateSpaceShape):
-        mixed = _scan(layer.attention, read, lengths)
-    elif isinstance(layer.attention, ConvolutionShape):
-        mixed = _convolution(layer.attention, read, lengths)
-    elif isinstance(layer.attention, LatentShape):
-        mixed = _latent(layer.attention, read, table, lengths)
-    else:
-        mixed = _attention(layer.attention, read, table, lengths, finished)
-    attended = layer.residual_scale * normalise(mixed, layer.post_attention_norm)
+    attended = torch.zeros_like(x)
+    if layer.attention is not None:
+        mixed = _mixed(layer.attention, read, table, lengths, finished)
+        attended = layer.residual_scale * normalise(mixed, layer.post_attention_norm)
+    if layer.mlp is None:
+        return x + attended
     if layer.parallel:
         read = read if layer.mlp_norm is None else normalise(x, layer.mlp_norm)
         return x + attended + layer.residual_scale * normalise(_mlp(layer.mlp, read), layer.post_mlp_norm)
     x = x + attended
     return x + layer.residual_scale * normalise(_mlp(layer.mlp, normalise(x, layer.mlp_norm)), layer.post_mlp_norm)
+
+
+def _mixed(
+    mixer: MixerShape | Unfused,
+    read: torch.Tensor,
+    table: tuple[torch.Tensor, torch.Tensor] | None,
+    lengths: Sequence[int],
+    finished: list[tuple[torch.Tensor, torch.Tensor]],
+) -> torch.Tensor:
+    """Return what a layer has in attention's place gives, [T, hidden]."""
+    if isinstance(mixer, ParallelShape):
+        attended = _attention(mixer.attention, read, table, lengths, finished)
+        return mixer.factors[0] * attended + mixer.factors[1] * _scan(mixer.scan, read, lengths)
+    if isinstance(mixer, DeltaShape):
+        return _delta(mixer, read, lengths)
+    if isinstance(mixer, StateSpaceShape):
+        return _scan(mixer, read, lengths)
+    if isinstance(mixer, ConvolutionShape):
+        return _convolution(mixer, read, lengths)
+    if isinstance(mixer, LatentShape):
+        return _latent(mixer, read, table, lengths)
+    return _attention(mixer, read, table, lengths, finished)
 
 
 def _mlp(mlp: MlpShape | SparseShape | Unfused, x: torch.Tensor) -> torch.Tensor:
@@ -160,7 +181,8 @@ def _mlp(mlp: MlpShape | SparseShape | Unfused, x: torch.Tensor) -> torch.Tensor
     if not mlp.gated:
         return _down(mlp, (mlp.function or ACTIVATIONS[mlp.activation])(mlp.inputs[0](x)))
     gate, up = torch.cat([module(x) for module in mlp.inputs], dim=-1).split(mlp.width, dim=-1)
-    return _down(mlp, ACTIVATIONS[mlp.activation](gate) * up)
+    of_gate, of_up = mlp.scales or (1.0, 1.0)
+    return _down(mlp, ACTIVATIONS[mlp.activation](gate * of_gate) * (up * of_up))
 
 
 def _down(mlp: MlpShape, inner: torch.Tensor) -> torch.Tensor:

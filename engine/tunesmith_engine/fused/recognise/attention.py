@@ -40,6 +40,8 @@ NORMS = (
     ("query_layernorm", "key_layernorm"),
     ("qk_norm", "qk_norm"),
 )
+KEY_FACTOR = "key_multiplier"
+
 GATE = "gate_proj"
 """A gate for each number of the output, with a projection of its own (AFMoE)."""
 
@@ -87,7 +89,7 @@ def read_attention(
         num_heads=num_heads,
         num_key_value_heads=num_key_value_heads,
         head_dim=head_dim,
-        scale=float(getattr(module, "scaling", getattr(module, "softmax_scale", head_dim**-0.5))),
+        scale=_scale(module, head_dim),
         softcap=module.attn_logit_softcapping if "softcap" in words.words(module) else None,
         window=window,
         query_norm=_head_norm(name, module, norms[0], num_heads, head_dim),
@@ -99,6 +101,12 @@ def read_attention(
     )
     shape = with_steps(name, module, shape)
     return _with_rotation(name, module, (*roles, output), norms, shape, layout)
+
+
+def _scale(module: nn.Module, head_dim: int) -> float:
+    """Return the factor of the scores, with that of the keys (Falcon H1)."""
+    scale = float(getattr(module, "scaling", getattr(module, "softmax_scale", head_dim**-0.5)))
+    return scale * float(module.key_multiplier) if KEY_FACTOR in words.words(module) else scale
 
 
 def _projections(name: str, module: nn.Module) -> tuple[tuple[str, ...], str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -17,7 +17,8 @@ from tunesmith_engine.fused.recognise.convolution import read_convolution
 from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.handed import FORMS, Call, Handing, Recorder, hollowed
 from tunesmith_engine.fused.recognise.latent import is_latent, read_latent
-from tunesmith_engine.fused.recognise.mlp import activation_stand_in, plain_parts, plain_roles, read_mlp
+from tunesmith_engine.fused.recognise.mlp import activation_stand_in, is_mlp, plain_parts, plain_roles, read_mlp
+from tunesmith_engine.fused.recognise.parallel import SCAN, Branches, runs_beside, together
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.per_layer import NORM as THIRD_NORM
 from tunesmith_engine.fused.recognise.per_layer import TriedBlock, read_block, read_scale
@@ -36,7 +37,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     result_of,
 )
 from tunesmith_engine.fused.recognise.state_space import read_state_space
-from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, MixerShape, Norm
+from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, MixerShape, Norm, ParallelShape, StateSpaceShape
 from tunesmith_engine.shapes import LayerShape, MlpShape, NotFusableError, SparseShape, Unfused, UnfusedLayer
 
 Forms = tuple[int, int]
@@ -56,6 +57,9 @@ OTHERS: dict[str, tuple[frozenset[str], Callable[[str, nn.Module], MixerShape]]]
 
 MIXERS = ("self_attn", "attention", "attn", "self_attention", *OTHERS)
 """What transformers calls attention, or what is in its place."""
+
+ALONE = "mixer"
+"""What transformers calls the one block of a layer that has no other: attention, what is in its place, or an MLP."""
 
 MLPS = ("mlp", "shared_mlp", "block_sparse_moe", "feed_forward", "ffn")
 """What transformers calls an MLP, or what is in its place."""
@@ -79,7 +83,17 @@ NAMES = (
     ("ln_1", "", "", ""),
     ("ln_attn", "", "ln_mlp", ""),
     ("norm_1", "", "norm_2", ""),
+    ("norm", "", "", ""),
+    ("", "", "norm", ""),
 )
+
+
+def blocks_of(layer: nn.Module) -> tuple[str | None, str | None]:
+    """Return the names that attention, or what is in its place, and the MLP have in a layer; None for none."""
+    mixer, mlp = first_of(layer, MIXERS), first_of(layer, MLPS)
+    if mixer is None and mlp is None and first_of(layer, (ALONE,)):
+        return (None, ALONE) if is_mlp(getattr(layer, ALONE)) else (ALONE, None)
+    return mixer, mlp
 
 
 def mixer_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
@@ -88,7 +102,7 @@ def mixer_of(name: str, layer: nn.Module) -> tuple[str, nn.Module]:
     Raises:
         NotFusableError: there is none.
     """
-    role = first_of(layer, MIXERS)
+    role, _ = blocks_of(layer)
     if role is None:
         raise NotFusableError("{name} ({kind}) has no attention.", name=name, kind=type(layer).__name__)
     return role, getattr(layer, role)
@@ -104,7 +118,7 @@ def read_layer(
     lent: dict[str, Lent],
     index: int,
 ) -> LayerShape:
-    """Return the shape of a decoder layer whose attention, or what is in its place, is understood.
+    """Return the shape of a decoder layer whose attention, or what is in its place, is understood if it has any.
 
     Args:
         name: for messages.
@@ -118,8 +132,15 @@ def read_layer(
     Raises:
         NotFusableError: its attention or its order of parts isn't understood.
     """
+    if blocks_of(module) == (None, ALONE):
+        return _around(name, module, None, None, index)[0]
     role, mixer = mixer_of(name, module)
     attention = _read_mixer(role, mixer, window, layout, sight, lent, index)
+    if runs_beside(module):
+        scan = _read_mixer(SCAN, getattr(module, SCAN), None, layout, sight, lent, index)
+        if not isinstance(attention, AttentionShape) or not isinstance(scan, StateSpaceShape):
+            raise NotFusableError("{name} combines its parts in an unsupported order.", name=name)
+        attention = together(name, module, attention, scan)
     shape, _ = _around(name, module, attention, None, index)
     return replace(shape, rotary_kind=rotary_kind)
 
@@ -134,7 +155,9 @@ def _read_mixer(
     index: int,
 ) -> MixerShape:
     """Return the shape of attention, or of what is in its place; see `read_layer`."""
-    known, read = OTHERS.get(role, (words.ATTENTION, None))
+    scans = role == ALONE and hasattr(mixer, "A_log")
+    known, read = OTHERS.get("mamba" if scans else role, (words.ATTENTION, None))
+    known |= words.KEY_FACTOR if read is None else frozenset()
     known |= words.LATENT_ATTENTION if is_latent(mixer) else frozenset()
     known |= words.SHARING_ATTENTION if shares(mixer) else frozenset()
     words.check_words(role, mixer, known)
@@ -164,6 +187,9 @@ def read_as_written(
         before: factor of what the layer before it adds to the stream.
     """
     try:
+        if blocks_of(module) == (None, ALONE):
+            shape, _ = _around(label, module, None, handing.layer_call(index).on_cpu)
+            return replace(shape, name=name)
         role, mixer = mixer_of(label, module)
         shape, forms = _around(label, module, Unfused(mixer, reason), handing.layer_call(index).on_cpu)
         recorder = Recorder(mixer, forms[0])
@@ -176,8 +202,9 @@ def read_as_written(
 
 def _passing(module: nn.Module, num_results: int) -> dict[str, nn.Module]:
     """Return stand-ins that hand on what they are given, for the norms and the MLP of a hollow layer."""
-    found: dict[str, nn.Module] = {role: nn.Identity() for role in (*_norms_of(module), *(plain_roles(module) or ()))}
-    role = first_of(module, MLPS)
+    roles = (*_norms_of(module), *(plain_roles(module) or ()))
+    found: dict[str, nn.Module] = {role: Recorder(getattr(module, role), 0) for role in roles}
+    _, role = blocks_of(module)
     return found | ({role: Recorder(getattr(module, role), num_results)} if role else {})
 
 
@@ -190,9 +217,9 @@ def _norms_of(module: nn.Module) -> frozenset[str]:
 
 
 def _around(
-    name: str, module: nn.Module, attention: MixerShape | Unfused, call: Call | None, index: int = 0
+    name: str, module: nn.Module, attention: MixerShape | Unfused | None, call: Call | None, index: int = 0
 ) -> tuple[LayerShape, Forms]:
-    """Return the shape of a layer with a given attention, and how many results that and the MLP have.
+    """Return the shape of a layer with a given attention or none, and how many results that and the MLP have.
 
     Args:
         call: how the decoder calls the layer, on the CPU; None for a usual call.
@@ -201,15 +228,16 @@ def _around(
     Raises:
         NotFusableError: its order of parts isn't understood.
     """
-    has_mlp = first_of(module, MLPS) is not None
+    has_mlp = blocks_of(module)[1] is not None
     # What a layer reads of its own comes with a usual call alone.
-    known = words.LAYER if call else words.LAYER | words.OWN_INPUTS_LAYER
+    known = words.LAYER | words.BLOCKS_LAYER | (frozenset() if call else words.OWN_INPUTS_LAYER)
     words.check_words(name, module, known | (words.SPARSE_LAYER if has_mlp else words.MLP))
     check_no_dropout(name, module)
     if getattr(module, "enable_moe_block", False):
         raise NotFusableError("{name} has experts beside its MLP, which is not supported.", name=name)
     used, found = words.words(module), _norms_of(module) - {THIRD_NORM}
-    places = [names for names in NAMES if found == {role for role in names if role}]
+    mlp = _read_mlp(name, module)
+    places = [names for names in _places(attention is not None, mlp is not None) if found == set(names) - {""}]
     if not places:
         raise NotFusableError(
             "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
@@ -218,7 +246,7 @@ def _around(
     shape = LayerShape(
         name=name,
         attention=attention,
-        mlp=_read_mlp(name, module),
+        mlp=mlp,
         input_norm=None,
         post_attention_norm=None,
         mlp_norm=None,
@@ -227,14 +255,11 @@ def _around(
         per_layer=read_block(name, module, index),
         output_scale=read_scale(module),
     )
-    of_mixer: tuple[int, ...] = (2,) if isinstance(attention, AttentionShape | LatentShape) else (0,)
-    of_mixer = FORMS if isinstance(attention, Unfused) else of_mixer
-    of_mlp: tuple[int, ...] = (2,) if isinstance(shape.mlp, SparseShape) and shape.mlp.returns_pair else (0,)
-    of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else of_mlp
     problem: NotFusableError | None = None
     runs = False
     # Where the MLP has a norm of its own or reads that of attention, both may read the same input.
-    for forms, names, parallel in product(product(of_mixer, of_mlp), places, (False, True)):
+    orders = (False, True) if attention is not None and mlp is not None else (False,)
+    for forms, names, parallel in product(_forms(shape, has_mlp), places, orders):
         guess = replace(_with_norms(shape, [norms.get(role) for role in names]), parallel=parallel)
         try:
             if _agrees(name, module, names, guess, forms, call):
@@ -250,6 +275,25 @@ def _around(
     raise problem or NotFusableError("{name} ({kind}) was not tried.", name=name, kind=type(module).__name__)
 
 
+def _places(has_mixer: bool, has_mlp: bool) -> list[tuple[str, str, str, str]]:
+    """Return the names of norms at the places of a layer's blocks."""
+    return [
+        names
+        for names in NAMES
+        if (has_mixer or not (names[0] or names[1])) and (has_mlp or not (names[2] or names[3]))
+    ]
+
+
+def _forms(shape: LayerShape, has_mlp: bool) -> Iterator[Forms]:
+    """Yield how many results a layer's mixer and its MLP may have."""
+    has_pair = isinstance(shape.attention, AttentionShape | LatentShape | ParallelShape)
+    of_mixer: tuple[int, ...] = (2,) if has_pair else (0,)
+    of_mixer = FORMS if isinstance(shape.attention, Unfused) else of_mixer
+    of_mlp: tuple[int, ...] = (2,) if isinstance(shape.mlp, SparseShape) and shape.mlp.returns_pair else (0,)
+    of_mlp = FORMS if isinstance(shape.mlp, Unfused) and has_mlp else of_mlp
+    return product(of_mixer, of_mlp)
+
+
 def _with_norms(shape: LayerShape, norms: Sequence[Norm | None]) -> LayerShape:
     """Return a shape with norms at the places of `PLACES`."""
     before, after, before_mlp, after_mlp = norms
@@ -258,20 +302,20 @@ def _with_norms(shape: LayerShape, norms: Sequence[Norm | None]) -> LayerShape:
     )
 
 
-def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused:
-    """Return the shape of a layer's MLP, whose parts may be the layer's own (OPT).
+def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused | None:
+    """Return the shape of a layer's MLP, whose parts may be the layer's own (OPT); None where attention is alone.
 
     Raises:
         NotFusableError: there is none.
     """
-    role = first_of(module, MLPS)
+    mixer, role = blocks_of(module)
     if role is not None:
         mlp = getattr(module, role)
         return read_sparse(mlp) or read_mlp(mlp)
     roles = plain_roles(module)
-    if roles is None:
+    if roles is None and mixer is None:
         raise NotFusableError("{name} ({kind}) has no MLP.", name=name, kind=type(module).__name__)
-    return plain_parts(module, roles)
+    return None if roles is None else plain_parts(module, roles)
 
 
 def _agrees(
@@ -279,12 +323,18 @@ def _agrees(
 ) -> bool:
     """Whether the layer's own code combines its parts in the order of a shape."""
     make = StandIns()
-    attention = make.matrix(WIDTH, WIDTH)
+    matrix = make.matrix(WIDTH, WIDTH)
+    attention: Callable[[torch.Tensor], torch.Tensor] = matrix
     other = None if call is None else make.numbers(1)
-    role, mixer = mixer_of(name, module)
-    adds = isinstance(shape.attention, AttentionShape) and adds_residual(mixer)
-    parts: dict[str, nn.Module] = {role: Mixer(attention.weight, forms[0], other, adds)}
-    mlp = _mlp_stand_in(module, shape, make, parts, forms[1])
+    parts: dict[str, nn.Module] = {}
+    if isinstance(shape.attention, ParallelShape):
+        attention = branches = Branches(shape.attention, make, WIDTH)
+        parts |= {mixer_of(name, module)[0]: branches.attention, SCAN: branches.scan}
+    elif shape.attention is not None:
+        role, mixer = mixer_of(name, module)
+        adds = isinstance(shape.attention, AttentionShape) and adds_residual(mixer)
+        parts[role] = Mixer(matrix.weight, forms[0], other, adds)
+    mlp = None if shape.mlp is None else _mlp_stand_in(module, shape, make, parts, forms[1])
     norms: dict[str, Norm | None] = dict.fromkeys(PLACES)
     for place, role in zip(PLACES, names, strict=True):
         norm = getattr(shape, place)
@@ -307,12 +357,14 @@ def _agrees(
         norm = norms[place]
         return numbers if norm is None else normalise(numbers, norm)
 
-    read = normed("input_norm", x)
-    middle = x + shape.residual_scale * normed("post_attention_norm", attention(read))
-    to_mlp = normed("mlp_norm", x if shape.parallel else middle)
-    if shape.parallel and shape.mlp_norm is None:
-        to_mlp = read
-    expected = middle + shape.residual_scale * normed("post_mlp_norm", mlp(to_mlp))
+    read, expected = normed("input_norm", x), x
+    if shape.attention is not None:
+        expected = x + shape.residual_scale * normed("post_attention_norm", attention(read))
+    if mlp is not None:
+        to_mlp = normed("mlp_norm", x if shape.parallel else expected)
+        if shape.parallel and shape.mlp_norm is None:
+            to_mlp = read
+        expected = expected + shape.residual_scale * normed("post_mlp_norm", mlp(to_mlp))
     return agrees(result, third.after(expected))
 
 
@@ -320,7 +372,7 @@ def _mlp_stand_in(
     module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module], num_results: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Put a stand-in for the MLP, or for its linear layers, among the parts of a layer; return what it computes."""
-    if role := first_of(module, MLPS):
+    if role := blocks_of(module)[1]:
         matrix = make.matrix(WIDTH, WIDTH)
         parts[role] = Mixer(matrix.weight, num_results, adds=adds_residual(getattr(module, role)))
         return matrix

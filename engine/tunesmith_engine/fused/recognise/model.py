@@ -183,12 +183,20 @@ def _small_embedding(embedding: nn.Module, make: StandIns, num_rows: int = NUM_T
 
 
 class _Taken(nn.Module):
-    """Stands for a layer: hands on what it is given, and keeps the tensors that came with it, by name."""
+    """Stands for a layer, with its attributes: hands on what it is given, and keeps the tensors that came with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, original: nn.Module) -> None:
         super().__init__()
+        # Not as a part of this module.
+        self.__dict__["original"] = original
         self.others: dict[str, torch.Tensor] = {}
         self.in_pair = False
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["original"], name)
 
     def forward(self, hidden_states: torch.Tensor, *_: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
         """Return the numbers in the wrapping of a layer: alone, or with a second result that is dropped (Bamba)."""
@@ -246,7 +254,9 @@ def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | Non
             raise NotFusableError("{name} uses its last norm several times.", name=body.name)
     if body.positions is None:
         for factor in (scale, float(decoder.config.hidden_size**0.5)):
-            if torch.equal(result, (rows * factor).to(result.dtype)):
+            # A number multiplies in float32, whatever the format is.
+            exact, product = rows * factor, rows.float() * factor
+            if any(torch.equal(result, each.to(result.dtype)) for each in (exact, product)):
                 return factor, None, again
     if body.positions is not None and own is not None:
         table = parts[body.positions].weight
@@ -281,7 +291,7 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
     Raises:
         NotFusableError: it hands them a tensor that we don't know.
     """
-    make, taken = StandIns(), _Taken()
+    make, taken = StandIns(), _Taken(body.part(body.layers)[0])
     parts: dict[str, nn.Module] = {
         # Slopes that are rounded to 16 bits would be others.
         body.embedding: _small_embedding(plain(body.part(body.embedding)), make).float(),

@@ -119,7 +119,7 @@ def rotary_tables(decoder: AnyModel, attentions: Sequence[nn.Module]) -> RotaryT
     if getattr(decoder, "rotary_emb", None) is not None:
         return RotaryTables(decoder.rotary_emb)
     held = [module._buffers.get(TABLE) for module in attentions]
-    if held[0] is None:
+    if not held or held[0] is None:
         return None
     if not all(table is not None and torch.equal(table, held[0]) for table in held):
         raise NotFusableError("The decoder's layers use different rotary embeddings.")

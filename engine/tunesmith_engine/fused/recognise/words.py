@@ -146,6 +146,19 @@ OWN_INPUTS_MODEL = frozenset(
 )
 """Of its decoder."""
 
+BLOCKS_LAYER = frozenset(
+    "attention_in_multiplier attn_out_multiplier dtype float32 mixer norm residual_in_fp32 ssm_out_multiplier to "
+    "weight".split()
+)
+"""Of a layer of one block, and of one with attention and a scan beside each other, beside the others."""
+
+BLOCKS_MODEL = frozenset("block_type cache_params embeddings get mamba_attention_mask".split())
+"""Of their decoders."""
+
+KEY_FACTOR = frozenset({"key_multiplier"})
+MLP_FACTORS = frozenset({"gate_multiplier", "down_multiplier"})
+"""Of attention and of an MLP with factors, beside the others."""
+
 OF_IMAGES = frozenset(
     "audio_hidden_states cat compute_3d_position_ids expand_as get_audio_features get_per_layer_inputs "
     "get_text_config get_video_features hidden_size_per_layer_input image_grid_thw image_position_ids image_sizes "
@@ -155,6 +168,9 @@ OF_IMAGES = frozenset(
     "vision_feature_select_strategy weight".split()
 )
 """Of a model that puts images, videos and sounds among the texts of its decoder, and of what is around it."""
+
+RESULTS = ("Output", "OutputWithPast")
+"""How the names of what holds results end."""
 
 MOST_NAMED = 6
 """Unknown words that a sentence lists."""
@@ -182,7 +198,7 @@ def check_words(name: str, module: nn.Module, known: frozenset[str]) -> None:
         NotFusableError: it names the module and the words.
     """
     # What holds the results is called after the family.
-    unknown = sorted(word for word in words(module) - known if not word.endswith("OutputWithPast"))
+    unknown = sorted(word for word in words(module) - known if not word.endswith(RESULTS))
     if unknown:
         named = ", ".join([*unknown[:MOST_NAMED], *(["..."] if len(unknown) > MOST_NAMED else [])])
         raise NotFusableError(
