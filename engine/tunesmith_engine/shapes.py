@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -67,10 +67,12 @@ class Gate:
 class SparseShape:
     """A mixture of experts: scale * the weighted sum of the chosen experts, plus what all tokens go through.
 
+    What all tokens go through may stand in the layer's own code (Granite).
+
     The router runs as it is written: it is small, and its formula differs from model to model.
 
     Attributes:
-        module: the whole block.
+        module: the block with the router.
         role: the name of the experts in it.
         experts: what has their weights, [experts, outputs, inputs] in one tensor for each product.
         wrapped: the experts with PEFT's layers around them, if there are any.
@@ -79,9 +81,11 @@ class SparseShape:
         transposed: weights lie as [experts, inputs, outputs] (gpt-oss).
         scale: factor of the experts' sum.
         shared: the MLP that all tokens go through, or None.
-        shared_module, shared_role: its module and the module's name in the block.
+        shared_module, shared_role: its module and the module's name in the block, "" where it stands beside that.
+        shared_scale: factor of its output.
         shared_gate: a linear layer with one output, whose sigmoid multiplies the shared MLP's output; or None.
         returns_pair: the block returns something beside its output.
+        norm, norm_role: of all that (A.X K1), and its name in the block, or None.
     """
 
     module: nn.Module
@@ -99,6 +103,29 @@ class SparseShape:
     shared_role: str = ""
     shared_gate: nn.Module | None = None
     returns_pair: bool = False
+    shared_scale: float = 1.0
+    norm: Norm | None = None
+    norm_role: str = ""
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        """What has its weights."""
+        beside = self.shared_module is not None and not self.shared_role
+        return [self.module, self.shared_module] if beside and self.shared_module is not None else [self.module]
+
+
+class Beside(nn.Module):
+    """Parts that read the same and are added up."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of what the parts give."""
+        outputs = [part(x) for part in self.parts]
+        total: torch.Tensor = sum(output[0] if isinstance(output, tuple) else output for output in outputs)
+        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +314,12 @@ class ModelShape:
         """All norms whose weights can be trained."""
         first = [self.embedding_norm] if self.embedding_norm else []
         return [*first, self.final_norm, *(norm for layer in self.layers for norm in layer.norms)]
+
+    @property
+    def rotary_kinds(self) -> set[str]:
+        """Keys of the rotary tables that layers take."""
+        mixers = [(layer.rotary_kind, layer.attention) for layer in self.layers]
+        return {kind for kind, mixer in mixers if isinstance(mixer, AttentionShape | LatentShape) and mixer.rotary}
 
     @property
     def trained_sinks(self) -> list[nn.Parameter]:

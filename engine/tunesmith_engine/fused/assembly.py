@@ -35,6 +35,7 @@ from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
 from tunesmith_engine.fused.recognise.handed import Handing
+from tunesmith_engine.fused.recognise.sparse import written
 from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.fused.sharing_block import Loan, SharingBlock
 from tunesmith_engine.fused.sparse_block import SparseBlock
@@ -264,7 +265,8 @@ class Assembly:
         elif mlp is not None:
             if isinstance(mlp, Unfused):
                 self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
-            gate_up = PlainModules((mlp.module,), hidden, hidden, self._autocast)
+            module = written(mlp) if isinstance(mlp, SparseShape) else mlp.module
+            gate_up = PlainModules((module,), hidden, hidden, self._autocast)
         third: list[Projection | PlainModules | None] = [None, None]
         if layer.per_layer:
             pair = layer.per_layer.gate, layer.per_layer.output

@@ -481,8 +481,8 @@ class FusedModel:
         if shape.rotary is None:
             return {layer.rotary_kind: Rotary(None, None, batch.positions) for layer in shape.layers}
         like = torch.empty(0, device=batch.input_ids.device, dtype=self._assembly.compute.dtype)
-        tables = {layer.rotary_kind: Rotary(None, None) for layer in shape.layers}
-        for kind in {layer.rotary_kind for layer in shape.layers if not isinstance(layer.attention, Unfused)}:
+        tables = {layer.rotary_kind: Rotary(None, None, batch.positions) for layer in shape.layers}
+        for kind in shape.rotary_kinds:
             cos, sin = shape.rotary(like, batch.positions[None], kind)
             tables[kind] = Rotary(cos[0], sin[0], batch.positions)
         return tables

@@ -64,7 +64,7 @@ class SparseBlock:
         widths += [experts.gate_up.num_ranks] * 2 + [experts.down.num_ranks] * 2
         shapes = [(num_rows, width) for width in widths]
         shapes.append((num_tokens, self._hidden_size))
-        if self.shape.shared_gate is not None:
+        if self.shape.shared_gate is not None or self.shape.shared_scale != 1.0:
             shapes.append((num_tokens, self._hidden_size + self.down.num_extra))
         return shapes
 
@@ -94,6 +94,8 @@ class SparseBlock:
                 self._shared.forward(x[rows], added, of_shared, with_adapter, first_row=rows.start)
                 if choice.factor is not None:
                     added.mul_(choice.factor[rows])
+                if self.shape.shared_scale != 1.0:
+                    added.mul_(self.shape.shared_scale)
             if sent:
                 sent.written(number)
             expert_rows.activate_rows(own, self.shape.gate, inner)
@@ -193,6 +195,10 @@ class SparseBlock:
             self._shared.forward(x, output, gate_up, True, first_row=rows.start)
             gradients[1][rows] = (slopes.to(choice.weights.dtype) * output).sum(1, keepdim=True)
             torch.mul(slopes, choice.factor[rows].to(slopes.dtype), out=output)
+            gradient = wide
+        elif self.shape.shared_scale != 1.0:
+            wide = buffers[7]
+            torch.mul(gradient[:, : self._hidden_size], self.shape.shared_scale, out=wide[:, : self._hidden_size])
             gradient = wide
         self._shared.backward(gradient, x, out, gate_up, first_row=rows.start)
 

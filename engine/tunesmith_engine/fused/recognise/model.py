@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from tunesmith_engine.fused.recognise import per_layer, words
 from tunesmith_engine.fused.recognise.biases import BIASES, slopes_of
 from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
+from tunesmith_engine.fused.recognise.rotary import RotaryTables, without_table
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -188,11 +190,13 @@ class _Taken(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.others: dict[str, torch.Tensor] = {}
+        self.table: Any = None
         self.in_pair = False
 
     def forward(self, hidden_states: torch.Tensor, *_: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
         """Return the numbers in the wrapping of a layer: alone, or with a second result that is dropped (Bamba)."""
         self.others = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
+        self.table = named.get("position_embeddings")
         return (hidden_states, None) if self.in_pair else hidden_states
 
 
@@ -222,7 +226,7 @@ def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | Non
         body.embedding: embedding,
         body.layers: nn.ModuleList(),
         body.norm: (norm := _Counted()),
-        "rotary_emb": Constant((None, None)),
+        **without_table(decoder),
         **per_layer.stand_ins(body, make),
     }
     if body.embedding_norm:
@@ -281,25 +285,12 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
     Raises:
         NotFusableError: it hands them a tensor that we don't know.
     """
-    make, taken = StandIns(), _Taken()
-    parts: dict[str, nn.Module] = {
-        # Slopes that are rounded to 16 bits would be others.
-        body.embedding: _small_embedding(plain(body.part(body.embedding)), make).float(),
-        body.layers: nn.ModuleList([taken]),
-        body.norm: nn.Identity(),
-        "rotary_emb": Constant((None, None)),
-        **per_layer.stand_ins(body, make),
-    }
-    if body.positions is not None:
-        parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)
-    if body.embedding_norm:
-        parts[body.embedding_norm] = nn.Identity()
-    twin, ids = replaced(body.module, parts, {}), torch.arange(NUM_TOKENS)[None]
+    taken = _Taken()
     try:
-        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+        _hand([taken], body)
     except NotFusableError:
         taken.in_pair = True
-        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+        _hand([taken], body)
     biases = [name for name in taken.others if name in BIASES]
     slopes = slopes_of(taken.others[biases[0]]) if len(biases) == 1 else None
     if others := taken.others.keys() - LAYER_INPUTS - set([] if slopes is None else biases):
@@ -310,6 +301,55 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
             names=", ".join(sorted(others)),
         )
     return slopes if slopes is None else slopes.to(plain(body.part(body.embedding)).weight.device)
+
+
+def check_tables(body: Body, tables: RotaryTables, kinds: Sequence[str]) -> None:
+    """Hold the rotary tables of several kinds that a decoder hands its layers against those that were read.
+
+    Args:
+        body: of the decoder.
+        tables: as they are read.
+        kinds: of the layers; "" for none.
+
+    Raises:
+        NotFusableError: a layer is handed another one.
+    """
+    layers = [_Taken() for _ in kinds]
+    ids = _hand(layers, body)
+    for layer, kind in zip(layers, kinds, strict=True):
+        expected = tables(torch.zeros(1, device=ids.device), ids, kind) if kind else None
+        handed = layer.table if kind else (layer.table,)
+        if handed is None or not all(map(_same, handed, expected or (None,))):
+            raise NotFusableError("The decoder's layers use different rotary embeddings.")
+
+
+def _same(handed: torch.Tensor | None, expected: torch.Tensor | None) -> bool:
+    return handed is expected or (handed is not None and expected is not None and torch.equal(handed, expected))
+
+
+def _hand(layers: Sequence[nn.Module], body: Body) -> torch.Tensor:
+    """Let a decoder call stand-ins for its layers; return which tokens they are for, which are their positions as well.
+
+    Raises:
+        NotFusableError: its code doesn't run.
+    """
+    make, own = StandIns(), plain(body.part(body.embedding))
+    parts: dict[str, nn.Module] = {
+        # Slopes that are rounded to 16 bits would be others.
+        body.embedding: _small_embedding(own, make).float(),
+        body.layers: nn.ModuleList(layers),
+        body.norm: nn.Identity(),
+        **per_layer.stand_ins(body, make),
+    }
+    if len(layers) == 1:
+        parts |= without_table(body.module)
+    if body.positions is not None:
+        parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)
+    if body.embedding_norm:
+        parts[body.embedding_norm] = nn.Identity()
+    twin, ids = replaced(body.module, parts, {}), torch.arange(NUM_TOKENS)[None]
+    result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+    return ids
 
 
 def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:

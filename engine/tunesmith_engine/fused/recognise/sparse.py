@@ -19,15 +19,17 @@ from torch.nn import functional
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.body import first_of
 from tunesmith_engine.fused.recognise.mlp import FUNCTIONS, read_mlp
-from tunesmith_engine.fused.recognise.parts import activation_name, check_no_dropout
+from tunesmith_engine.fused.recognise.parts import activation_name, check_no_dropout, normalise, read_norm
 from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
 from tunesmith_engine.kernels import expert_rows
 from tunesmith_engine.kernels.expert_rows import CLAMPED
-from tunesmith_engine.shapes import Gate, MlpShape, NotFusableError, SparseShape, Unfused
+from tunesmith_engine.shapes import Beside, Gate, MlpShape, NotFusableError, SparseShape, Unfused
 
 ROLE = "experts"
 SHARED = ("shared_expert", "shared_experts", "shared_mlp")
 SHARED_GATE = "shared_expert_gate"
+NORM = "post_mlp_layernorm"
+"""Of the block's output, inside it (A.X K1)."""
 WEIGHTS = ("gate_up_proj", "down_proj")
 
 NUM_EXPERTS = 3
@@ -90,6 +92,8 @@ def _read(name: str, module: nn.Module, wrapped: Any, experts: nn.Module) -> Spa
         shared_module=shared_module,
         shared_role=shared_role,
         shared_gate=getattr(module, SHARED_GATE, None),
+        norm=read_norm(f"{name}.{NORM}", getattr(module, NORM)) if NORM in words.words(module) else None,
+        norm_role=NORM if NORM in words.words(module) else "",
     )
     return _tried(name, shape)
 
@@ -185,12 +189,16 @@ def _tried(name: str, shape: SparseShape) -> SparseShape:
             gate = shape.shared_gate
             shared = shared * torch.sigmoid(_seeded(name, x.device, lambda: gate(flat)))
     scales = dict.fromkeys([1.0, *(value for value in vars(module).values() if type(value) is float)])
-    for scale in scales:
-        expected = (mixed * scale + shared).to(x.dtype)
+    # Both may be averaged (Cohere).
+    for scale, of_shared in [*((scale, 1.0) for scale in scales), (0.5, 0.5)]:
+        expected = (mixed * scale + shared * of_shared).to(x.dtype)
+        if shape.norm is not None:
+            expected = normalise(expected, shape.norm)
         found = output.reshape(flat.shape).to(x.dtype)
         if (found - expected).abs().max() <= ROUNDING[x.dtype] * expected.abs().max():
             per_token = chosen[0].shape[-1]
-            return replace(shape, per_token=per_token, scale=scale, returns_pair=isinstance(result, tuple))
+            pair = isinstance(result, tuple)
+            return replace(shape, per_token=per_token, scale=scale, shared_scale=of_shared, returns_pair=pair)
     raise NotFusableError(
         "{name} ({kind}) combines its experts in an unsupported way.", name=name, kind=type(module).__name__
     )
@@ -275,3 +283,10 @@ def twin_of(module: nn.Module, parts: dict[str, nn.Module]) -> nn.Module:
     twin.__dict__.pop("forward", None)
     twin._modules = {**module._modules, **parts}
     return twin
+
+
+def written(shape: SparseShape) -> nn.Module:
+    """Return a module that computes a mixture of experts as it was written, without the norm that is its layer's."""
+    block = twin_of(shape.module, {shape.norm_role: nn.Identity()}) if shape.norm is not None else shape.module
+    parts = shape.parts
+    return block if len(parts) == 1 else Beside([block, *parts[1:]])
