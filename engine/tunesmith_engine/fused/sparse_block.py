@@ -64,8 +64,10 @@ class SparseBlock:
         widths += [experts.gate_up.num_ranks] * 2 + [experts.down.num_ranks] * 2
         shapes = [(num_rows, width) for width in widths]
         shapes.append((num_tokens, self._hidden_size))
-        if self.shape.shared_gate is not None or self.shape.shared_scale != 1.0:
-            shapes.append((num_tokens, self._hidden_size + self.down.num_extra))
+        wide = self._hidden_size + self.down.num_extra
+        needs_room = self.shape.shared_scale != 1.0 and wide > self.shape.per_token * self._hidden_size
+        if self.shape.shared_gate is not None or needs_room:
+            shapes.append((num_tokens, wide))
         return shapes
 
     # Forward
@@ -197,7 +199,9 @@ class SparseBlock:
             torch.mul(slopes, choice.factor[rows].to(slopes.dtype), out=output)
             gradient = wide
         elif self.shape.shared_scale != 1.0:
-            wide = buffers[7]
+            # What the experts' outputs were in is free by now.
+            room = buffers[7] if len(buffers) > 7 else buffers[1]
+            wide = room.view(-1)[: len(x) * gradient.shape[1]].view(len(x), -1)
             torch.mul(gradient[:, : self._hidden_size], self.shape.shared_scale, out=wide[:, : self._hidden_size])
             gradient = wide
         self._shared.backward(gradient, x, out, gate_up, first_row=rows.start)

@@ -190,7 +190,8 @@ def _tried(name: str, shape: SparseShape) -> SparseShape:
             shared = shared * torch.sigmoid(_seeded(name, x.device, lambda: gate(flat)))
     scales = dict.fromkeys([1.0, *(value for value in vars(module).values() if type(value) is float)])
     # Both may be averaged (Cohere).
-    for scale, of_shared in [*((scale, 1.0) for scale in scales), (0.5, 0.5)]:
+    averages = [(0.5, 0.5)] if shape.shared_gate is None else []
+    for scale, of_shared in [*((scale, 1.0) for scale in scales), *averages]:
         expected = (mixed * scale + shared * of_shared).to(x.dtype)
         if shape.norm is not None:
             expected = normalise(expected, shape.norm)
