@@ -18,8 +18,8 @@ from tunesmith_core.spec_sections import ALL_LINEAR
 LEAST_RANKS = 16
 """Columns of an expert's adapter are filled up to this and to powers of two."""
 
-ROUTER_BYTES = 48
-"""Of a token and expert: scores, masks and their gradients, in 32 bits."""
+ROUTER_BYTES = 64
+"""Of a token and expert: scores, masks, probabilities whose balance is counted, and their gradients, in 32 bits."""
 CHOICE_BYTES = 96
 """Of a token and one of its experts: numbers of 64 bits that are sorted, and weights."""
 

@@ -262,6 +262,24 @@ class Caller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class BalanceShape:
+    """What a model adds to its mean loss for an even use of its experts, see `fused.balance`.
+
+    Attributes:
+        weight: of it.
+        num_experts, per_token: of each layer, and of each token as it counts here.
+        router: class of the modules in the layers' blocks that give the logits of all experts.
+        index: of the logits among their results.
+    """
+
+    weight: float
+    num_experts: int
+    per_token: int
+    router: type
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placeholders:
     """Tokens in whose places a model puts images; in a text they are read as padding.
 
@@ -286,6 +304,7 @@ class ModelShape:
         embedding_norm: a norm of the sum, before the layers (BLOOM), or None.
         per_layer: what each layer's third block reads, or None.
         placeholders: tokens that are read as others, or None.
+        balance: what is added to the loss for an even use of experts, or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
         handing: calls what runs as it was written; None where all is understood.
@@ -305,6 +324,7 @@ class ModelShape:
     embedding_norm: Norm | None = None
     per_layer: PerLayerInputs | None = None
     placeholders: Placeholders | None = None
+    balance: BalanceShape | None = None
     notes: list[str] = field(default_factory=list)
     handing: Caller | None = None
     begins_as_written: bool = False

@@ -325,6 +325,16 @@ class FusedModel:
             x, pending = self._forward(now)
             return self._losses(x, pending, batch, None, None, with_adapter)
 
+    @property
+    def balances(self) -> bool:
+        """Whether the loss of a micro-batch includes a term for an even use of the experts."""
+        return self._assembly.balance is not None
+
+    def balance(self, batch: PackedBatch) -> torch.Tensor | float:
+        """Return that term for the micro-batch that passed through last, times its trained tokens."""
+        balance = self._assembly.balance
+        return balance.loss * _num_trained(batch) if balance else 0.0
+
     def reference_losses(self, batch: PackedBatch) -> torch.Tensor:
         """Return the same by the model with which an objective compares."""
         reference = reference_of(self._model)
@@ -385,8 +395,13 @@ class FusedModel:
         """Go forward and backward; everything stays on the device."""
         self._assembly.scratch.forget()
         now = self._pass(batch, True, True)
+        balance = self._assembly.balance
         with self._assembly.tables.in_place(True):
-            return self._backward(*self._forward(now), now, scale).sum()
+            x, pending = self._forward(now)
+            added = self.balance(batch)
+            if balance:
+                balance.use(scale * _num_trained(batch))
+            return self._backward(x, pending, now, scale).sum() + added
 
     def _backward(self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass, scale: torch.Tensor) -> torch.Tensor:
         """Go through head and layers backward; return the losses of the trained rows."""
@@ -452,6 +467,8 @@ class FusedModel:
             rms_norm.add_norm(x, None, shape.embedding_norm, x)
         if self._parts.per_layer:
             self._parts.per_layer.forward(now.batch.input_ids, embedded, now.with_adapter)
+        if self._assembly.balance:
+            self._assembly.balance.begin(x.device)
         pending: torch.Tensor | None = None
         for layer in self._layers:
             x, pending = layer.forward(x, pending, now)
@@ -494,3 +511,8 @@ class FusedModel:
     @property
     def _last_scale(self) -> float:
         return self._assembly.shape.layers[-1].residual_scale
+
+
+def _num_trained(batch: PackedBatch) -> torch.Tensor:
+    """Return how many tokens of a micro-batch are trained; others fill up a fixed size."""
+    return (batch.targets >= 0).sum()

@@ -135,6 +135,9 @@ class SparseBlock:
                 out[rows].copy_(buffers[6])
             if sent:
                 sent.used(number)
+        if self._router.balance and choice.logits is not None:
+            probabilities, slopes = self._router.balance.gradient(choice.logits)
+            parts, gradients = [*parts, probabilities], [*gradients, slopes]
         torch.autograd.backward(parts, gradients)
         if leaf.grad is not None:
             out.add_(leaf.grad)

@@ -22,6 +22,7 @@ from tunesmith_engine.fused.recognise.layer import mixer_of, read_as_written, re
 from tunesmith_engine.fused.recognise.model import (
     check_tables,
     find_decoder,
+    read_balance,
     read_embedding,
     read_layer_inputs,
     read_logits,
@@ -96,6 +97,7 @@ def _read(model: AnyModel) -> ModelShape:
         embedding_norm=embedding_norm,
         per_layer=_read_per_layer(body, layers),
         placeholders=read_placeholders(body, getattr(whole, body_of(whole))),
+        balance=read_balance(whole, body, layers),
         handing=reader.handing,
         begins_as_written=begins_as_written,
     )

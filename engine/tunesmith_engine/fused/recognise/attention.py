@@ -82,9 +82,8 @@ def read_attention(
     head_dim = getattr(module, "head_dim", None) or module.head_size
     value_dim = module.v_head_dim if "v_head_dim" in words.words(module) else head_dim
     output_gate, head_gate = _gates(name, module, roles, output, value_dim)
-    num_heads, num_key_value_heads = _num_heads(
-        name, module, [role for role in roles if not (head_gate and role in GATES)], output, (head_dim, value_dim), output_gate
-    )
+    without = [role for role in roles if not (head_gate and role in GATES)]
+    num_heads, num_key_value_heads = _num_heads(name, module, without, output, (head_dim, value_dim), output_gate)
     norms = next((pair for pair in NORMS if pair[0] in words.words(module)), NORMS[0])
     shape = AttentionShape(
         inputs=tuple(getattr(module, role) for role in roles),

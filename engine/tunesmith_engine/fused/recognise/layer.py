@@ -269,7 +269,9 @@ def _with_last_norm(shape: LayerShape) -> LayerShape:
     """
     own = shape.mlp.norm if isinstance(shape.mlp, SparseShape) else None
     if own is not None and shape.post_mlp_norm is not None:
-        raise NotFusableError("{name} has two norms behind its MLP.", name=shape.name)
+        raise NotFusableError(
+            "{name} has its norms ({names}) in unsupported places.", name=shape.name, names="post_mlp_layernorm"
+        )
     return shape if own is None else replace(shape, post_mlp_norm=own)
 
 
@@ -303,8 +305,12 @@ def _read_beside(block: nn.Module, shared: nn.Module) -> SparseShape | Unfused:
     sparse, mlp = read_sparse(block), read_mlp(shared)
     if isinstance(sparse, SparseShape) and sparse.shared_module is None and sparse.norm is None:
         return replace(sparse, shared=mlp if isinstance(mlp, MlpShape) else None, shared_module=shared)
-    reason = sparse.reason if isinstance(sparse, Unfused) else "block_sparse_moe is of an unsupported form."
-    return Unfused(Beside([block, shared]), reason)
+    if isinstance(sparse, Unfused):
+        return Unfused(Beside([block, shared]), sparse.reason)
+    problem = NotFusableError(
+        "{name} ({kind}) combines its experts in an unsupported way.", name=BESIDE[0], kind=type(block).__name__
+    )
+    return Unfused(Beside([block, shared]), problem.message)
 
 
 def _agrees(

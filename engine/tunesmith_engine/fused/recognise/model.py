@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
-from tunesmith_engine.fused.recognise import per_layer, words
+from tunesmith_engine.fused.recognise import balance, per_layer, words
 from tunesmith_engine.fused.recognise.biases import BIASES, slopes_of
 from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
@@ -28,7 +28,16 @@ from tunesmith_engine.fused.recognise.stand_ins import (
 )
 from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.model.saved_modules import plain
-from tunesmith_engine.shapes import AnyModel, NotFusableError, PerLayerInputs, Placeholders, PositionTable
+from tunesmith_engine.shapes import (
+    AnyModel,
+    BalanceShape,
+    LayerShape,
+    NotFusableError,
+    PerLayerInputs,
+    Placeholders,
+    PositionTable,
+    UnfusedLayer,
+)
 
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""
@@ -153,8 +162,6 @@ def read_logits(whole: AnyModel) -> tuple[float, float | None]:
         NotFusableError: the logits or the loss are something else.
     """
     used = words.words(whole)
-    if "output_router_logits" in used and whole.config.output_router_logits:
-        raise NotFusableError("The loss includes a term that balances the experts (output_router_logits).")
     if "z_loss_coefficient" in used and whole.config.z_loss_coefficient:
         raise NotFusableError("The loss includes a term that keeps logits small (z_loss_coefficient).")
     config = vars(whole.config) | vars(whole.config.get_text_config())
@@ -397,20 +404,45 @@ def _echoed(inner: AnyModel, embedding: nn.Module, ids: dict[str, int]) -> torch
     return result_of("model", lambda: twin(input_ids=tokens, use_cache=False).last_hidden_state)
 
 
+def read_balance(
+    whole: AnyModel, body: Body, layers: Sequence[LayerShape | UnfusedLayer]
+) -> BalanceShape | None:
+    """Return what the model adds to its loss for its experts; see `balance.read_balance`."""
+
+    def losses(logits: tuple[torch.Tensor, ...], mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = StandIns().numbers(1, mask.shape[1], WIDTH)
+        twin, _ = _around_results(whole, _Results(last_hidden_state=hidden, router_logits=logits))
+        twin.config = copy.deepcopy(whole.config)
+        for owner in (twin, twin.config, twin.config.get_text_config()):
+            owner.vocab_size = WIDTH
+        ids = torch.arange(mask.shape[1])[None]
+        found: list[Any] = []
+        given = {"input_ids": ids, "labels": ids, "attention_mask": mask, "use_cache": False}
+        loss = result_of("lm_head", lambda: found.append(twin(**given)) or found[0].loss)  # type: ignore[func-returns-value]
+        return loss, balance.cross_entropy(found[0].logits, ids)
+
+    return balance.read_balance(whole, body, layers, losses)
+
+
 def _logits(whole: AnyModel, hidden: torch.Tensor, training: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what the model's own code makes of hidden states, [1, T, V], and their product with its head."""
+    twin, head = _around_results(whole, _Results(last_hidden_state=hidden))
+    twin.training = training
+    ids = torch.arange(hidden.shape[1])[None]
+    return result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits), head(hidden)
+
+
+def _around_results(whole: AnyModel, results: _Results) -> tuple[nn.Module, nn.Module]:
+    """Return a twin of a model whose decoder gives these results, and the stand-in for its head."""
     head = StandIns().matrix(WIDTH, WIDTH)
-    body: nn.Module = Constant(_Results(last_hidden_state=hidden))
+    body: nn.Module = Constant(results)
     # Other parts of the body give the head's code their numbers.
     body.__dict__["config"] = whole.config
     own = getattr(whole, body_of(whole))
     vars(body).update({name: value for name, value in vars(own).items() if isinstance(value, int | float)})
     if INSIDE in words.words(whole):
         body = replaced(nn.Module(), {INSIDE: body}, {})
-    twin = replaced(whole, {body_of(whole): body, head_of(whole): head}, {})
-    twin.training = training
-    ids = torch.arange(hidden.shape[1])[None]
-    return result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits), head(hidden)
+    return replaced(whole, {body_of(whole): body, head_of(whole): head}, {}), head
 
 
 def _try_head(whole: AnyModel, scale: float, softcap: float | None) -> bool:

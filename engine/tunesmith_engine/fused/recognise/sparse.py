@@ -176,7 +176,7 @@ def _tried(name: str, shape: SparseShape) -> SparseShape:
     whole, stop = twin_of(module, parts), Caught()
     block = twin_of(module, {**parts, shape.role: stop})
     result, chosen = (
-        _seeded(name, x.device, run)
+        seeded(name, x.device, run)
         for run in (lambda: whole(x.clone()), lambda: caught(block, stop, x.clone()))
     )
     output = result[0] if isinstance(result, tuple) else result
@@ -187,7 +187,7 @@ def _tried(name: str, shape: SparseShape) -> SparseShape:
         shared = _Shared()(flat)
         if shape.shared_gate is not None:
             gate = shape.shared_gate
-            shared = shared * torch.sigmoid(_seeded(name, x.device, lambda: gate(flat)))
+            shared = shared * torch.sigmoid(seeded(name, x.device, lambda: gate(flat)))
     scales = dict.fromkeys([1.0, *(value for value in vars(module).values() if type(value) is float)])
     # Both may be averaged (Cohere).
     averages = [(0.5, 0.5)] if shape.shared_gate is None else []
@@ -205,7 +205,7 @@ def _tried(name: str, shape: SparseShape) -> SparseShape:
     )
 
 
-def _seeded(name: str, device: torch.device, run: Callable[[], Any]) -> Any:  # Any: what a module returns
+def seeded(name: str, device: torch.device, run: Callable[[], Any]) -> Any:  # Any: what a module returns
     """Return what code gives with the same random numbers each time.
 
     Raises:
