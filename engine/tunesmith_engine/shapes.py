@@ -85,6 +85,8 @@ class SparseShape:
         shared_scale: factor of its output.
         shared_gate: a linear layer with one output, whose sigmoid multiplies the shared MLP's output; or None.
         returns_pair: the block returns something beside its output.
+        scores: name in the block of a router that gives weights of all experts, 0 of those that are not chosen; they
+            multiply what experts read (Llama 4). "" for weights of what experts give.
         norm, norm_role: of all that (A.X K1), and its name in the block, or None.
     """
 
@@ -104,6 +106,7 @@ class SparseShape:
     shared_gate: nn.Module | None = None
     returns_pair: bool = False
     shared_scale: float = 1.0
+    scores: str = ""
     norm: Norm | None = None
     norm_role: str = ""
 

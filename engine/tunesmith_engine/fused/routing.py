@@ -18,6 +18,7 @@ from torch import nn
 from tunesmith_engine.fused.balance import Balance
 from tunesmith_engine.fused.plain_modules import random_states, set_random_states
 from tunesmith_engine.fused.recognise.balance import watched
+from tunesmith_engine.fused.recognise.repeated import chosen_of, scores_of
 from tunesmith_engine.fused.recognise.sparse import Caught, caught, twin_of
 from tunesmith_engine.shapes import SparseShape
 
@@ -84,7 +85,10 @@ class Router:
         enabled, self._block.training = self._autocast is not None, self._shape.module.training
         with torch.autocast(x.device.type, self._autocast or torch.float32, enabled=enabled):
             with self._watching():
-                experts, weights = caught(self._block, self._experts, x[None])
+                if self._shape.scores:
+                    experts, weights = chosen_of(scores_of(self._shape.module, x), self._shape.per_token)
+                else:
+                    experts, weights = caught(self._block, self._experts, x[None])
             gate = self._shape.shared_gate
             factor = None if gate is None else torch.sigmoid(gate(x))
         weights = weights.to(torch.promote_types(weights.dtype, torch.float32))

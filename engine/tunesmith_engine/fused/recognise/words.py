@@ -64,14 +64,14 @@ MLP = frozenset(
 )
 
 SPARSE = frozenset(
-    "F ValueError average dtype e_score_correction_bias empty_like enable_moe_fp32_combine expert_bias experts float gate hidden_dim "
-    "input_jitter_noise input_size jitter_noise moe num_shared_experts post_mlp_layernorm reshape routed_scaling_factor router shape shared_expert shared_expert_combination_strategy sum "
-    "shared_expert_gate shared_experts shared_mlp sigmoid size to torch training uniform_ use_expert_bias view".split()
+    "F ValueError add_ average dim dtype e_score_correction_bias empty_like enable_moe_fp32_combine expert_bias experts float gate hidden_dim "
+    "input_jitter_noise input_size jitter_noise moe num_shared_experts post_mlp_layernorm repeat reshape routed_scaling_factor router shape shared_expert shared_expert_combination_strategy sum "
+    "shared_expert_gate shared_experts shared_mlp sigmoid size to torch training transpose uniform_ use_expert_bias view".split()
 )
 """Of a mixture of experts; its router runs as written."""
 
 EXPERTS = frozenset(
-    "_apply_gate act_fn chunk device down_proj down_proj_bias dtype functional gate_up_proj gate_up_proj_bias greater "
+    "_apply_gate act_fn bmm chunk hidden_size view device down_proj down_proj_bias dtype functional gate_up_proj gate_up_proj_bias greater "
     "index_add_ linear nn no_grad nonzero num_experts one_hot permute sum to torch where zeros_like num_classes dim "
     "size shape".split()
 )
