@@ -36,7 +36,7 @@ from tunesmith_engine.kernels.embedding import add_positions, embed
 from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.model.other_weights import Weights, reference_of, start_of
 from tunesmith_engine.packed.batch import PackedBatch
-from tunesmith_engine.shapes import NotFusableError, Unfused
+from tunesmith_engine.shapes import NotFusableError
 
 
 class FusedModel:

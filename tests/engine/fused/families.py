@@ -298,6 +298,16 @@ SPARSE: dict[str, dict[str, Any]] = {
         "logit_scale": 0.25,
         **EXPERTS,
     },
+    "llama4": {
+        "model_type": "llama4_text",
+        "head_dim": 16,
+        "intermediate_size_mlp": 96,
+        "attention_chunk_size": 4,
+        "no_rope_layers": [1, 0],
+        "floor_scale": 3,
+        "attn_scale": 0.5,
+        **EXPERTS,
+    },
     "axk1": {"model_type": "axk1", **LATENT, **GROUPS, "head_dim": 12, "mlp_layer_types": ["dense", "sparse"]},
     "hy3": {"model_type": "hy_v3", "head_dim": 16, **EXPERTS},
 }
@@ -439,19 +449,6 @@ FUSED: dict[str, dict[str, Any]] = {
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
 MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "llama4": (
-        {
-            "model_type": "llama4_text",
-            "head_dim": 16,
-            "intermediate_size_mlp": 96,
-            "attention_chunk_size": 4,
-            "no_rope_layers": [1, 0],
-            "floor_scale": 3,
-            "attn_scale": 0.5,
-            **EXPERTS,
-        },
-        "Llama4TextMoe",
-    ),
     # Too little to change a number, so that results can be compared.
     "mixtral-noise": ({"model_type": "mixtral", "router_jitter_noise": 1e-30, **EXPERTS}, "jitter_noise"),
 }

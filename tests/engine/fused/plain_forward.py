@@ -182,8 +182,11 @@ def _sparse(shape: SparseShape, x: torch.Tensor) -> torch.Tensor:
     total = torch.zeros_like(x)
     for token in range(len(x)):
         for number, expert in enumerate(choice.experts[token].tolist()):
-            output = _expert(shape, x[token], gate_up[expert], down[expert], expert)
-            total[token] += choice.weights[token, number] * output
+            weight = choice.weights[token, number]
+            if shape.scores:
+                total[token] += _expert(shape, weight * x[token], gate_up[expert], down[expert], expert)
+            else:
+                total[token] += weight * _expert(shape, x[token], gate_up[expert], down[expert], expert)
     if shape.shared is not None:
         shared = shape.shared_scale * _mlp(shape.shared, x)
         total = total + (shared if choice.factor is None else shared * choice.factor)

@@ -58,10 +58,8 @@ def read_balance(
     sparse = [layer.mlp for layer in layers if isinstance(layer.mlp, SparseShape)]
     recorders = getattr(body.module, "_can_record_outputs", None) or {}
     recorder = recorders.get(RECORDED)
-    if isinstance(recorder, type):
-        kind, index = recorder, OTHER_INDEX
-    else:
-        kind, index = getattr(recorder, "target_class", None), getattr(recorder, "index", 0)
+    kind = recorder if isinstance(recorder, type) else getattr(recorder, "target_class", None)
+    index = OTHER_INDEX if kind is recorder else getattr(recorder, "index", 0)
     if not sparse or kind is None:
         raise NotFusableError("The loss includes a term that balances the experts (output_router_logits).")
     shape = BalanceShape(
@@ -112,7 +110,7 @@ def _records(whole: AnyModel, shape: BalanceShape, routers: Sequence[nn.Module])
 
 
 def watched(router: nn.Module, index: int, take: Callable[[torch.Tensor], None]) -> Any:  # Any: a handle
-    """Let the result of a router at a place, or its only one, be taken whenever it runs, until the handle is removed."""
+    """Let a router's result at a place, or its only one, be taken whenever it runs, until the handle is removed."""
     return router.register_forward_hook(
         lambda _, __, output: take(output[index] if isinstance(output, tuple) else output)
     )

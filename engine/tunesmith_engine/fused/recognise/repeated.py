@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
-from tunesmith_engine.shapes import Gate, NotFusableError
+from tunesmith_engine.shapes import NotFusableError
 
 ROUTER = "router"
 
