@@ -21,6 +21,9 @@ INTERLEAVED = "query_key_value"
 
 _IN_TURN = (f".{INTERLEAVED}.weight", ".attn.qkv_proj.weight")
 _BEHIND_ROTATION = ".query_layernorm.weight"
+_IN_STEPS = ("llama4", "llama4_text")
+"""Types with norms behind the rotation that have no weights."""
+
 _QUERY_NORMS = (".q_norm.weight", ".q_layernorm.weight", _BEHIND_ROTATION)
 _OUTPUT_NORM = ".attn_sub_norm.weight"
 _HEAD_GATES = "g_proj"
@@ -117,7 +120,7 @@ def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
     v, o = _value_widths(card, q, k)
     in_turn = card.num_kv_heads > 1 and any(name.endswith(_IN_TURN) for name in card.linear_shapes)
     has_norms = any(name.endswith(_QUERY_NORMS) for name in card.shapes)
-    in_steps = any(name.endswith(_BEHIND_ROTATION) for name in card.shapes)
+    in_steps = card.model_type in _IN_STEPS or any(name.endswith(_BEHIND_ROTATION) for name in card.shapes)
     apart = bool(gates) or any(name.endswith(_OUTPUT_NORM) for name in card.shapes)
     beside = (q + k + v if in_turn else 0) + (o if apart else 0) + (4 * q + 2 * k + v if in_steps else 0)
     plain = Mixer(
