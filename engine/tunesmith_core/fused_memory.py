@@ -46,7 +46,7 @@ _MERGED |= {"g_proj": "qkv", "q_a_proj": "qkv", "kv_a_proj_with_mqa": "qkv"}
 _MERGED |= dict.fromkeys("in_proj_qkv in_proj_z in_proj_b in_proj_a in_proj_qkvz in_proj_ba".split(), "qkv")
 
 
-_NORMS_BEHIND = (".post_feedforward_layernorm.weight", ".post_mlp_layernorm.weight")
+_NORMS_BEHIND = (".post_feedforward_layernorm.weight", ".post_mlp_layernorm.weight", ".post_ffn_norm.weight")
 """Where there is one behind the MLP, there is one behind attention."""
 
 
