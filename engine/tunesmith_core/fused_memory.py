@@ -49,11 +49,11 @@ _ATTENTION_OUTPUTS = frozenset({"o_proj", "out_proj", "dense", "c_proj"})
 _MLP_OUTPUTS = frozenset({"down_proj", "fc2", "fc_out", "dense_4h_to_h", "c_proj", "w2", "output_linear"})
 _MERGED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
 _MERGED |= {"w1": "gate_up", "w3": "gate_up"}
-_MERGED |= {"q_a_proj": "qkv", "kv_a_proj_with_mqa": "qkv"}
+_MERGED |= {"g_proj": "qkv", "q_a_proj": "qkv", "kv_a_proj_with_mqa": "qkv"}
 _MERGED |= dict.fromkeys("in_proj_qkv in_proj_z in_proj_b in_proj_a in_proj_qkvz in_proj_ba".split(), "qkv")
 
 
-_NORMS_BEHIND = (".post_feedforward_layernorm.weight", ".post_mlp_layernorm.weight")
+_NORMS_BEHIND = (".post_feedforward_layernorm.weight", ".post_mlp_layernorm.weight", ".post_ffn_norm.weight")
 """Where there is one behind the MLP, there is one behind attention."""
 
 

@@ -21,8 +21,12 @@ INTERLEAVED = "query_key_value"
 
 _IN_TURN = (f".{INTERLEAVED}.weight", ".attn.qkv_proj.weight")
 _BEHIND_ROTATION = ".query_layernorm.weight"
+_IN_STEPS = ("llama4", "llama4_text")
+"""Types with norms behind the rotation that have no weights."""
+
 _QUERY_NORMS = (".q_norm.weight", ".q_layernorm.weight", _BEHIND_ROTATION)
 _OUTPUT_NORM = ".attn_sub_norm.weight"
+_HEAD_GATES = "g_proj"
 
 OF_RULE = ".linear_attn.conv1d.weight"
 GATED = ".conv.conv.weight"
@@ -152,17 +156,21 @@ def _together(card: ModelCard, attention: Mixer, scan: Mixer) -> Mixer:
 
 def _attention(card: ModelCard, num_layers: int, has_raw: bool) -> Mixer:
     q, k = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim
+    gates = max(_of_layers(card, _HEAD_GATES).values(), default=0)
+    if gates:
+        # Layers may have more heads than the config's (Laguna).
+        q = max(q, *_of_layers(card, "q_proj").values())
     v, o = _value_widths(card, q, k)
     in_turn = card.num_kv_heads > 1 and any(name.endswith(_IN_TURN) for name in card.linear_shapes)
     has_norms = any(name.endswith(_QUERY_NORMS) for name in card.shapes)
-    in_steps = any(name.endswith(_BEHIND_ROTATION) for name in card.shapes)
-    apart = any(name.endswith(_OUTPUT_NORM) for name in card.shapes)
+    in_steps = card.model_type in _IN_STEPS or any(name.endswith(_BEHIND_ROTATION) for name in card.shapes)
+    apart = bool(gates) or any(name.endswith(_OUTPUT_NORM) for name in card.shapes)
     beside = (q + k + v if in_turn else 0) + (o if apart else 0) + (4 * q + 2 * k + v if in_steps else 0)
     plain = Mixer(
         num_layers=num_layers,
-        kept=q + k + v + o,
+        kept=q + k + v + o + gates,
         kept_columns=0 if apart else 1,
-        block=q + k + v + o + (q + k if has_raw or has_norms else 0),
+        block=q + k + v + o + gates + (q + k if has_raw or has_norms else 0),
         beside=beside,
         beside_columns=int(in_turn) + int(apart),
         width=q,

@@ -88,6 +88,8 @@ class AttentionShape:
         interleaved: rotation pairs neighbouring numbers (Cohere) instead of halves.
         backwards: the layer's own code turns by the opposite angle (NanoChat); the model's table is for that already.
         output_gate: q gives each head's queries and, behind them, its gate; the output is multiplied by sigmoid(gate).
+        head_gate: "sigmoid" or "softplus" of one number for each head, behind q, k and v, multiplies the head's output
+            (LFM3, Laguna); "" without.
         pieces: where q, k, v and the gates lie in what the inputs give (GPT-NeoX, Falcon, CodeGen, Qwen3-Next); None
             where they lie in this order.
         value_norm: norm of each value head, without a weight (Gemma 4).
@@ -110,6 +112,7 @@ class AttentionShape:
     interleaved: bool = False
     backwards: bool = False
     output_gate: bool = False
+    head_gate: str = ""
     pieces: tuple[Piece, ...] | None = None
     chunk: int | None = None
     sinks: torch.Tensor | None = None
@@ -158,7 +161,12 @@ class AttentionShape:
     def num_columns(self) -> int:
         """Numbers of queries, gates, keys and values that a token has of its own."""
         own = 0 if self.source is not None else self.num_key_value_heads * (self.head_dim + self.value_dim)
-        return self.numbers_per_token + own + (self.output_width if self.output_gate else 0)
+        return self.numbers_per_token + own + self.num_gates
+
+    @property
+    def num_gates(self) -> int:
+        """Gates of a token."""
+        return self.output_width if self.output_gate else self.num_heads if self.head_gate else 0
 
     @property
     def shares(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -71,10 +71,12 @@ class Gate:
 class SparseShape:
     """A mixture of experts: scale * the weighted sum of the chosen experts, plus what all tokens go through.
 
+    What all tokens go through may stand in the layer's own code (Granite).
+
     The router runs as it is written: it is small, and its formula differs from model to model.
 
     Attributes:
-        module: the whole block.
+        module: the block with the router.
         role: the name of the experts in it.
         experts: what has their weights, [experts, outputs, inputs] in one tensor for each product.
         wrapped: the experts with PEFT's layers around them, if there are any.
@@ -83,9 +85,13 @@ class SparseShape:
         transposed: weights lie as [experts, inputs, outputs] (gpt-oss).
         scale: factor of the experts' sum.
         shared: the MLP that all tokens go through, or None.
-        shared_module, shared_role: its module and the module's name in the block.
+        shared_module, shared_role: its module and the module's name in the block, "" where it stands beside that.
+        shared_scale: factor of its output.
         shared_gate: a linear layer with one output, whose sigmoid multiplies the shared MLP's output; or None.
         returns_pair: the block returns something beside its output.
+        scores: name in the block of a router that gives weights of all experts, 0 of those that are not chosen; they
+            multiply what experts read (Llama 4). "" for weights of what experts give.
+        norm, norm_role: of all that (A.X K1), and its name in the block, or None.
     """
 
     module: nn.Module
@@ -103,6 +109,30 @@ class SparseShape:
     shared_role: str = ""
     shared_gate: nn.Module | None = None
     returns_pair: bool = False
+    shared_scale: float = 1.0
+    scores: str = ""
+    norm: Norm | None = None
+    norm_role: str = ""
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        """What has its weights."""
+        beside = self.shared_module is not None and not self.shared_role
+        return [self.module, self.shared_module] if beside and self.shared_module is not None else [self.module]
+
+
+class Beside(nn.Module):
+    """Parts that read the same and are added up."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of what the parts give."""
+        outputs = [part(x) for part in self.parts]
+        total: torch.Tensor = sum(output[0] if isinstance(output, tuple) else output for output in outputs)
+        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +271,24 @@ class Caller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class BalanceShape:
+    """What a model adds to its mean loss for an even use of its experts, see `fused.balance`.
+
+    Attributes:
+        weight: of it.
+        num_experts, per_token: of each layer, and of each token as it counts here.
+        router: class of the modules in the layers' blocks that give the logits of all experts.
+        index: of the logits among their results.
+    """
+
+    weight: float
+    num_experts: int
+    per_token: int
+    router: type
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placeholders:
     """Tokens in whose places a model puts images; in a text they are read as padding.
 
@@ -265,6 +313,7 @@ class ModelShape:
         embedding_norm: a norm of the sum, before the layers (BLOOM), or None.
         per_layer: what each layer's third block reads, or None.
         placeholders: tokens that are read as others, or None.
+        balance: what is added to the loss for an even use of experts, or None.
         head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
         notes: what is not fused and why, a sentence each.
         handing: calls what runs as it was written; None where all is understood.
@@ -284,6 +333,7 @@ class ModelShape:
     embedding_norm: Norm | None = None
     per_layer: PerLayerInputs | None = None
     placeholders: Placeholders | None = None
+    balance: BalanceShape | None = None
     notes: list[str] = field(default_factory=list)
     handing: Caller | None = None
     begins_as_written: bool = False
@@ -293,6 +343,12 @@ class ModelShape:
         """All norms whose weights can be trained."""
         first = [self.embedding_norm] if self.embedding_norm else []
         return [*first, self.final_norm, *(norm for layer in self.layers for norm in layer.norms)]
+
+    @property
+    def rotary_kinds(self) -> set[str]:
+        """Keys of the rotary tables that layers take."""
+        mixers = [(layer.rotary_kind, mixer) for layer in self.layers for mixer in branches_of(layer.attention)]
+        return {kind for kind, mixer in mixers if isinstance(mixer, AttentionShape | LatentShape) and mixer.rotary}
 
     @property
     def trained_sinks(self) -> list[nn.Parameter]:

@@ -120,3 +120,10 @@ def test_adapters_of_experts_lie_beside_the_weights() -> None:
     difference = fused_memory.weight_bytes(spec, card, 2, False)
     without = fused_memory.weight_bytes(spec, replace(card, model_type="unknown"), 2, False)
     assert difference - without == 2 * 2 * NUM_EXPERTS * 16 * (3 * F + 2 * D)
+
+
+def test_an_mlp_that_the_layer_has_beside_its_experts_counts() -> None:
+    card = sparse_card(True)
+    shared = {f"model.layers.{layer}.shared_mlp.output_linear.weight": (D, SHARED) for layer in range(2)}
+    experts = expert_memory.sparse_mlp(replace(card, linear_shapes={**card.linear_shapes, **shared}))
+    assert experts == expert_memory.SparseMlp(2, NUM_EXPERTS, PER_TOKEN, F, SHARED, False)

@@ -93,6 +93,7 @@ OWN: dict[str, dict[str, Any]] = {
     "hunyuan_v1_moe": {"head_dim": 16, "moe_topk": 2},
     "kimi_linear": {"num_experts_per_token": 2},
     "lfm2": {"layer_types": ["conv", "full_attention"], "block_multiple_of": 32},
+    "lfm3": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "longcat_flash": {
         **_MLA,

@@ -303,6 +303,17 @@ def test_padding_has_no_share_in_the_balance_of_experts(write: Any) -> None:
         assert float(method_of("sft").summed_loss(model, batch, True)) == pytest.approx(float(theirs), rel=1e-6)
 
 
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_the_fused_path_counts_it_for_the_same_rows_as_plain_pytorch(size: int, write: Any) -> None:
+    folder, data = write("mixtral", output_router_logits=True), rows()
+    schedule = {"micro_batch_size": size, "gradient_accumulation_steps": 4 // size}
+    ours, plain = (
+        Trained(spec_of(folder, schedule=schedule, hardware={"kernels": kernels}), data) for kernels in (True, False)
+    )
+    assert (ours.path.name, plain.path.name) == ("fused", "plain")
+    assert ours.losses == pytest.approx(plain.losses, rel=TOLERANCE)
+
+
 # Rotary tables that change with the length of the text
 
 SWITCHING = {

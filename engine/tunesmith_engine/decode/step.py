@@ -155,7 +155,7 @@ def check_steppable(assembly: Assembly) -> None:
         if layer.mlp.function is not None:
             raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
         attention, has_more = layer.attention, layer.per_layer is not None or layer.output_scale != 1.0
-        if has_more or not isinstance(attention, AttentionShape) or attention.output_gate or attention.shares:
+        if has_more or not isinstance(attention, AttentionShape) or attention.num_gates or attention.shares:
             raise NotFusableError("{name} has no fused step for single tokens.", name=layer.name)
 
 

@@ -18,6 +18,7 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import ActivationStore
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
+from tunesmith_engine.fused.balance import Balance
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
@@ -36,6 +37,7 @@ from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.recognise import base_model
 from tunesmith_engine.fused.recognise.handed import Handing
+from tunesmith_engine.fused.recognise.sparse import written
 from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.fused.sharing_block import Loan, SharingBlock
 from tunesmith_engine.fused.sparse_block import SparseBlock
@@ -138,6 +140,7 @@ class Assembly:
         self.gradients: WeightGradients | None = None
         self.scratch = WeightScratch(compute.device, compute.dtype)
         self.masks = Masks(compute.device)
+        self.balance = Balance(shape.balance) if shape.balance else None
         self._unfused: dict[str, list[Message]] = {}
         # First: where it is refused, no weight has moved yet.
         head = self._projection((shape.head,), 0, "", Message("The output projection"))
@@ -273,7 +276,8 @@ class Assembly:
         elif mlp is not None:
             if isinstance(mlp, Unfused):
                 self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
-            gate_up = PlainModules((mlp.module,), hidden, hidden, self._autocast)
+            module = written(mlp) if isinstance(mlp, SparseShape) else mlp.module
+            gate_up = PlainModules((module,), hidden, hidden, self._autocast)
         third: list[Projection | PlainModules | None] = [None, None]
         if layer.per_layer:
             pair = layer.per_layer.gate, layer.per_layer.output
@@ -314,6 +318,11 @@ class Assembly:
         try:
             return Experts(mlp, self.scratch, self.compute.dtype, all_frozen=not self._is_full)
         except PlainOnlyError as reason:
+            if self.balance:
+                # Who counts them runs beside them.
+                raise NotFusableError(
+                    "The loss includes a term that balances the experts (output_router_logits)."
+                ) from reason
             self._note_unfused(layer, Message("The experts"), reason.message)
             return None
 
@@ -566,7 +575,7 @@ class Assembly:
         elif isinstance(inputs, PlainModules):
             block = PlainMlp(inputs)
         if isinstance(mlp, SparseShape) and parts.experts is not None:
-            router = Router(mlp, self._autocast)
+            router = Router(mlp, self._autocast, self.balance)
             return SparseBlock(mlp, parts.experts, router, block, workspace, tile_tokens, keeps_gate_up)
         if block is None:
             raise TypeError(f"{shape.name} has no MLP that can be run.")

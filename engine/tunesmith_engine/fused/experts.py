@@ -227,6 +227,9 @@ class Experts:
         if not all_frozen or any(weight.requires_grad for weight in shape.experts.parameters(recurse=False)):
             raise PlainOnlyError("Their own weights are trained.")
         adapters = _adapters(shape)
+        if shape.scores and adapters:
+            # PEFT takes these weights for transposed ones, so its A and B are each other's.
+            raise PlainOnlyError("The experts have an adapter that is not supported.")
 
         def product(name: str, place: int) -> StackedProjection:
             bias = getattr(shape.experts, f"{name}_bias", None)

@@ -237,6 +237,13 @@ GROUPS = {
     "routed_scaling_factor": 1.7,
 }
 
+GRANITE = {
+    "embedding_multiplier": 12.0,
+    "attention_multiplier": 0.11,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 3.0,
+}
+
 # Mixtures of experts.
 SPARSE: dict[str, dict[str, Any]] = {
     "qwen3-moe": {"model_type": "qwen3_moe", "head_dim": 16, "norm_topk_prob": True, **EXPERTS},
@@ -284,6 +291,62 @@ SPARSE: dict[str, dict[str, Any]] = {
     "gpt-oss": {"model_type": "gpt_oss", "head_dim": 16, "sliding_window": 5, **EXPERTS},
     "solar-open": {"model_type": "solar_open", **GROUPS},
     "exaone-moe": {"model_type": "exaone_moe", **GROUPS},
+    "granite-hybrid-moe": {
+        "model_type": "granitemoehybrid",
+        "shared_intermediate_size": 48,
+        **GRANITE,
+        **SCAN,
+        **EXPERTS,
+        "num_hidden_layers": 2,
+        "layer_types": ["full_attention", "linear_attention"],
+    },
+    "granite-windows": {
+        "model_type": "granitemoe_swa",
+        "shared_intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "layer_types": TWO_KINDS,
+        "sliding_window": 5,
+        "layer_rope_theta": [1e4, 0.0, 50.0],
+        **GRANITE,
+        **EXPERTS,
+    },
+    "lfm2-moe": {
+        "model_type": "lfm2_moe",
+        "layer_types": ["conv", "full_attention"],
+        "num_dense_layers": 1,
+        **EXPERTS,
+        **GATED_CONVOLUTION,
+        "num_hidden_layers": 2,
+    },
+    "laguna": {
+        "model_type": "laguna",
+        "head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "num_attention_heads_per_layer": [4, 6],
+        "sliding_window": 5,
+        "moe_routed_scaling_factor": 1.7,
+        **SHARED,
+    },
+    "cohere2-moe": {
+        "model_type": "cohere2_moe",
+        "head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 5,
+        "num_shared_experts": 2,
+        "logit_scale": 0.25,
+        **EXPERTS,
+    },
+    "llama4": {
+        "model_type": "llama4_text",
+        "head_dim": 16,
+        "intermediate_size_mlp": 96,
+        "attention_chunk_size": 4,
+        "no_rope_layers": [1, 0],
+        "floor_scale": 3,
+        "attn_scale": 0.5,
+        **EXPERTS,
+    },
+    "axk1": {"model_type": "axk1", **LATENT, **GROUPS, "head_dim": 12, "mlp_layer_types": ["dense", "sparse"]},
     "hy3": {"model_type": "hy_v3", "head_dim": 16, **EXPERTS},
 }
 
@@ -383,11 +446,16 @@ FUSED: dict[str, dict[str, Any]] = {
         "layer_types": ["full_attention", "linear_attention", "linear_attention"],
         "num_local_experts": 0,
         "shared_intermediate_size": 96,
-        "embedding_multiplier": 12.0,
-        "attention_multiplier": 0.11,
-        "residual_multiplier": 0.22,
-        "logits_scaling": 3.0,
+        **GRANITE,
         **SCAN,
+    },
+    "lfm3": {
+        "model_type": "lfm3",
+        "conv_L_cache": 5,
+        "head_dim": 16,
+        "num_hidden_layers": 3,
+        "layer_types": ["conv", "sliding_attention", "full_attention"],
+        "sliding_window": 5,
     },
     "minicpm3": {"model_type": "minicpm3", **LATENT, "v_head_dim": 20},
     "deepseek-v2": {"model_type": "deepseek_v2", **LATENT, **DENSE, "q_lora_rank": None},
@@ -420,19 +488,6 @@ FUSED: dict[str, dict[str, Any]] = {
 """Models that run fused in every layer: what a config says beside `SIZES`."""
 
 MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "llama4": (
-        {
-            "model_type": "llama4_text",
-            "head_dim": 16,
-            "intermediate_size_mlp": 96,
-            "attention_chunk_size": 4,
-            "no_rope_layers": [1, 0],
-            "floor_scale": 3,
-            "attn_scale": 0.5,
-            **EXPERTS,
-        },
-        "Llama4TextMoe",
-    ),
     # Too little to change a number, so that results can be compared.
     "mixtral-noise": ({"model_type": "mixtral", "router_jitter_noise": 1e-30, **EXPERTS}, "jitter_noise"),
 }
@@ -493,14 +548,15 @@ TARGETS = {"llama4": _ATTENTION} | {name: [*_ATTENTION, *_OTHERS] for name in _B
 """What an adapter is put on where PEFT's "all-linear" takes a router for a linear layer, or PEFT refuses `out_proj`."""
 
 WITH_STATES = OF_BLOCKS.keys() | {
-    *("qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid", "qwen3.5-moe")
+    *("qwen3.5", "qwen3-next", "lfm2", "lfm2-biases", "bamba", "granite-hybrid", "qwen3.5-moe"),
+    *("granite-hybrid-moe", "lfm2-moe", "lfm3"),
 }
 """Models in some of whose layers a state stands in attention's place: none of them decodes fused, or trains whole."""
 
 VARIANTS = frozenset({"lfm2-biases"})
 """Models that repeat shapes of others."""
 
-WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite"})
+WITH_LATENTS = frozenset({"minicpm3", "deepseek-v2", "deepseek-v3", "youtu", "glm4-moe-lite", "axk1"})
 NO_STEP = WITH_STATES | WITH_LATENTS | SPARSE.keys() | {"gemma4", "gemma4-keys-are-values"}
 """Models that decode as transformers does."""
 

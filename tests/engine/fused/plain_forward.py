@@ -204,10 +204,13 @@ def _sparse(shape: SparseShape, x: torch.Tensor) -> torch.Tensor:
     total = torch.zeros_like(x)
     for token in range(len(x)):
         for number, expert in enumerate(choice.experts[token].tolist()):
-            output = _expert(shape, x[token], gate_up[expert], down[expert], expert)
-            total[token] += choice.weights[token, number] * output
+            weight = choice.weights[token, number]
+            if shape.scores:
+                total[token] += _expert(shape, weight * x[token], gate_up[expert], down[expert], expert)
+            else:
+                total[token] += weight * _expert(shape, x[token], gate_up[expert], down[expert], expert)
     if shape.shared is not None:
-        shared = _mlp(shape.shared, x)
+        shared = shape.shared_scale * _mlp(shape.shared, x)
         total = total + (shared if choice.factor is None else shared * choice.factor)
     return total
 
@@ -264,6 +267,9 @@ def _attention(
         _one_document(shape, *parts) for parts in zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
     ]
     attended = normalise(torch.cat(outputs), shape.output_norm)
+    if shape.head_gate:
+        opened = torch.log(1.0 + torch.exp(gates)) if shape.head_gate == "softplus" else 1.0 / (1.0 + torch.exp(-gates))
+        attended = (attended.unflatten(1, (shape.num_heads, -1)) * opened[..., None]).flatten(1)
     return shape.output(attended / (1.0 + torch.exp(-gates)) if shape.output_gate else attended)
 
 

@@ -21,7 +21,9 @@ from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.handed import Handing
 from tunesmith_engine.fused.recognise.layer import blocks_of, mixer_of, read_as_written, read_layer
 from tunesmith_engine.fused.recognise.model import (
+    check_tables,
     find_decoder,
+    read_balance,
     read_embedding,
     read_layer_inputs,
     read_logits,
@@ -96,6 +98,7 @@ def _read(model: AnyModel) -> ModelShape:
         embedding_norm=embedding_norm,
         per_layer=_read_per_layer(body, layers),
         placeholders=read_placeholders(body, getattr(whole, body_of(whole))),
+        balance=read_balance(whole, body, layers),
         handing=reader.handing,
         begins_as_written=begins_as_written,
     )
@@ -127,7 +130,11 @@ class _Layers:
         try:
             words.check_words(body.name, body.module, words.MODEL | words.OWN_INPUTS_MODEL | words.BLOCKS_MODEL)
             self._slopes = read_layer_inputs(body)
-            read = partial(self._read_whole, rotary_tables(body.module, _mixers(modules)))
+            tables = rotary_tables(body.module, _mixers(modules))
+            if tables and tables.has_kinds:
+                kinds = [tables.kind(config, index, config.layer_types[index]) for index in range(len(modules))]
+                check_tables(body, tables, [kind or "" for kind in kinds])
+            read = partial(self._read_whole, tables)
         except NotFusableError as error:
             return tuple(self._read_rest(modules, error.message))
         shapes: list[LayerShape | UnfusedLayer] = []
@@ -197,10 +204,10 @@ class _Layers:
             raise NotFusableError("{name} has an unsupported kind of layer, {kind}.", name=label, kind=kind)
         slides = kind == "sliding_attention" or (not kind and "create_sliding_window_causal_mask" in used)
         window = getattr(config, "sliding_window", None) if slides else None
-        rotary_kind = kind if tables and tables.has_kinds else ""
-        layout = tables.layout(rotary_kind, _device(body)) if tables else None
+        rotary_kind = tables.kind(config, index, kind) if tables else None
+        layout = None if tables is None or rotary_kind is None else tables.layout(rotary_kind, _device(body))
         sight = Sight(int(config.attention_chunk_size) if kind == CHUNKED else None, self._slopes)
-        shape = read_layer(f"{label}.{index}", module, window, rotary_kind, layout, sight, self._lent, index)
+        shape = read_layer(f"{label}.{index}", module, window, rotary_kind or "", layout, sight, self._lent, index)
         if self._is_full and not isinstance(shape.attention, AttentionShape | LatentShape | None):
             # A convolution and what a state decays by have no gradients of ours.
             kind = type(mixer_of(label, module)[1]).__name__
@@ -287,7 +294,9 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
             parts.append(layer.attention.module)
         for mixer in branches_of(layer.attention):
             parts += [*mixer.inputs, mixer.output]
-        if isinstance(layer.mlp, SparseShape | Unfused):
+        if isinstance(layer.mlp, SparseShape):
+            parts += layer.mlp.parts
+        elif isinstance(layer.mlp, Unfused):
             parts.append(layer.mlp.module)
         elif layer.mlp is not None:
             parts += [*layer.mlp.inputs, layer.mlp.down]

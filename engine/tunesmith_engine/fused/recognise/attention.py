@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -42,8 +42,10 @@ NORMS = (
 )
 KEY_FACTOR = "key_multiplier"
 
-GATE = "gate_proj"
-"""A gate for each number of the output, with a projection of its own (AFMoE)."""
+GATES = ("gate_proj", "g_proj")
+"""Projections of gates of the output: for each of its numbers (AFMoE), or for each head (LFM3, Laguna)."""
+HEAD_GATES = {"sigmoid": torch.sigmoid, "softplus": nn.functional.softplus}
+"""Functions of a head's gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,11 @@ def read_attention(
     """
     check_no_dropout(name, module)
     roles, output = _projections(name, module)
-    head_dim, output_gate = getattr(module, "head_dim", None) or module.head_size, "sigmoid" in words.words(module)
+    head_dim = getattr(module, "head_dim", None) or module.head_size
     value_dim = module.v_head_dim if "v_head_dim" in words.words(module) else head_dim
-    num_heads, num_key_value_heads = _num_heads(name, module, roles, output, (head_dim, value_dim), output_gate)
+    output_gate, head_gate = _gates(name, module, roles, output, value_dim)
+    without = [role for role in roles if not (head_gate and role in GATES)]
+    num_heads, num_key_value_heads = _num_heads(name, module, without, output, (head_dim, value_dim), output_gate)
     norms = next((pair for pair in NORMS if pair[0] in words.words(module)), NORMS[0])
     shape = AttentionShape(
         inputs=tuple(getattr(module, role) for role in roles),
@@ -95,6 +99,7 @@ def read_attention(
         query_norm=_head_norm(name, module, norms[0], num_heads, head_dim),
         key_norm=_head_norm(name, module, norms[1], num_key_value_heads, head_dim),
         output_gate=output_gate,
+        head_gate=head_gate,
         value_size=None if value_dim == head_dim else value_dim,
         chunk=sight.chunk,
         slopes=sight.slopes,
@@ -113,8 +118,9 @@ def _projections(name: str, module: nn.Module) -> tuple[tuple[str, ...], str]:
     """Return the names of the input projections and of the output projection."""
     merged, output = first_of(module, MERGED), first_of(module, OUTPUT)
     roles = ("q_proj", "k_proj", "v_proj") if merged is None else (merged,)
-    if {GATE, "sigmoid"} <= words.words(module) and merged is None:
-        roles = (*roles, GATE)
+    gate = first_of(module, GATES)
+    if gate in words.words(module) and merged is None and words.words(module) & HEAD_GATES.keys():
+        roles = (*roles, gate)
     if output is None or not all(hasattr(module, role) for role in roles):
         raise NotFusableError(
             "{name} ({kind}) is missing a projection or a size that is needed.", name=name, kind=type(module).__name__
@@ -122,8 +128,22 @@ def _projections(name: str, module: nn.Module) -> tuple[tuple[str, ...], str]:
     return roles, output
 
 
+def _gates(
+    name: str, module: nn.Module, roles: tuple[str, ...], output: str, value_dim: int
+) -> tuple[bool, str]:
+    """Return whether each number of the output has a gate, and the function of heads' gates where these have some."""
+    used, gate = words.words(module), roles[-1] if roles[-1] in GATES else None
+    if gate is None:
+        # Projections that are not there may be named nevertheless.
+        return "sigmoid" in used and GATES[1] not in used, ""
+    width = linear_sizes(f"{name}.{output}", getattr(module, output))[0]
+    function = next(function for function in HEAD_GATES if function in used)
+    is_of_heads = linear_sizes(f"{name}.{gate}", getattr(module, gate))[1] * value_dim == width
+    return not is_of_heads and function == "sigmoid", function if is_of_heads else ""
+
+
 def _num_heads(
-    name: str, module: nn.Module, roles: tuple[str, ...], output: str, sizes: tuple[int, int], output_gate: bool
+    name: str, module: nn.Module, roles: Sequence[str], output: str, sizes: tuple[int, int], output_gate: bool
 ) -> tuple[int, int]:
     """Return the number of heads, and that of key and value heads."""
     widths = [linear_sizes(f"{name}.{role}", getattr(module, role))[1] for role in roles]
@@ -245,7 +265,7 @@ CODEGEN_PARTS = 4
 def _pieces(shape: AttentionShape, num_inputs: int) -> Iterator[tuple[Piece, ...] | None]:
     """Yield where q, k, v and gates may lie in the output of the input projections; see `AttentionShape`."""
     heads, groups, width = shape.num_heads, shape.num_key_value_heads, shape.head_dim
-    if shape.output_gate and num_inputs == 1 + len(("q", "k", "v")):
+    if shape.num_gates and num_inputs == 1 + len(("q", "k", "v")):
         yield None
         return
     if shape.output_gate:
@@ -290,6 +310,8 @@ def _plain_attention(
     result = attended(shape, q, k, v.unflatten(-1, (-1, shape.value_dim)).transpose(0, 1))
     if shape.output_norm is not None:
         result = normalise(result, shape.output_norm)
+    if shape.head_gate:
+        return result * HEAD_GATES[shape.head_gate](gate).repeat_interleave(shape.value_dim, dim=-1)
     return result * gate.sigmoid() if shape.output_gate else result
 
 

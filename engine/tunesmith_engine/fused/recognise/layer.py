@@ -38,7 +38,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
 )
 from tunesmith_engine.fused.recognise.state_space import read_state_space
 from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, MixerShape, Norm, ParallelShape, StateSpaceShape
-from tunesmith_engine.shapes import LayerShape, MlpShape, NotFusableError, SparseShape, Unfused, UnfusedLayer
+from tunesmith_engine.shapes import Beside, LayerShape, MlpShape, NotFusableError, SparseShape, Unfused, UnfusedLayer
 
 Forms = tuple[int, int]
 """How many results a layer's mixer and its MLP have: of a tuple, or 0 for one alone."""
@@ -64,6 +64,9 @@ ALONE = "mixer"
 MLPS = ("mlp", "shared_mlp", "block_sparse_moe", "feed_forward", "ffn")
 """What transformers calls an MLP, or what is in its place."""
 
+BESIDE = ("block_sparse_moe", "shared_mlp")
+"""A mixture of experts and an MLP whose outputs a layer adds up itself (Granite)."""
+
 # What transformers calls the norms at these places. `post_attention_layernorm` means several things; the other norms
 # and the layer's own code tell which.
 NAMES = (
@@ -77,6 +80,7 @@ NAMES = (
     ("input_layernorm", "", "", ""),
     ("attention_layernorm", "", "feedforward_layernorm", ""),
     ("operator_norm", "", "ffn_norm", ""),
+    ("operator_norm", "post_operator_norm", "ffn_norm", "post_ffn_norm"),
     ("input_layernorm", "", "pre_ff_layernorm", ""),
     ("self_attn_layer_norm", "", "final_layer_norm", ""),
     ("ln_1", "", "ln_2", ""),
@@ -204,8 +208,15 @@ def _passing(module: nn.Module, num_results: int) -> dict[str, nn.Module]:
     """Return stand-ins that hand on what they are given, for the norms and the MLP of a hollow layer."""
     roles = (*_norms_of(module), *(plain_roles(module) or ()))
     found: dict[str, nn.Module] = {role: Recorder(getattr(module, role), 0) for role in roles}
+    return found | {role: Recorder(getattr(module, role), num_results) for role in _mlp_roles(module)}
+
+
+def _mlp_roles(module: nn.Module) -> tuple[str, ...]:
+    """Return the name of what is in an MLP's place, or the names of two such parts; none where the parts are loose."""
+    if all(isinstance(getattr(module, role, None), nn.Module) for role in BESIDE):
+        return BESIDE
     _, role = blocks_of(module)
-    return found | ({role: Recorder(getattr(module, role), num_results)} if role else {})
+    return (role,) if role else ()
 
 
 def _norms_of(module: nn.Module) -> frozenset[str]:
@@ -228,7 +239,7 @@ def _around(
     Raises:
         NotFusableError: its order of parts isn't understood.
     """
-    has_mlp = blocks_of(module)[1] is not None
+    has_mlp = bool(_mlp_roles(module))
     # What a layer reads of its own comes with a usual call alone.
     known = words.LAYER | words.BLOCKS_LAYER | (frozenset() if call else words.OWN_INPUTS_LAYER)
     words.check_words(name, module, known | (words.SPARSE_LAYER if has_mlp else words.MLP))
@@ -263,7 +274,7 @@ def _around(
         guess = replace(_with_norms(shape, [norms.get(role) for role in names]), parallel=parallel)
         try:
             if _agrees(name, module, names, guess, forms, call):
-                return guess, forms
+                return _with_last_norm(guess), forms
         except NotFusableError as error:
             problem = problem or error
         else:
@@ -294,6 +305,20 @@ def _forms(shape: LayerShape, has_mlp: bool) -> Iterator[Forms]:
     return product(of_mixer, of_mlp)
 
 
+def _with_last_norm(shape: LayerShape) -> LayerShape:
+    """Return a shape whose norm behind the MLP may be the MLP's own.
+
+    Raises:
+        NotFusableError: the layer has one beside that.
+    """
+    own = shape.mlp.norm if isinstance(shape.mlp, SparseShape) else None
+    if own is not None and shape.post_mlp_norm is not None:
+        raise NotFusableError(
+            "{name} has its norms ({names}) in unsupported places.", name=shape.name, names="post_mlp_layernorm"
+        )
+    return shape if own is None else replace(shape, post_mlp_norm=own)
+
+
 def _with_norms(shape: LayerShape, norms: Sequence[Norm | None]) -> LayerShape:
     """Return a shape with norms at the places of `PLACES`."""
     before, after, before_mlp, after_mlp = norms
@@ -308,14 +333,29 @@ def _read_mlp(name: str, module: nn.Module) -> MlpShape | SparseShape | Unfused 
     Raises:
         NotFusableError: there is none.
     """
-    mixer, role = blocks_of(module)
-    if role is not None:
-        mlp = getattr(module, role)
-        return read_sparse(mlp) or read_mlp(mlp)
+    mixer, _ = blocks_of(module)
+    parts = [getattr(module, role) for role in _mlp_roles(module)]
+    if len(parts) > 1:
+        return _read_beside(*parts)
+    if parts:
+        return read_sparse(parts[0]) or read_mlp(parts[0])
     roles = plain_roles(module)
     if roles is None and mixer is None:
         raise NotFusableError("{name} ({kind}) has no MLP.", name=name, kind=type(module).__name__)
     return None if roles is None else plain_parts(module, roles)
+
+
+def _read_beside(block: nn.Module, shared: nn.Module) -> SparseShape | Unfused:
+    """Return the shape of a mixture of experts with an MLP that the layer itself has beside it."""
+    sparse, mlp = read_sparse(block), read_mlp(shared)
+    if isinstance(sparse, SparseShape) and sparse.shared_module is None and sparse.norm is None:
+        return replace(sparse, shared=mlp if isinstance(mlp, MlpShape) else None, shared_module=shared)
+    if isinstance(sparse, Unfused):
+        return Unfused(Beside([block, shared]), sparse.reason)
+    problem = NotFusableError(
+        "{name} ({kind}) combines its experts in an unsupported way.", name=BESIDE[0], kind=type(block).__name__
+    )
+    return Unfused(Beside([block, shared]), problem.message)
 
 
 def _agrees(
@@ -372,10 +412,13 @@ def _mlp_stand_in(
     module: nn.Module, shape: LayerShape, make: StandIns, parts: dict[str, nn.Module], num_results: int
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Put a stand-in for the MLP, or for its linear layers, among the parts of a layer; return what it computes."""
-    if role := blocks_of(module)[1]:
-        matrix = make.matrix(WIDTH, WIDTH)
-        parts[role] = Mixer(matrix.weight, num_results, adds=adds_residual(getattr(module, role)))
-        return matrix
+    if found := _mlp_roles(module):
+        matrices = [make.matrix(WIDTH, WIDTH) for _ in found]
+        for role, matrix in zip(found, matrices, strict=True):
+            # What stands beside the experts has one result.
+            number = num_results if role == found[0] else 0
+            parts[role] = Mixer(matrix.weight, number, adds=adds_residual(getattr(module, role)))
+        return Beside(matrices)
     roles, own = plain_roles(module), shape.mlp
     if roles is None or not isinstance(own, MlpShape):
         raise NotFusableError("{name} ({kind}) has no MLP.", name=shape.name, kind=type(module).__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +12,11 @@ from torch import nn
 from torch.nn import functional
 from transformers.modeling_outputs import MoeModelOutputWithPast
 
-from tunesmith_engine.fused.recognise import per_layer, words
+from tunesmith_engine.fused.recognise import balance, per_layer, words
 from tunesmith_engine.fused.recognise.biases import BIASES, slopes_of
 from tunesmith_engine.fused.recognise.body import Body, body_of, head_of
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
+from tunesmith_engine.fused.recognise.rotary import RotaryTables, without_table
 from tunesmith_engine.fused.recognise.stand_ins import (
     NUM_TOKENS,
     WIDTH,
@@ -26,7 +28,16 @@ from tunesmith_engine.fused.recognise.stand_ins import (
 )
 from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.model.saved_modules import plain
-from tunesmith_engine.shapes import AnyModel, NotFusableError, PerLayerInputs, Placeholders, PositionTable
+from tunesmith_engine.shapes import (
+    AnyModel,
+    BalanceShape,
+    LayerShape,
+    NotFusableError,
+    PerLayerInputs,
+    Placeholders,
+    PositionTable,
+    UnfusedLayer,
+)
 
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""
@@ -151,8 +162,6 @@ def read_logits(whole: AnyModel) -> tuple[float, float | None]:
         NotFusableError: the logits or the loss are something else.
     """
     used = words.words(whole)
-    if "output_router_logits" in used and whole.config.output_router_logits:
-        raise NotFusableError("The loss includes a term that balances the experts (output_router_logits).")
     if "z_loss_coefficient" in used and whole.config.z_loss_coefficient:
         raise NotFusableError("The loss includes a term that keeps logits small (z_loss_coefficient).")
     config = vars(whole.config) | vars(whole.config.get_text_config())
@@ -190,6 +199,7 @@ class _Taken(nn.Module):
         # Not as a part of this module.
         self.__dict__["original"] = original
         self.others: dict[str, torch.Tensor] = {}
+        self.table: Any = None
         self.in_pair = False
 
     def __getattr__(self, name: str) -> Any:
@@ -201,6 +211,7 @@ class _Taken(nn.Module):
     def forward(self, hidden_states: torch.Tensor, *_: Any, **named: Any) -> tuple[torch.Tensor, None] | torch.Tensor:
         """Return the numbers in the wrapping of a layer: alone, or with a second result that is dropped (Bamba)."""
         self.others = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
+        self.table = named.get("position_embeddings")
         return (hidden_states, None) if self.in_pair else hidden_states
 
 
@@ -230,7 +241,7 @@ def _try_embedding(body: Body, scale: float) -> tuple[float, PositionTable | Non
         body.embedding: embedding,
         body.layers: nn.ModuleList(),
         body.norm: (norm := _Counted()),
-        "rotary_emb": Constant((None, None)),
+        **without_table(decoder),
         **per_layer.stand_ins(body, make),
     }
     if body.embedding_norm:
@@ -291,25 +302,12 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
     Raises:
         NotFusableError: it hands them a tensor that we don't know.
     """
-    make, taken = StandIns(), _Taken(body.part(body.layers)[0])
-    parts: dict[str, nn.Module] = {
-        # Slopes that are rounded to 16 bits would be others.
-        body.embedding: _small_embedding(plain(body.part(body.embedding)), make).float(),
-        body.layers: nn.ModuleList([taken]),
-        body.norm: nn.Identity(),
-        "rotary_emb": Constant((None, None)),
-        **per_layer.stand_ins(body, make),
-    }
-    if body.positions is not None:
-        parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)
-    if body.embedding_norm:
-        parts[body.embedding_norm] = nn.Identity()
-    twin, ids = replaced(body.module, parts, {}), torch.arange(NUM_TOKENS)[None]
+    taken = _Taken(body.part(body.layers)[0])
     try:
-        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+        _hand([taken], body)
     except NotFusableError:
         taken.in_pair = True
-        result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+        _hand([taken], body)
     biases = [name for name in taken.others if name in BIASES]
     slopes = slopes_of(taken.others[biases[0]]) if len(biases) == 1 else None
     if others := taken.others.keys() - LAYER_INPUTS - set([] if slopes is None else biases):
@@ -320,6 +318,55 @@ def read_layer_inputs(body: Body) -> torch.Tensor | None:
             names=", ".join(sorted(others)),
         )
     return slopes if slopes is None else slopes.to(plain(body.part(body.embedding)).weight.device)
+
+
+def check_tables(body: Body, tables: RotaryTables, kinds: Sequence[str]) -> None:
+    """Hold the rotary tables of several kinds that a decoder hands its layers against those that were read.
+
+    Args:
+        body: of the decoder.
+        tables: as they are read.
+        kinds: of the layers; "" for none.
+
+    Raises:
+        NotFusableError: a layer is handed another one.
+    """
+    layers = [_Taken(layer) for layer in body.part(body.layers)[: len(kinds)]]
+    ids = _hand(layers, body)
+    for layer, kind in zip(layers, kinds, strict=True):
+        expected = tables(torch.zeros(1, device=ids.device), ids, kind) if kind else None
+        handed = layer.table if kind else (layer.table,)
+        if handed is None or not all(map(_same, handed, expected or (None,))):
+            raise NotFusableError("The decoder's layers use different rotary embeddings.")
+
+
+def _same(handed: torch.Tensor | None, expected: torch.Tensor | None) -> bool:
+    return handed is expected or (handed is not None and expected is not None and torch.equal(handed, expected))
+
+
+def _hand(layers: Sequence[nn.Module], body: Body) -> torch.Tensor:
+    """Let a decoder call stand-ins for its layers; return which tokens they are for, which are their positions as well.
+
+    Raises:
+        NotFusableError: its code doesn't run.
+    """
+    make, own = StandIns(), plain(body.part(body.embedding))
+    parts: dict[str, nn.Module] = {
+        # Slopes that are rounded to 16 bits would be others.
+        body.embedding: _small_embedding(own, make).float(),
+        body.layers: nn.ModuleList(layers),
+        body.norm: nn.Identity(),
+        **per_layer.stand_ins(body, make),
+    }
+    if len(layers) == 1:
+        parts |= without_table(body.module)
+    if body.positions is not None:
+        parts[body.positions] = _small_embedding(plain(body.part(body.positions)), make, NUM_TOKENS + MOST_OFFSET)
+    if body.embedding_norm:
+        parts[body.embedding_norm] = nn.Identity()
+    twin, ids = replaced(body.module, parts, {}), torch.arange(NUM_TOKENS)[None]
+    result_of(body.name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
+    return ids
 
 
 def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:
@@ -367,20 +414,45 @@ def _echoed(inner: AnyModel, embedding: nn.Module, ids: dict[str, int]) -> torch
     return result_of("model", lambda: twin(input_ids=tokens, use_cache=False).last_hidden_state)
 
 
+def read_balance(
+    whole: AnyModel, body: Body, layers: Sequence[LayerShape | UnfusedLayer]
+) -> BalanceShape | None:
+    """Return what the model adds to its loss for its experts; see `balance.read_balance`."""
+
+    def losses(logits: tuple[torch.Tensor, ...], mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = StandIns().numbers(1, mask.shape[1], WIDTH)
+        twin, _ = _around_results(whole, _Results(last_hidden_state=hidden, router_logits=logits))
+        twin.config = copy.deepcopy(whole.config)
+        for owner in (twin, twin.config, twin.config.get_text_config()):
+            owner.vocab_size = WIDTH
+        ids = torch.arange(mask.shape[1])[None]
+        found: list[Any] = []
+        given = {"input_ids": ids, "labels": ids, "attention_mask": mask, "use_cache": False}
+        loss = result_of("lm_head", lambda: found.append(twin(**given)) or found[0].loss)  # type: ignore[func-returns-value]
+        return loss, balance.cross_entropy(found[0].logits, ids)
+
+    return balance.read_balance(whole, body, layers, losses)
+
+
 def _logits(whole: AnyModel, hidden: torch.Tensor, training: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what the model's own code makes of hidden states, [1, T, V], and their product with its head."""
+    twin, head = _around_results(whole, _Results(last_hidden_state=hidden))
+    twin.training = training
+    ids = torch.arange(hidden.shape[1])[None]
+    return result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits), head(hidden)
+
+
+def _around_results(whole: AnyModel, results: _Results) -> tuple[nn.Module, nn.Module]:
+    """Return a twin of a model whose decoder gives these results, and the stand-in for its head."""
     head = StandIns().matrix(WIDTH, WIDTH)
-    body: nn.Module = Constant(_Results(last_hidden_state=hidden))
+    body: nn.Module = Constant(results)
     # Other parts of the body give the head's code their numbers.
     body.__dict__["config"] = whole.config
     own = getattr(whole, body_of(whole))
     vars(body).update({name: value for name, value in vars(own).items() if isinstance(value, int | float)})
     if INSIDE in words.words(whole):
         body = replaced(nn.Module(), {INSIDE: body}, {})
-    twin = replaced(whole, {body_of(whole): body, head_of(whole): head}, {})
-    twin.training = training
-    ids = torch.arange(hidden.shape[1])[None]
-    return result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits), head(hidden)
+    return replaced(whole, {body_of(whole): body, head_of(whole): head}, {}), head
 
 
 def _try_head(whole: AnyModel, scale: float, softcap: float | None) -> bool:

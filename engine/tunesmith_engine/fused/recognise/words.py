@@ -17,7 +17,8 @@ ATTENTION = frozenset(
     "attn_sub_norm attn_temperature_tuning baddbmm batch1 batch2 beta bfloat16 bmm c_attn c_proj cat chunk clamp "
     "clamp_ clip_qkv config contiguous cross_attention_cache dense device dim dropout dropout_add dropout_p dtype "
     "eager eager_attention_forward embed_dim embed_positions expand finfo flatten float float16 float32 floor "
-    "floor_scale force_rope functional gate_proj gather get get_interface get_llama_4_attn_scale get_seq_length "
+    "floor_scale force_rope functional g_proj gate_per_head gate_proj gather get get_interface get_llama_4_attn_scale "
+    "get_seq_length "
     "getattr hasattr head_dim head_size hidden_dropout hidden_size input_dtype int inv_norm_factor is_causal "
     "is_cross_attention is_local_attention is_sliding is_updated isinstance k_layernorm k_norm k_proj key_layernorm "
     "keys kv_dim layer_idx layers len linear llama_4_scaling_beta log1p masked_fill math matmul max min mp_num "
@@ -26,7 +27,8 @@ ATTENTION = frozenset(
     "q_layernorm q_norm q_proj qk_layernorm qk_norm qkv_proj query_key_value query_layer query_layernorm range "
     "reorder_and_upcast_attn repeat reshape resid_dropout residual_dropout rope_parameters rotary_dim rotary_ndims "
     "s_aux scaled_dot_product_attention scaling sdpa self_attention_cache shape sigmoid sinks size sliding_window "
-    "slow_but_exact softcap softmax softmax_scale split split_size sqrt to torch training transpose type_as unsqueeze "
+    "slow_but_exact softcap softmax softmax_scale softplus split split_size sqrt to torch training transpose type_as "
+    "unsqueeze "
     "update use_cache use_qk_norm use_rope v_head_dim v_proj v_scale values view weight zeros_like".split()
 )
 
@@ -64,14 +66,18 @@ MLP = frozenset(
 )
 
 SPARSE = frozenset(
-    "F dtype e_score_correction_bias empty_like enable_moe_fp32_combine expert_bias experts float gate hidden_dim "
-    "input_jitter_noise input_size jitter_noise moe reshape routed_scaling_factor router shape shared_expert "
-    "shared_expert_gate shared_experts shared_mlp sigmoid size to torch training uniform_ view".split()
+    "F ValueError add_ average dim dtype e_score_correction_bias empty_like enable_moe_fp32_combine expert_bias "
+    "experts float gate hidden_dim "
+    "input_jitter_noise input_size jitter_noise moe num_shared_experts post_mlp_layernorm repeat reshape "
+    "routed_scaling_factor router shape shared_expert shared_expert_combination_strategy sum "
+    "shared_expert_gate shared_experts shared_mlp sigmoid size to torch training transpose uniform_ use_expert_bias "
+    "view".split()
 )
 """Of a mixture of experts; its router runs as written."""
 
 EXPERTS = frozenset(
-    "_apply_gate act_fn chunk device down_proj down_proj_bias dtype functional gate_up_proj gate_up_proj_bias greater "
+    "_apply_gate act_fn bmm chunk hidden_size view device down_proj down_proj_bias dtype functional gate_up_proj "
+    "gate_up_proj_bias greater "
     "index_add_ linear nn no_grad nonzero num_experts one_hot permute sum to torch where zeros_like num_classes dim "
     "size shape".split()
 )
@@ -88,8 +94,9 @@ LAYER = frozenset(
     "layer_past linear_attention linear_attn ln_1 ln_2 ln_attn ln_cross_attn ln_mlp mamba mlp "
     "new_decoder_architecture nn norm_1 norm_2 num_ln_in_parallel_attn operator_norm output_attentions p "
     "parallel_attn past_key_values position_bias position_embeddings position_ids post_attention_dropout "
-    "post_attention_layernorm post_feedforward_layernorm post_mlp_dropout post_mlp_layernorm post_norm1 post_norm2 "
-    "post_self_attn_layernorm pre_feedforward_layernorm pre_ff_layernorm pre_mlp_layernorm reshape resid_attn_dropout "
+    "post_attention_layernorm post_feedforward_layernorm post_ffn_norm post_mlp_dropout post_mlp_layernorm "
+    "post_norm1 post_norm2 post_operator_norm post_self_attn_layernorm pre_feedforward_layernorm pre_ff_layernorm "
+    "pre_mlp_layernorm reshape resid_attn_dropout "
     "resid_dropout resid_mlp_dropout residual residual_multiplier residual_scale self_attention self_attn "
     "self_attn_layer_norm shape shared_mlp size training tuple use_cache use_parallel_residual view".split()
 )
@@ -103,11 +110,14 @@ MODEL = frozenset(
     "embed_positions embed_tokens embedding_dropout embedding_multiplier embedding_norm encoder_attention_mask "
     "encoder_hidden_states enumerate expand final_layer_norm final_layernorm finfo full full_attention functional "
     "get_mask_sizes get_seq_length gradient_checkpointing h has_sliding_layers hidden_size hidden_states "
-    "inputs_embeds is_flash_attention_requested isinstance last_hidden_state layer_norm layer_past layer_types "
+    "inputs_embeds is_flash_attention_requested isinstance last_hidden_state layer_norm layer_past layer_rope_theta "
+    "layer_type layer_types "
     "layerdrop layers layers_block_type linear_attention ln_f logger long masked_fill math max_seq_len min "
     "multi_query mup_enabled ndim nn norm norm_f num_heads num_hidden_layers ones or_mask_function output_attentions "
-    "output_hidden_states p past_key_values pop position_bias position_embeddings position_ids project_in project_out "
-    "rand repeat reshape return_dict rotary_emb set shape size sliding_attention sliding_window sqrt tensor to torch "
+    "output_hidden_states p past_key_values pop pos_emb position_bias position_embeddings position_ids project_in "
+    "project_out "
+    "rand repeat reshape return_dict rope_parameters rope_theta rotary_emb rotary_embs set shape size "
+    "sliding_attention sliding_window sqrt tensor to torch "
     "training tuple unsqueeze use_alibi use_bidirectional_attention use_cache view "
     "warn_if_padding_and_no_attention_mask warning_once weight where word_embeddings word_embeddings_layernorm wpe "
     "wte".split()
