@@ -190,11 +190,11 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class DeltaShape:
-    """What Qwen3-Next has in most layers in attention's place: heads with a state, by the gated delta rule.
+    """What Qwen3-Next, Qwen3.5 and OLMo Hybrid have in attention's place: heads with a state, by the gated delta rule.
 
     The inputs give q, k, v, z, b and a. A short convolution with SiLU goes over q, k and v; each value head then has
-    the rule's output o for decays exp(-exp(decay_log) softplus(a + decay_bias)) and strengths sigmoid(b), and the
-    block's output is output(norm(o) * silu(z)); see kernels/delta_rule.py.
+    the rule's output o for decays exp(-exp(decay_log) softplus(a + decay_bias)) and strengths sigmoid(b) times
+    `strength`, and the block's output is output(norm(o) * silu(z)); see kernels/delta_rule.py.
 
     Attributes:
         inputs: modules whose outputs, side by side, have what is named above.
@@ -206,6 +206,7 @@ class DeltaShape:
         convolution_bias: [channels] or None.
         decay_log, decay_bias: [num_heads].
         norm: over value_dim.
+        strength: the most that a token corrects; above 1 a state may turn its sign (OLMo Hybrid's 2).
     """
 
     inputs: tuple[nn.Module, ...]
@@ -220,6 +221,7 @@ class DeltaShape:
     decay_log: torch.Tensor
     decay_bias: torch.Tensor
     norm: Norm
+    strength: float = 1.0
 
     @property
     def num_channels(self) -> int:

@@ -351,7 +351,7 @@ def _delta_of_document(shape: DeltaShape, projected: torch.Tensor) -> torch.Tens
     mixed = _convolved(channels, shape.convolution, None)
     mixed = mixed / (1.0 + torch.exp(-mixed))
     decays = torch.exp(-shape.decay_log.exp() * torch.log1p(torch.exp(a + shape.decay_bias)))
-    strengths = 1.0 / (1.0 + torch.exp(-b))
+    strengths = shape.strength / (1.0 + torch.exp(-b))
     outputs = []
     for head in range(shape.num_heads):
         group = head * shape.num_key_heads // shape.num_heads

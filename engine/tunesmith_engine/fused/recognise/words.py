@@ -31,12 +31,13 @@ ATTENTION = frozenset(
 )
 
 DELTA = frozenset(
-    "A_log F activation apply_mask_to_padding_states beta bias cat causal_conv1d_fn causal_conv1d_update conv1d "
-    "conv_kernel_size cu_seq_lens_q cu_seqlens dim dt_bias exp fix_query_key_value_ordering float g get_conv_state "
-    "get_recurrent_state head_k_dim head_v_dim in_proj_a in_proj_b in_proj_ba in_proj_qkv in_proj_qkvz in_proj_z "
-    "initial_state is_recording_past key_dim layer_idx norm out_proj output_final_state pop reshape shape sigmoid "
-    "softplus split squeeze state_idx torch torch_chunk_gated_delta_rule torch_recurrent_gated_delta_rule transpose "
-    "update_conv_state update_recurrent_state use_qk_l2norm_in_kernel value_dim weight".split()
+    "A_log F a_proj activation allow_neg_eigval apply_mask_to_padding_states b_proj beta bias cat causal_conv1d_fn "
+    "causal_conv1d_update conv1d conv_kernel_size cu_seq_lens_q cu_seqlens dim dt_bias exp "
+    "fix_query_key_value_ordering float g g_proj get_conv_state get_recurrent_state head_k_dim head_v_dim in_proj_a "
+    "in_proj_b in_proj_ba in_proj_qkv in_proj_qkvz in_proj_z initial_state is_recording_past k_proj key_dim layer_idx "
+    "norm o_norm o_proj out_proj output_final_state pop q_proj reshape shape sigmoid softplus split squeeze state_idx "
+    "torch torch_chunk_gated_delta_rule torch_recurrent_gated_delta_rule transpose update_conv_state "
+    "update_recurrent_state use_qk_l2norm_in_kernel v_proj value_dim view weight".split()
 )
 """Of what has the gated delta rule in attention's place."""
 
