@@ -87,6 +87,13 @@ def decays_kernel(
     bias = tl.load(bias_ptr + head * KEY_DIM + dims, mask=kept, other=0.0)
     decay = tl.zeros([KEY_WIDTH], tl.float32)
     for start in range(0, CHUNK, AT_ONCE):
+        tokens = tl.program_id(0) * CHUNK + start + tl.arange(0, AT_ONCE)
+        there = tokens < num_tokens
+        q = rows_of(q_ptr + head * q_head, q_token, tokens, dims, there, KEY_DIM)
+        k = rows_of(k_ptr + head * k_head, k_token, tokens, dims, there, KEY_DIM)
+        scales = scales_ptr + head * num_tokens + tokens
+        tl.store(scales, tl.rsqrt(tl.sum(q * q, 1) + eps) * scale, mask=there)
+        tl.store(scales + num_heads * num_tokens, tl.rsqrt(tl.sum(k * k, 1) + eps), mask=there)
         for place in tl.static_range(AT_ONCE):
             token = (tl.program_id(0) * CHUNK + start + place).to(tl.int64)
             inside = token < num_tokens
@@ -98,11 +105,6 @@ def decays_kernel(
             decay = tl.where(follows, decay + gate, 0.0)
             row = decay_ptr + (head * num_tokens + token) * KEY_WIDTH + dims
             tl.store(row, tl.where(kept, decay, 0.0), mask=inside & (dims < KEY_WIDTH))
-            q = tl.load(q_ptr + token * q_token + head * q_head + dims, mask=mask, other=0.0).to(tl.float32)
-            k = tl.load(k_ptr + token * k_token + head * k_head + dims, mask=mask, other=0.0).to(tl.float32)
-            of_token = scales_ptr + head * num_tokens + token
-            tl.store(of_token, tl.rsqrt(tl.sum(q * q, 0) + eps) * scale, mask=inside)
-            tl.store(of_token + num_heads * num_tokens, tl.rsqrt(tl.sum(k * k, 0) + eps), mask=inside)
 
 
 @jit(do_not_specialize=UNSPECIALISED)
