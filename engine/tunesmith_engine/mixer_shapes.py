@@ -240,6 +240,82 @@ class DeltaShape:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelDeltaShape:
+    """What Kimi Linear has in most layers in attention's place: the delta rule with a decay for each channel of a key.
+
+    The inputs give q, k, v, then the gates z of the output and the raw gates a of the decays, or latents of either, and
+    b. A short convolution with SiLU goes over q, k and v; each head has the rule's output o for the decays of
+    kernels/channel_delta.py and strengths sigmoid(b), and the block's output is output(norm(o) * sigmoid(z)).
+
+    Attributes:
+        inputs: modules whose outputs, side by side, have what is named above.
+        gate_expansion, decay_expansion: from latents to z and to a, or None where the inputs give these.
+        gate_columns, decay_columns: of z and of a, or of their latents, in what the inputs give.
+        output: the output projection.
+        num_heads: of queries, keys and values.
+        key_dim, value_dim: of a head.
+        convolution: [channels, width] over the channels of q, k and v, the token itself last.
+        convolution_bias: [channels] or None.
+        decay_log: logarithms of the rates, [num_heads].
+        decay_bias: [num_heads * key_dim].
+        decay_floor: see `channel_delta.Gates`.
+        norm: over value_dim.
+    """
+
+    inputs: tuple[nn.Module, ...]
+    gate_expansion: nn.Module | None
+    decay_expansion: nn.Module | None
+    gate_columns: int
+    decay_columns: int
+    output: nn.Module
+    num_heads: int
+    key_dim: int
+    value_dim: int
+    convolution: torch.Tensor
+    convolution_bias: torch.Tensor | None
+    decay_log: torch.Tensor
+    decay_bias: torch.Tensor
+    decay_floor: float | None
+    norm: Norm
+
+    @property
+    def num_keys(self) -> int:
+        """Width of all heads' keys."""
+        return self.num_heads * self.key_dim
+
+    @property
+    def numbers_per_token(self) -> int:
+        """Width of all heads' values."""
+        return self.num_heads * self.value_dim
+
+    @property
+    def num_channels(self) -> int:
+        """Width of q, k and v together."""
+        return 2 * self.num_keys + self.numbers_per_token
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of what the inputs give."""
+        return self.num_channels + self.gate_columns + self.decay_columns + self.num_heads
+
+    @property
+    def num_expanding(self) -> int:
+        """Weights of the expansions."""
+        of_gates = self.gate_columns * self.numbers_per_token if self.gate_expansion else 0
+        return of_gates + (self.decay_columns * self.num_keys if self.decay_expansion else 0)
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of heads that can be computed apart."""
+        return self.num_heads
+
+    @property
+    def expansions(self) -> tuple[nn.Module | None, nn.Module | None]:
+        """Those of the gates and of the decays."""
+        return self.gate_expansion, self.decay_expansion
+
+
+@dataclass(frozen=True, slots=True)
 class ConvolutionShape:
     """What LFM2 has in most layers in attention's place: a short convolution between two gates.
 
@@ -385,11 +461,16 @@ class LatentShape:
         return self.num_heads * (self.plain_dim + self.value_dim)
 
     @property
+    def expansions(self) -> tuple[nn.Module | None, nn.Module | None]:
+        """Those of queries and of keys and values."""
+        return self.query_expansion, self.expansion
+
+    @property
     def num_expanding(self) -> int:
         """Weights of the expansions."""
         of_queries = 0 if self.query_expansion is None else self.num_query_columns * self.numbers_per_token
         return of_queries + self.latent_dim * self.num_expanded
 
 
-MixerShape = AttentionShape | DeltaShape | ConvolutionShape | StateSpaceShape | LatentShape
+MixerShape = AttentionShape | DeltaShape | ChannelDeltaShape | ConvolutionShape | StateSpaceShape | LatentShape
 """What lets the tokens of a document see each other."""

@@ -13,6 +13,7 @@ from tunesmith_core.messages import MessageError
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
     ConvolutionShape,
+    ChannelDeltaShape,
     DeltaShape,
     LatentShape,
     MixerShape,
@@ -309,6 +310,11 @@ class ModelShape:
     def deltas(self) -> list[DeltaShape]:
         """The delta rule of all layers that have it."""
         return [layer.attention for layer in self.layers if isinstance(layer.attention, DeltaShape)]
+
+    @property
+    def channel_deltas(self) -> list[ChannelDeltaShape]:
+        """The channel-wise delta rule of all layers that have it."""
+        return [layer.attention for layer in self.layers if isinstance(layer.attention, ChannelDeltaShape)]
 
     @property
     def convolutions(self) -> list[ConvolutionShape]:

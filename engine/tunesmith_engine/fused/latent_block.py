@@ -105,6 +105,11 @@ class LatentBlock:
         backend = self.backend(documents, tensor)
         return backend.capturable and (backend.reads_bounds or documents.equal_length is not None)
 
+    @property
+    def expansions(self) -> tuple[Projection | PlainModules | None, Projection | PlainModules]:
+        """Both, that of the queries first."""
+        return self.query_expansion, self.expansion
+
     # Forward
 
     def project(self, x: torch.Tensor, qkv: torch.Tensor, rotary: Rotary, with_adapter: bool) -> None:  # noqa: ARG002 (as attention has it)

@@ -10,6 +10,7 @@ import torch
 from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
+from tunesmith_engine.fused.channel_delta_block import ChannelDeltaBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.latent_block import LatentBlock
@@ -29,7 +30,9 @@ from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape
 
-Mixer = AttentionBlock | DeltaBlock | ConvolutionBlock | StateSpaceBlock | LatentBlock | PlainMixer
+Mixer = (
+    AttentionBlock | DeltaBlock | ChannelDeltaBlock | ConvolutionBlock | StateSpaceBlock | LatentBlock | PlainMixer
+)
 """Attention, or what a layer has in its place."""
 
 
@@ -70,8 +73,8 @@ class FusedLayer:
         parts = [attention.inputs, attention.output, mlp.inputs, mlp.down]
         if per_layer:
             parts += [per_layer.gate, per_layer.output]
-        if isinstance(attention, LatentBlock):
-            parts += [part for part in (attention.query_expansion, attention.expansion) if part is not None]
+        if isinstance(attention, LatentBlock | ChannelDeltaBlock):
+            parts += [part for part in attention.expansions if part is not None]
         self._plain = [part for part in parts if isinstance(part, PlainModules)]
         # A norm behind a block needs the block's output for its gradient, and so do DoRA's magnitudes; a third block
         # reads what is behind the MLP.

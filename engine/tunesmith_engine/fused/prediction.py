@@ -15,7 +15,7 @@ from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
 from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
-from tunesmith_engine.mixer_shapes import ConvolutionShape, DeltaShape, LatentShape, StateSpaceShape
+from tunesmith_engine.mixer_shapes import ChannelDeltaShape, ConvolutionShape, DeltaShape, LatentShape, StateSpaceShape
 from tunesmith_engine.shapes import LayerShape, MlpShape, SparseShape, Unfused, UnfusedLayer
 
 COPY_DRAG = 0.02
@@ -26,6 +26,8 @@ DELTA_FLOPS = 350
 """Of products in 16 bits that take as long as the delta rule, for each number of a head's state and token: 2.36 ms for
 8192 tokens of 32 heads of 128 x 128 on an H200, torch 2.11, Triton 3.6, 2026-11-27; backward 4.69 ms."""
 
+CHANNEL_DELTA_FLOPS = 700
+"""The same where each channel decays by its own: a guess from its operations until it is measured."""
 
 SCAN_FLOPS = 120
 """The same of the state-space scan: a guess from its operations until it is measured."""
@@ -90,7 +92,7 @@ class LayerCosts:
         document has: forward 2(d(2q + 2k) + 3df) + 2qS, backward the same but 5qS: causal attention has two products
         forward and five backward, each half empty. Replaying gate and up costs 4df, attention and its input
         projections 2d(q + 2k) + 2qS, its output projection 2dq; the MLP's last product is never needed again. The
-        delta rule takes `DELTA_FLOPS` in place of 2qS, twice as many backward, and a scan `SCAN_FLOPS`. Convolutions
+        delta rules take `DELTA_FLOPS` in place of 2qS, twice as many backward, and a scan `SCAN_FLOPS`. Convolutions
         are left out, as norms are.
         """
         attention = shape.attention
@@ -102,6 +104,9 @@ class LayerCosts:
         if isinstance(attention, DeltaShape):
             inputs = attention.num_channels + query + 2 * attention.num_heads
             heads, scores, backward = query, float(DELTA_FLOPS * attention.key_dim * query), 2.0
+        elif isinstance(attention, ChannelDeltaShape):
+            inputs, expanding = attention.num_columns, 2 * attention.num_expanding
+            heads, scores, backward = query, float(CHANNEL_DELTA_FLOPS * attention.key_dim * query), 2.0
         elif isinstance(attention, StateSpaceShape):
             inputs = query + attention.num_channels + attention.num_heads
             heads, scores, backward = query, float(SCAN_FLOPS * attention.state_dim * query), 2.5

@@ -41,6 +41,21 @@ DELTA = frozenset(
 )
 """Of what has the gated delta rule in attention's place."""
 
+CHANNEL_DELTA = frozenset(
+    "activation apply_mask_to_padding_states b_proj beta bias cat causal_conv1d_fn causal_conv1d_update "
+    "chunk_kimi_delta_attention conv1d conv_kernel_size dim float32 forget_gate g g_a_proj g_b_proj g_proj "
+    "get_conv_state get_recurrent_state head_dim initial_state k_proj layer_idx o_norm o_proj output_final_state "
+    "q_proj qkv_dim recurrent_kimi_delta_attention reshape shape sigmoid split squeeze state_idx to torch transpose "
+    "update_conv_state update_recurrent_state use_qk_l2norm_in_kernel v_proj view weight".split()
+)
+"""Of what has the delta rule with a decay for each channel in attention's place."""
+
+FORGET_GATE = frozenset(
+    "A_log F dt_bias dtype exp f_a_proj f_b_proj f_proj float head_dim log lower_bound num_heads safe_gate "
+    "safe_gate_lower_bound shape sigmoid softplus to torch view where".split()
+)
+"""Of the part that computes its decays."""
+
 SCAN = DELTA | frozenset(
     "D chunk_size conv_dim dt_limit dt_softplus dtype expand float32 functional head_dim headdim in_proj "
     "initial_states intermediate_size mamba2_chunk_scan mamba2_selective_state_update "
