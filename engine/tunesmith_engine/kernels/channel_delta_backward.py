@@ -74,18 +74,19 @@ def state_gradients_kernel(
         w = rows_of(w_ptr, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
         u = rows_of(u_ptr, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH)
         u += product(w, slope)
-        put_rows(u_ptr, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
         of_query, of_key = factors_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
         stop = tl.minimum((chunk + 1) * CHUNK, end)
         total = tl.exp(tl.load(decay_ptr + (stop - 1).to(tl.int64) * KEY_WIDTH + dims))
+        beta = tl.load(beta_ptr + tokens.to(tl.int64) * beta_token + head, mask=inside, other=0.0).to(tl.float32)
         decay = rows_of(decay_ptr, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
-        reach = tl.where(inside[:, None], tl.exp(decay), 0.0)
+        k = normal_rows(k_ptr + head * k_head, k_token, tokens, dims, inside, of_key, KEY_DIM)
+        slope = slope * total[:, None] - product(tl.trans(k * tl.exp(decay)), u * beta[:, None])
+        put_rows(u_ptr, VALUE_WIDTH, tokens, columns, inside, u, VALUE_WIDTH)
+        # Loaded again: there are no registers for queries and keys at once.
+        decay = rows_of(decay_ptr, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
         q = normal_rows(q_ptr + head * q_head, q_token, tokens, dims, inside, of_query, KEY_DIM)
         do = rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM)
-        slope = slope * total[:, None] + product(tl.trans(q * reach), do)
-        beta = tl.load(beta_ptr + tokens.to(tl.int64) * beta_token + head, mask=inside, other=0.0).to(tl.float32)
-        k = normal_rows(k_ptr + head * k_head, k_token, tokens, dims, inside, of_key, KEY_DIM)
-        slope -= product(tl.trans(k * reach), u * beta[:, None])
+        slope += product(tl.trans(q * tl.exp(decay)), do)
 
 
 @jit(do_not_specialize=UNSPECIALISED)
@@ -145,9 +146,9 @@ def read_gradients_kernel(
     states_ptr += (head * num_chunks + chunk) * size
     slopes_ptr += (head * num_chunks + chunk + 1) * size
     decay_ptr += of_row * KEY_WIDTH
-    d_weights = rows_of(d_weights_ptr + of_row * CHUNK, CHUNK, tokens, places, inside, CHUNK)
-    da = rows_of(da_ptr + of_row * CHUNK, CHUNK, tokens, places, inside, CHUNK)
-    itself = tl.sum(tl.where(places[:, None] == places[None, :], d_weights, 0.0), 1)[:, None]
+    d_weights_ptr += of_row * CHUNK
+    da_ptr += of_row * CHUNK
+    itself = tl.load(d_weights_ptr + tokens.to(tl.int64) * CHUNK + places, mask=inside, other=0.0)[:, None]
     along = tl.load(along_ptr + of_row + tokens, mask=inside, other=0.0)
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
@@ -178,11 +179,12 @@ def read_gradients_kernel(
         while half > 0:
             factors = to_middle(decay_ptr, chunk, places, dims, decay, half, num_tokens, KEY_WIDTH, CHUNK)
             meet = meets(places, half)
-            of_weights, of_system = tl.where(meet, d_weights, 0.0), tl.where(meet, da, 0.0)
-            dq += factors * product(of_weights, k * factors)
-            dx += factors * product(of_system, k * factors)
-            back = product(tl.trans(of_weights), q * factors)
-            dk += factors * (back + product(tl.trans(of_system * beta[:, None]), k * factors))
+            part = tl.where(meet, rows_of(d_weights_ptr, CHUNK, tokens, places, inside, CHUNK), 0.0)
+            dq += factors * product(part, k * factors)
+            back = product(tl.trans(part), q * factors)
+            part = tl.where(meet, rows_of(da_ptr, CHUNK, tokens, places, inside, CHUNK), 0.0)
+            dx += factors * product(part, k * factors)
+            dk += factors * (back + product(tl.trans(part * beta[:, None]), k * factors))
             half = half // 2
         along += tl.sum(dx * k, 1)
         d_decay = dq * q + (beta[:, None] * dx - dk) * k

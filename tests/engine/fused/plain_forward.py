@@ -17,6 +17,7 @@ from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
     ConvolutionShape,
+    ChannelDeltaShape,
     DeltaShape,
     LatentShape,
     Norm,
@@ -134,6 +135,8 @@ def _layer(
     read = normalise(x, layer.input_norm)
     if isinstance(layer.attention, DeltaShape):
         mixed = _delta(layer.attention, read, lengths)
+    elif isinstance(layer.attention, ChannelDeltaShape):
+        mixed = _channel_delta(layer.attention, read, lengths)
     elif isinstance(layer.attention, StateSpaceShape):
         mixed = _scan(layer.attention, read, lengths)
     elif isinstance(layer.attention, ConvolutionShape):
@@ -367,6 +370,46 @@ def _delta_of_document(shape: DeltaShape, projected: torch.Tensor) -> torch.Tens
         gate = z[:, head * shape.value_dim :][:, : shape.value_dim]
         outputs.append(normalise(torch.stack(read), shape.norm) * gate / (1.0 + torch.exp(-gate)))
     return torch.cat(outputs, dim=-1)
+
+
+def _channel_delta(shape: ChannelDeltaShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the output of the channel-wise delta rule's block, [T, hidden]: token by token."""
+    q, k, v, z, a, b = (module(x) for module in shape.inputs)
+    z = shape.gate_expansion(z) if shape.gate_expansion is not None else z
+    raw = (shape.decay_expansion(a) if shape.decay_expansion is not None else a) + shape.decay_bias
+    rate = shape.decay_log.exp().repeat_interleave(shape.key_dim)
+    if shape.decay_floor is None:
+        decays = torch.exp(-rate * torch.log1p(torch.exp(raw)))
+    else:
+        decays = torch.exp(shape.decay_floor / (1.0 + torch.exp(-rate * raw)))
+    rows = [
+        _channel_delta_of_document(shape, *parts)
+        for parts in zip(*(part.split(list(lengths)) for part in (torch.cat([q, k, v], 1), decays, b)), strict=True)
+    ]
+    heads = normalise(torch.cat(rows), shape.norm).flatten(1)
+    return shape.output(heads / (1.0 + torch.exp(-z)))
+
+
+def _channel_delta_of_document(
+    shape: ChannelDeltaShape, channels: torch.Tensor, decays: torch.Tensor, b: torch.Tensor
+) -> torch.Tensor:
+    """Return what the states give, [L, heads, value_dim]."""
+    mixed = _convolved(channels, shape.convolution, None)
+    mixed = mixed / (1.0 + torch.exp(-mixed))
+    outputs = []
+    for head in range(shape.num_heads):
+        own = slice(head * shape.key_dim, (head + 1) * shape.key_dim)
+        q, k = (part[:, own] for part in mixed[:, : 2 * shape.num_keys].chunk(2, 1))
+        q, k = (part / torch.sqrt((part * part).sum(-1, keepdim=True) + 1e-6) for part in (q, k))
+        v = mixed[:, 2 * shape.num_keys + head * shape.value_dim :][:, : shape.value_dim]
+        state, read = mixed.new_zeros(shape.key_dim, shape.value_dim), []
+        for token in range(len(mixed)):
+            state = decays[token, own, None] * state
+            wrong = v[token] - state.t() @ k[token]
+            state = state + torch.outer(k[token], wrong) / (1.0 + torch.exp(-b[token, head]))
+            read.append(state.t() @ q[token] / shape.key_dim**0.5)
+        outputs.append(torch.stack(read))
+    return torch.stack(outputs, 1)
 
 
 def _heads(

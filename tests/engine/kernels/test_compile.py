@@ -51,7 +51,7 @@ Triton finds out only at the launch."""
 
 ATTENTION = "attention-triton"
 MAX_REGISTERS = {
-    **dict.fromkeys((ATTENTION, "delta_rule", "state_space", "grouped_product", "nf4_rows"), 255),
+    **dict.fromkeys((ATTENTION, "delta_rule", "channel_delta", "state_space", "grouped_product", "nf4_rows"), 255),
     **dict.fromkeys(("nf4_matvec", "cached_attention"), 168),
 }
 """Of a thread; `ELEMENT_WISE_REGISTERS` where not named. Above 128 fewer than 512 threads fit on a multiprocessor."""
@@ -203,7 +203,7 @@ def test_every_model_compiles(triton_folder: Any, tmp_path: Path, version: str, 
         pytest.skip("No run chooses bfloat16 there.")
     declined = check(triton_folder(version), capability, cases_of(tuple(MODELS), dtype), tmp_path)
     before_dots = set() if divmod(capability, 10) >= DOT_CAPABILITY else {"nf4_rows", "dropout"}
-    assert declined <= {ATTENTION, "delta_rule", "state_space", "grouped_product"} | before_dots
+    assert declined <= {ATTENTION, "delta_rule", "channel_delta", "state_space", "grouped_product"} | before_dots
 
 
 def test_a_case_that_ends_the_compiler_is_named_and_the_next_is_compiled(triton_folder: Any, tmp_path: Path) -> None:
