@@ -216,15 +216,16 @@ def _latent(card: ModelCard, num_layers: int) -> Mixer:
     has_latents = "q_b_proj" in shapes
     q = shapes["q_b_proj" if has_latents else "q_proj"][0]
     of_queries = shapes["q_a_proj"][0] if has_latents else q
-    columns += of_queries
+    gates = shapes["g_proj"][0] if "g_proj" in shapes else 0
+    columns += of_queries + gates
     return Mixer(
         num_layers=num_layers,
         kept=columns + q * has_latents + expanded + values,
         kept_columns=1,
         # A room holds the padded output or the gradient of the queries, the other that or what is expanded.
         block=3 * q + q + max(q, expanded) + values + columns,
-        beside=max(c, of_queries * has_latents),
-        beside_columns=1,
+        beside=max(c, of_queries * has_latents) + (values if gates else 0),
+        beside_columns=2 if gates else 1,
         width=q,
         num_groups=heads,
         num_sums=heads,

@@ -399,7 +399,7 @@ class LatentShape:
     """Attention whose keys and values come through a narrow latent vector (DeepSeek).
 
     The inputs give queries, or their latents, then the latents of keys and values, then the turning part that the keys
-    of all heads share. Latents are normalised and expanded. A head of queries and keys is a plain part and a turning
+    of all heads share, then a gate of each head's output where there are gates. Latents are normalised and expanded. A head of queries and keys is a plain part and a turning
     part, which alone is rotated; see kernels/latent_heads.py.
 
     Attributes:
@@ -411,6 +411,7 @@ class LatentShape:
         plain_dim, turning_dim, value_dim: widths of the parts of a head.
         latent_dim: width of the latents of keys and values.
         scale, rotary, interleaved: as in `AttentionShape`.
+        output_gate: each head's output is multiplied by sigmoid(its gate) (Ling 3).
     """
 
     inputs: tuple[nn.Module, ...]
@@ -427,6 +428,7 @@ class LatentShape:
     scale: float
     rotary: bool = True
     interleaved: bool = False
+    output_gate: bool = False
 
     @property
     def inner(self) -> AttentionShape:
@@ -453,7 +455,14 @@ class LatentShape:
     @property
     def num_columns(self) -> int:
         """Columns of what the inputs give."""
-        return self.num_query_columns + self.latent_dim + self.turning_dim
+        gates = self.num_heads if self.output_gate else 0
+        return self.num_query_columns + self.latent_dim + self.turning_dim + gates
+
+    @property
+    def turning_columns(self) -> slice:
+        """Where the turning part of the keys is in what the inputs give."""
+        first = self.num_query_columns + self.latent_dim
+        return slice(first, first + self.turning_dim)
 
     @property
     def num_expanded(self) -> int:

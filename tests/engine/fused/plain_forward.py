@@ -252,7 +252,7 @@ def _latent(
     shape: LatentShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
 ) -> torch.Tensor:
     """Return the output of latent attention's block, [T, hidden]: head by head."""
-    queries, compressed = (module(x) for module in shape.inputs)
+    queries, compressed, *gates = (module(x) for module in shape.inputs)
     if shape.query_expansion is not None:
         queries = shape.query_expansion(normalise(queries, shape.query_norm))
     expanded = shape.expansion(normalise(compressed[:, : shape.latent_dim], shape.key_norm))
@@ -268,7 +268,8 @@ def _latent(
         v = own[:, shape.plain_dim : shape.plain_dim + shape.value_dim][:, None]
         one = replace(shape.inner, num_heads=1, num_key_value_heads=1)
         documents = zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
-        outputs.append(torch.cat([_one_document(one, *parts) for parts in documents]))
+        share = 1.0 / (1.0 + torch.exp(-gates[0][:, head, None])) if gates else 1.0
+        outputs.append(torch.cat([_one_document(one, *parts) for parts in documents]) * share)
     return shape.output(torch.cat(outputs, dim=-1))
 
 

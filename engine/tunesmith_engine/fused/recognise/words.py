@@ -143,7 +143,7 @@ SHARING_ATTENTION = frozenset(
 """Of attention with norms of values and keys and values that layers share, beside the others."""
 
 LATENT_ATTENTION = frozenset(
-    "apply_rotary_emb apply_rotary_pos_emb_interleave expand_kv kv_a_layernorm kv_a_proj_with_mqa kv_lora_rank "
+    "apply_rotary_emb apply_rotary_pos_emb_interleave expand_kv g_proj kv_a_layernorm kv_a_proj_with_mqa kv_lora_rank "
     "q_a_layernorm q_a_proj q_b_proj q_lora_rank qk_head_dim qk_nope_head_dim qk_rope_head_dim rope_interleave".split()
 )
 """Of attention that compresses keys and values, beside the others."""
