@@ -399,8 +399,8 @@ class LatentShape:
     """Attention whose keys and values come through a narrow latent vector (DeepSeek).
 
     The inputs give queries, or their latents, then the latents of keys and values, then the turning part that the keys
-    of all heads share, then a gate of each head's output where there are gates. Latents are normalised and expanded. A head of queries and keys is a plain part and a turning
-    part, which alone is rotated; see kernels/latent_heads.py.
+    of all heads share, then a gate of each head's output where there are gates. Latents are normalised and expanded. A
+    head of queries and keys is a plain part and a turning part, which alone is rotated; see kernels/latent_heads.py.
 
     Attributes:
         inputs: modules whose outputs, side by side, have what is named above.

@@ -12,8 +12,8 @@ from torch import nn
 from tunesmith_core.messages import MessageError
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
-    ConvolutionShape,
     ChannelDeltaShape,
+    ConvolutionShape,
     DeltaShape,
     LatentShape,
     MixerShape,

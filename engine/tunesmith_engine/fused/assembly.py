@@ -18,8 +18,8 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import ActivationStore
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
-from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.channel_delta_block import ChannelDeltaBlock
+from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.head import Head
@@ -47,8 +47,8 @@ from tunesmith_engine.fused.weight_gradients import Bundle, Group, WeightGradien
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
-    ConvolutionShape,
     ChannelDeltaShape,
+    ConvolutionShape,
     DeltaShape,
     LatentShape,
     Norm,

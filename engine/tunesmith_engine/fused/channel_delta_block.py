@@ -18,7 +18,7 @@ from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import channel_delta
-from tunesmith_engine.kernels.channel_delta import Gates
+from tunesmith_engine.kernels.channel_delta_twin import Gates
 from tunesmith_engine.kernels.column_dots import column_dots
 from tunesmith_engine.kernels.gated_norm import SIGMOID_HEADS, gated_norm, gated_norm_backward
 from tunesmith_engine.kernels.short_convolution import convolve, convolve_backward, first_tokens

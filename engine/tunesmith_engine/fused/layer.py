@@ -9,8 +9,8 @@ import torch
 
 from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
-from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.channel_delta_block import ChannelDeltaBlock
+from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
 from tunesmith_engine.fused.latent_block import LatentBlock

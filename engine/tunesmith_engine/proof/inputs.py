@@ -266,7 +266,8 @@ def _channel_delta(shape: ModelShape) -> tuple[int, ...]:
 
 def _convolution(shape: ModelShape) -> tuple[int, ...]:
     """Return the sizes of the short convolution before a rule or a scan."""
-    weights = [each.convolution for each in (*shape.deltas, *shape.channel_deltas, *shape.scans)]
+    rules = [each.convolution for each in shape.deltas] + [each.convolution for each in shape.channel_deltas]
+    weights = rules + [each.convolution for each in shape.scans]
     return tuple(weights[0].shape) if weights else ()
 
 

@@ -37,7 +37,8 @@ def delta_rule(sizes: Sizes, inputs: Inputs) -> Results:
 
 def channel_delta(sizes: Sizes, inputs: Inputs) -> Results:
     """Return the channel-wise delta rule's outputs and gradients."""
-    from tunesmith_engine.kernels.channel_delta import Gates, backward, forward
+    from tunesmith_engine.kernels.channel_delta import backward, forward
+    from tunesmith_engine.kernels.channel_delta_twin import Gates
 
     num_heads, key_dim, value_dim, has_floor = sizes.channel_delta
     num_rows = sum(LENGTHS)

@@ -16,8 +16,8 @@ from torch.nn import functional
 from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
-    ConvolutionShape,
     ChannelDeltaShape,
+    ConvolutionShape,
     DeltaShape,
     LatentShape,
     Norm,

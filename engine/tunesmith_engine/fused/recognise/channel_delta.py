@@ -110,7 +110,8 @@ def _check_sizes(name: str, shape: ChannelDeltaShape) -> None:
         found += linear_sizes(f"{name}.expansion", part) if part is not None else [columns]
         expected += [columns, width] if part is not None else [width]
     channels, width = shape.convolution.shape
-    found += [channels, shape.decay_log.numel(), shape.decay_bias.numel(), linear_sizes(f"{name}.o_proj", shape.output)[0]]
+    found += [channels, shape.decay_log.numel(), shape.decay_bias.numel()]
+    found.append(linear_sizes(f"{name}.o_proj", shape.output)[0])
     expected += [shape.num_channels, shape.num_heads, num_keys, num_values]
     if found != expected:
         raise NotFusableError("The sizes of {name} don't fit each other.", name=name)
@@ -187,11 +188,9 @@ def _plain_rule(shape: ChannelDeltaShape, convolution: nn.Module, x: torch.Tenso
     q, k, v, z, a, b = (part(x) for part in shape.inputs)
     z = z if shape.gate_expansion is None else shape.gate_expansion(z)
     a = a if shape.decay_expansion is None else shape.decay_expansion(a)
-    num_keys = shape.num_keys
-    mixed = functional.silu(convolved(torch.cat([q, k, v], 1), convolution))
-    q, k, v = (
-        part.unflatten(1, (shape.num_heads, -1)) for part in mixed.split([num_keys, num_keys, shape.numbers_per_token], 1)
-    )
+    widths = shape.num_keys, shape.num_keys, shape.numbers_per_token
+    mixed = functional.silu(convolved(torch.cat([q, k, v], 1), convolution)).split(widths, 1)
+    q, k, v = (part.unflatten(1, (shape.num_heads, -1)) for part in mixed)
     q, k = (part * (part.square().sum(-1, keepdim=True) + EPS).rsqrt() for part in (q, k))
     raw, rate = (a + shape.decay_bias).unflatten(1, (shape.num_heads, -1)), shape.decay_log.exp()[:, None]
     floor = shape.decay_floor

@@ -27,7 +27,6 @@ from tunesmith_engine.mixer_shapes import DeltaShape, Norm, Piece
 from tunesmith_engine.shapes import NotFusableError
 
 
-
 @dataclass(frozen=True, slots=True)
 class Roles:
     """What transformers calls the parts of a rule.
@@ -63,8 +62,8 @@ def read_delta(name: str, module: nn.Module) -> DeltaShape:
     Raises:
         NotFusableError: it is computed in a way that we don't know, or its sizes are beyond the kernels'.
     """
-    found = (roles for roles in ROLES if all(hasattr(module, role) for role in (*roles.inputs, roles.norm, roles.output)))
-    roles, convolution = next(found, None), module.conv1d
+    roles = next((each for each in ROLES if all(hasattr(module, role) for role in each.inputs)), None)
+    convolution = module.conv1d
     norm = getattr(module, roles.norm) if roles else None
     of_norm = [] if norm is None else [role for role, _ in norm.named_parameters()]
     if roles is None or norm is None or type(convolution) is not nn.Conv1d or of_norm != ["weight"]:
