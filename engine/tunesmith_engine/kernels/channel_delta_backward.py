@@ -122,6 +122,50 @@ def write_gradients_kernel(
     put_rows(solved_ptr + place, CHUNK, tokens, places, inside, tl.where(seen, da, 0.0), CHUNK)
 
 
+@jit
+def through_states(
+    do_ptr, do_token, u_ptr, back_u_ptr, states_ptr, slopes_ptr, tokens, dims, inside, before, behind,
+    KEY_WIDTH: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDTH: tl.constexpr,
+    CHUNK: tl.constexpr, VALUES: tl.constexpr,
+):  # fmt: skip
+    """Return do S^T, U dS'^T, -R S^T, [tokens, dims], and the rows' products of the state behind and its gradient."""
+    dq = tl.zeros([CHUNK, VALUES], tl.float32)
+    dk = tl.zeros([CHUNK, VALUES], tl.float32)
+    dx = tl.zeros([CHUNK, VALUES], tl.float32)
+    met = tl.zeros([VALUES], tl.float32)
+    for first in range(0, VALUE_WIDTH, VALUES):
+        columns = first + tl.arange(0, VALUES)
+        state = tl.trans(rows_of(states_ptr, VALUE_WIDTH, dims, columns, before, VALUE_WIDTH))
+        dq += product(rows_of(do_ptr, do_token, tokens, columns, inside, VALUE_DIM), state)
+        dx -= product(rows_of(back_u_ptr, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH), state)
+        slope = rows_of(slopes_ptr, VALUE_WIDTH, dims, columns, behind, VALUE_WIDTH)
+        dk += product(rows_of(u_ptr, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH), tl.trans(slope))
+        after = rows_of(states_ptr + KEY_WIDTH * VALUE_WIDTH, VALUE_WIDTH, dims, columns, behind, VALUE_WIDTH)
+        met += tl.sum(after * slope, 1)
+    return dq, dk, dx, met
+
+
+@jit
+def through_pairs(
+    dq, dk, dx, q, k, beta, decay, decay_ptr, d_weights_ptr, da_ptr, chunk, places, dims, inside, num_tokens,
+    KEY_WIDTH: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Return gradients with what pairs of tokens of the chunk add: to dq and dx as the later one, to dk as the earlier."""
+    tokens = chunk * CHUNK + places
+    half = CHUNK // 2
+    while half > 0:
+        factors = to_middle(decay_ptr, chunk, places, dims, decay, half, num_tokens, KEY_WIDTH, CHUNK)
+        meet = meets(places, half)
+        part = tl.where(meet, rows_of(d_weights_ptr, CHUNK, tokens, places, inside, CHUNK), 0.0)
+        dq += factors * product(part, k * factors)
+        back = product(tl.trans(part), q * factors)
+        part = tl.where(meet, rows_of(da_ptr, CHUNK, tokens, places, inside, CHUNK), 0.0)
+        dx += factors * product(part, k * factors)
+        dk += factors * (back + product(tl.trans(part * beta[:, None]), k * factors))
+        half = half // 2
+    return dq, dk, dx
+
+
 @jit(do_not_specialize=UNSPECIALISED)
 def read_gradients_kernel(
     q_ptr, k_ptr, do_ptr, beta_ptr, u_ptr, back_u_ptr, states_ptr, slopes_ptr, begins_ptr, scales_ptr, decay_ptr,
@@ -142,31 +186,24 @@ def read_gradients_kernel(
     goes_on = crosses(begins_ptr, (chunk + 1) * CHUNK, num_tokens)
     of_query, of_key = factors_of(scales_ptr, head, num_heads, num_tokens, tokens, inside)
     beta = tl.load(beta_ptr + tokens.to(tl.int64) * beta_token + head, mask=inside, other=0.0).to(tl.float32)
-    of_row, size = head * num_tokens, KEY_WIDTH * VALUE_WIDTH
-    states_ptr += (head * num_chunks + chunk) * size
-    slopes_ptr += (head * num_chunks + chunk + 1) * size
+    of_row = head * num_tokens
+    states_ptr += (head * num_chunks + chunk) * KEY_WIDTH * VALUE_WIDTH
+    slopes_ptr += (head * num_chunks + chunk + 1) * KEY_WIDTH * VALUE_WIDTH
     decay_ptr += of_row * KEY_WIDTH
+    do_ptr += head * do_head
+    u_ptr += of_row * VALUE_WIDTH
+    back_u_ptr += of_row * VALUE_WIDTH
     d_weights_ptr += of_row * CHUNK
     da_ptr += of_row * CHUNK
     itself = tl.load(d_weights_ptr + tokens.to(tl.int64) * CHUNK + places, mask=inside, other=0.0)[:, None]
     along = tl.load(along_ptr + of_row + tokens, mask=inside, other=0.0)
     for start in range(0, KEY_WIDTH, VALUES):
         dims = start + tl.arange(0, VALUES)
-        dq = tl.zeros([CHUNK, VALUES], tl.float32)
-        dk = tl.zeros([CHUNK, VALUES], tl.float32)
-        dx = tl.zeros([CHUNK, VALUES], tl.float32)
-        met = tl.zeros([VALUES], tl.float32)
         before, behind = dims < tl.where(goes_in, KEY_WIDTH, 0), dims < tl.where(goes_on, KEY_WIDTH, 0)
-        for first in range(0, VALUE_WIDTH, VALUES):
-            columns = first + tl.arange(0, VALUES)
-            state = tl.trans(rows_of(states_ptr, VALUE_WIDTH, dims, columns, before, VALUE_WIDTH))
-            dq += product(rows_of(do_ptr + head * do_head, do_token, tokens, columns, inside, VALUE_DIM), state)
-            r = rows_of(back_u_ptr + of_row * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH)
-            dx -= product(r, state)
-            slope = rows_of(slopes_ptr, VALUE_WIDTH, dims, columns, behind, VALUE_WIDTH)
-            u = rows_of(u_ptr + of_row * VALUE_WIDTH, VALUE_WIDTH, tokens, columns, inside, VALUE_WIDTH)
-            dk += product(u, tl.trans(slope))
-            met += tl.sum(rows_of(states_ptr + size, VALUE_WIDTH, dims, columns, behind, VALUE_WIDTH) * slope, 1)
+        dq, dk, dx, met = through_states(
+            do_ptr, do_token, u_ptr, back_u_ptr, states_ptr, slopes_ptr, tokens, dims, inside, before, behind,
+            KEY_WIDTH, VALUE_DIM, VALUE_WIDTH, CHUNK, VALUES,
+        )  # fmt: skip
         decay = rows_of(decay_ptr, KEY_WIDTH, tokens, dims, inside, KEY_WIDTH)
         at_end = tl.load(decay_ptr + (end - 1).to(tl.int64) * KEY_WIDTH + dims)
         reach = reach_of(begins, inside, chunk, decay, CHUNK)
@@ -175,17 +212,10 @@ def read_gradients_kernel(
         dq = dq * reach
         dx = dx * reach
         dk = dk * rest_of(tokens, begin, end, decay, at_end)
-        half = CHUNK // 2
-        while half > 0:
-            factors = to_middle(decay_ptr, chunk, places, dims, decay, half, num_tokens, KEY_WIDTH, CHUNK)
-            meet = meets(places, half)
-            part = tl.where(meet, rows_of(d_weights_ptr, CHUNK, tokens, places, inside, CHUNK), 0.0)
-            dq += factors * product(part, k * factors)
-            back = product(tl.trans(part), q * factors)
-            part = tl.where(meet, rows_of(da_ptr, CHUNK, tokens, places, inside, CHUNK), 0.0)
-            dx += factors * product(part, k * factors)
-            dk += factors * (back + product(tl.trans(part * beta[:, None]), k * factors))
-            half = half // 2
+        dq, dk, dx = through_pairs(
+            dq, dk, dx, q, k, beta, decay, decay_ptr, d_weights_ptr, da_ptr, chunk, places, dims, inside, num_tokens,
+            KEY_WIDTH, CHUNK,
+        )  # fmt: skip
         along += tl.sum(dx * k, 1)
         d_decay = dq * q + (beta[:, None] * dx - dk) * k
         # The decay of the last token scales all of the state behind the chunk.
