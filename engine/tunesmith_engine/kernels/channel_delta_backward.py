@@ -150,7 +150,7 @@ def through_pairs(
     dq, dk, dx, q, k, beta, decay, decay_ptr, d_weights_ptr, da_ptr, chunk, places, dims, inside, num_tokens,
     KEY_WIDTH: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Return gradients with what pairs of tokens of the chunk add: to dq and dx as the later one, to dk as the earlier."""
+    """Return gradients with what pairs of tokens of the chunk add: to dq and dx as the later, to dk as the earlier."""
     tokens = chunk * CHUNK + places
     half = CHUNK // 2
     while half > 0:
@@ -209,8 +209,7 @@ def read_gradients_kernel(
         reach = reach_of(begins, inside, chunk, decay, CHUNK)
         q = normal_rows(q_ptr + head * q_head, q_token, tokens, dims, inside, of_query, KEY_DIM)
         k = normal_rows(k_ptr + head * k_head, k_token, tokens, dims, inside, of_key, KEY_DIM)
-        dq = dq * reach
-        dx = dx * reach
+        dq, dx = dq * reach, dx * reach
         dk = dk * rest_of(tokens, begin, end, decay, at_end)
         dq, dk, dx = through_pairs(
             dq, dk, dx, q, k, beta, decay, decay_ptr, d_weights_ptr, da_ptr, chunk, places, dims, inside, num_tokens,

@@ -57,7 +57,9 @@ MAX_REGISTERS = {
 """Of a thread; `ELEMENT_WISE_REGISTERS` where not named. Above 128 fewer than 512 threads fit on a multiprocessor."""
 ELEMENT_WISE_REGISTERS = 128
 MAX_SPILLED_BYTES = {
-    **{ATTENTION: 128, "cross_entropy": 8, "delta_rule": 640},
+    ATTENTION: 128,
+    "cross_entropy": 8,
+    "delta_rule": 640,
     **dict.fromkeys(("channel_delta", "state_space"), 1024),
 }
 """Of a thread, loads and stores; none where not named: a spill makes a pass over memory several. Cross entropy spills
