@@ -29,9 +29,10 @@ _OUTPUT_NORM = ".attn_sub_norm.weight"
 _HEAD_GATES = "g_proj"
 
 OF_RULE = ".linear_attn.conv1d.weight"
+OF_CHANNELS = ".self_attn.conv1d.weight"
 GATED = ".conv.conv.weight"
 OF_SCAN = (".mamba.conv1d.weight", ".mixer.conv1d.weight")
-"""Convolutions of the delta rule, those between gates, and those of the state-space scan."""
+"""Convolutions of the delta rule, of that with a decay for each channel, between gates, and of the state-space scan."""
 
 _ALONE = re.compile(r"\.\d+\.mixer\.")
 """What is in a layer of one block."""
@@ -99,8 +100,10 @@ def mixers(card: ModelCard, has_raw: bool) -> list[Mixer]:
         card: of the model.
         has_raw: DoRA's magnitudes need queries and keys as they were before they were rotated.
     """
+    of_channels = sum(name.endswith(OF_CHANNELS) for name in card.shapes)
     if any(name.endswith(_EXPANSION) for name in card.linear_shapes):
-        return [_latent(card)]
+        latent = _latent(card, card.num_layers - of_channels)
+        return [latent, _channel_delta(card, of_channels)] if of_channels else [latent]
     if any(name.endswith(".layer_scalar") for name in card.shapes):
         return _sharing(card)
     of_rules, gated, of_scans = (
@@ -249,23 +252,31 @@ def lent_numbers(card: ModelCard, size: int) -> int:
     return sum(2 * widths.get(q, 0) for q in lent) * (1 + 4 // size) if keys else 0
 
 
-def _latent(card: ModelCard) -> Mixer:
+def _of_one(card: ModelCard, ending: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a mixer's weights by their names in it: of the first that has such a weight."""
+    prefix = next(name for name in card.shapes if name.endswith(ending)).rpartition(".self_attn.")[0] + ".self_attn."
+    found = {name.removeprefix(prefix): shape for name, shape in card.shapes.items() if name.startswith(prefix)}
+    return {name.removesuffix(".weight"): tuple(shape) for name, shape in found.items()}
+
+
+def _latent(card: ModelCard, num_layers: int) -> Mixer:
     """Return latent attention: what inputs and expansions give is kept, heads are made again from it."""
-    shapes = {name.rpartition(".self_attn.")[2].removesuffix(".weight"): shape for name, shape in card.shapes.items()}
+    shapes = _of_one(card, _EXPANSION)
     c, heads = shapes["kv_a_layernorm"][0], card.num_heads
     columns, expanded, values = shapes["kv_a_proj_with_mqa"][0], shapes["kv_b_proj"][0], shapes["o_proj"][1]
     has_latents = "q_b_proj" in shapes
     q = shapes["q_b_proj" if has_latents else "q_proj"][0]
     of_queries = shapes["q_a_proj"][0] if has_latents else q
-    columns += of_queries
+    gates = shapes["g_proj"][0] if "g_proj" in shapes else 0
+    columns += of_queries + gates
     return Mixer(
-        num_layers=card.num_layers,
+        num_layers=num_layers,
         kept=columns + q * has_latents + expanded + values,
         kept_columns=1,
         # A room holds the padded output or the gradient of the queries, the other that or what is expanded.
         block=3 * q + q + max(q, expanded) + values + columns,
-        beside=max(c, of_queries * has_latents),
-        beside_columns=1,
+        beside=max(c, of_queries * has_latents) + (values if gates else 0),
+        beside_columns=2 if gates else 1,
         width=q,
         num_groups=heads,
         num_sums=heads,
@@ -277,7 +288,7 @@ def _latent(card: ModelCard) -> Mixer:
 
 def _delta(card: ModelCard, num_layers: int, c: int) -> Mixer:
     shapes = {name.rpartition(".linear_attn.")[2]: shape for name, shape in card.shapes.items()}
-    h, head_width = shapes["A_log"][0], shapes["norm.weight"][0]
+    h, head_width = shapes["A_log"][0], shapes["norm.weight" if "norm.weight" in shapes else "o_norm.weight"][0]
     v = h * head_width
     inputs = c + v + 2 * h
     in_two = "in_proj_qkvz.weight" in shapes
@@ -295,6 +306,30 @@ def _delta(card: ModelCard, num_layers: int, c: int) -> Mixer:
         num_sums=0,
         numbers_at_once=0,
         bytes_at_once=h * (16 * padded + 8 * padded**2 // CHUNK + 52),
+    )
+
+
+def _channel_delta(card: ModelCard, num_layers: int) -> Mixer:
+    shapes = _of_one(card, OF_CHANNELS)
+    c, h, head_width = shapes["conv1d"][0], shapes["b_proj"][0], shapes["o_norm"][0]
+    v = h * head_width
+    both = ("g_a_proj", "g_b_proj", "g_proj"), ("forget_gate.f_a_proj", "forget_gate.f_b_proj", "forget_gate.f_proj")
+    latents = [shapes[first][0] for first, _, _ in both if first in shapes]
+    inputs = c + h + sum(latents) + v * (len(both) - len(latents))
+    padded = _padded(head_width)
+    return Mixer(
+        num_layers=num_layers,
+        kept=inputs + v * len(latents) + v,
+        kept_columns=0,
+        block=2 * c + v + inputs + v * len(latents),
+        beside=v + max(latents, default=0),
+        beside_columns=1 + bool(latents),
+        width=v,
+        num_groups=h,
+        num_sums=0,
+        numbers_at_once=0,
+        bytes_at_once=h * (24 * padded + 8 * CHUNK + 8 * padded**2 // CHUNK + 44) + FIRST_TOKEN_BYTES,
+        block_columns=1 + len(latents),
     )
 
 

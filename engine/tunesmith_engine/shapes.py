@@ -13,6 +13,7 @@ from tunesmith_core.messages import MessageError
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
     Branch,
+    ChannelDeltaShape,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
@@ -375,6 +376,11 @@ class ModelShape:
     def deltas(self) -> list[DeltaShape]:
         """The delta rule of all layers that have it."""
         return [mixer for mixer in self.mixers if isinstance(mixer, DeltaShape)]
+
+    @property
+    def channel_deltas(self) -> list[ChannelDeltaShape]:
+        """The channel-wise delta rule of all layers that have it."""
+        return [layer.attention for layer in self.layers if isinstance(layer.attention, ChannelDeltaShape)]
 
     @property
     def convolutions(self) -> list[ConvolutionShape]:

@@ -64,12 +64,45 @@ def test_the_first_mamba_is_no_such_scan() -> None:
     assert attention.num_layers == 3
 
 
+def test_delta_rules_with_a_decay_for_each_channel_stand_beside_latent_attention() -> None:
+    latent, rule = "model.layers.0.self_attn.", "model.layers.1.self_attn."
+    shapes = {
+        f"{latent}q_proj.weight": (80, 32),
+        f"{latent}kv_a_proj_with_mqa.weight": (52, 32),
+        f"{latent}kv_a_layernorm.weight": (40,),
+        f"{latent}kv_b_proj.weight": (96, 40),
+        f"{latent}o_proj.weight": (32, 64),
+        f"{rule}q_proj.weight": (96, 32),
+        f"{rule}o_proj.weight": (32, 96),
+        f"{rule}conv1d.weight": (288, 1, 4),
+        f"{rule}b_proj.weight": (4, 32),
+        f"{rule}o_norm.weight": (24,),
+    }
+    through_latents = {f"{rule}g_a_proj.weight": (24, 32), f"{rule}forget_gate.f_a_proj.weight": (24, 32)}
+    attention, channels = mixers_of({**shapes, **through_latents})
+    assert (attention.num_layers, channels.num_layers, channels.num_groups) == (2, 1, 4)
+    assert (attention.width, channels.width) == (80, 96)
+    assert (channels.kept, channels.beside, channels.block_columns) == (288 + 4 + 2 * 24 + 3 * 96, 96 + 24, 3)
+    gated, _ = mixers_of({**shapes, **through_latents, f"{latent}g_proj.weight": (4, 32)})
+    assert (gated.kept - attention.kept, gated.beside - attention.beside, gated.beside_columns) == (4, 64, 2)
+    _, direct = mixers_of(shapes)
+    assert (direct.kept, direct.beside, direct.block_columns) == (288 + 4 + 3 * 96, 96, 1)
+
+
+def mixers_of(shapes: dict[str, tuple[int, ...]]) -> list[Mixer]:
+    """Return the kinds of a model whose linear layers are among its shapes."""
+    linear = {name: shape for name, shape in shapes.items() if len(shape) == 2}
+    return mixers(replace(with_layers(shapes), linear_shapes=linear), False)
+
+
 def test_delta_rules_keep_their_inputs_and_heads() -> None:
     prefix = "model.layers.1.linear_attn."
     shapes = {f"{prefix}conv1d.weight": (96, 1, 4), f"{prefix}A_log": (4,), f"{prefix}norm.weight": (8,)}
     attention, rule = kinds(shapes)
     assert (attention.num_layers, rule.num_layers, rule.num_groups) == (2, 1, 4)
     assert (rule.kept, rule.beside) == (96 + 32 + 8 + 32, 32)
+    assert kinds({**shapes, f"{prefix}o_norm.weight": shapes.pop(f"{prefix}norm.weight")})[1] == rule
+    shapes[f"{prefix}norm.weight"] = (8,)
     _, merged = kinds({**shapes, f"{prefix}in_proj_qkvz.weight": (128, 32)})
     assert merged.beside == 32 + 96 + 32 + 8
 

@@ -19,6 +19,7 @@ from tunesmith_engine.fused.activations import ActivationStore
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.attention_block import AttentionBlock
 from tunesmith_engine.fused.balance import Balance
+from tunesmith_engine.fused.channel_delta_block import ChannelDeltaBlock
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
@@ -50,6 +51,7 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
     Branch,
+    ChannelDeltaShape,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
@@ -82,7 +84,7 @@ class LayerProjections:
     Attributes:
         experts: those of a mixture; its shared MLP has the place of the MLP.
         per_layer_gate, per_layer_output: of a third block.
-        query_expansion, expansion: of latents.
+        query_expansion, expansion: of latents; those of output gates and of decays for the channel-wise delta rule.
         scan_inputs, scan_output: of a scan beside attention.
     """
 
@@ -263,9 +265,9 @@ class Assembly:
             inputs, output = self._around_mixer(layer.name, branches_of(attention)[0])
         beside = self._around_mixer(layer.name, attention.scan) if isinstance(attention, ParallelShape) else ()
         expansions: list[Projection | PlainModules | None] = [None, None]
-        if isinstance(attention, LatentShape):
-            both, what = (attention.query_expansion, attention.expansion), Message("Attention's expansions")
-            for place, part in enumerate(both):
+        if isinstance(attention, LatentShape | ChannelDeltaShape):
+            what = Message("Attention's expansions")
+            for place, part in enumerate(attention.expansions):
                 if part is not None:
                     expansions[place] = self._projection((part,), 1 - place, layer.name, what)
         experts = self._experts(layer.name, mlp) if isinstance(mlp, SparseShape) else None
@@ -511,6 +513,9 @@ class Assembly:
             return self._parallel(shape.attention, parts, workspace, sizes)
         if isinstance(shape.attention, DeltaShape):
             return DeltaBlock(shape.attention, *around, *sizes)
+        if isinstance(shape.attention, ChannelDeltaShape):
+            pair = parts.query_expansion, parts.expansion
+            return ChannelDeltaBlock(shape.attention, *around[:2], pair, workspace, *sizes)
         if isinstance(shape.attention, StateSpaceShape):
             return StateSpaceBlock(shape.attention, *around, *sizes)
         if isinstance(shape.attention, ConvolutionShape):

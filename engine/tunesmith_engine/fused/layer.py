@@ -9,6 +9,7 @@ import torch
 
 from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
+from tunesmith_engine.fused.channel_delta_block import ChannelDeltaBlock
 from tunesmith_engine.fused.convolution_block import ConvolutionBlock
 from tunesmith_engine.fused.delta_block import DeltaBlock
 from tunesmith_engine.fused.experts import Experts
@@ -30,7 +31,16 @@ from tunesmith_engine.mixer_shapes import Norm
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.shapes import LayerShape
 
-Mixer = AttentionBlock | DeltaBlock | ConvolutionBlock | StateSpaceBlock | LatentBlock | ParallelBlock | PlainMixer
+Mixer = (
+    AttentionBlock
+    | DeltaBlock
+    | ChannelDeltaBlock
+    | ConvolutionBlock
+    | StateSpaceBlock
+    | LatentBlock
+    | ParallelBlock
+    | PlainMixer
+)
 """Attention, or what a layer has in its place."""
 
 
@@ -441,6 +451,6 @@ def _parts_of(
     if isinstance(block, ParallelBlock):
         return [part for branch in block.branches for part in _parts_of(branch)]
     parts: list[Projection | PlainModules | Experts] = [block.inputs, block.output]
-    if isinstance(block, LatentBlock):
-        parts += [part for part in (block.query_expansion, block.expansion) if part is not None]
+    if isinstance(block, LatentBlock | ChannelDeltaBlock):
+        parts += [part for part in block.expansions if part is not None]
     return parts

@@ -35,9 +35,10 @@ from tunesmith_engine.fused.rates import (
     measure_memory_rate,
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
-from tunesmith_engine.kernels import delta_rule, state_space
+from tunesmith_engine.kernels import channel_delta, delta_rule, state_space
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
+    ChannelDeltaShape,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
@@ -390,7 +391,7 @@ class MemoryPlanner:
         copies, most, statistics, largest = (2 if self._spread > 1 else 1), 0, 0, 0
         for mixer in {id(mixer): mixer for mixer in shape.mixers}.values():
             at_once = -(-whole // num_parts(mixer, capacity, tiling.attention_numbers))
-            if isinstance(mixer, DeltaShape):
+            if isinstance(mixer, DeltaShape | ChannelDeltaShape):
                 most = max(most, self._delta_bytes(mixer, at_once, whole))
                 continue
             if isinstance(mixer, StateSpaceShape):
@@ -444,12 +445,14 @@ class MemoryPlanner:
         ]
         return max(sums, default=0) + max(routers, default=0)
 
-    def _delta_bytes(self, shape: DeltaShape, at_once: int, whole: int) -> int:
+    def _delta_bytes(self, shape: DeltaShape | ChannelDeltaShape, at_once: int, whole: int) -> int:
         """Return what a delta rule's backward pass allocates: what is computed at once, gates, whole documents."""
-        num_bytes = at_once * delta_rule.workspace_bytes(shape.num_heads, shape.key_dim, shape.value_dim)
+        rule = delta_rule if isinstance(shape, DeltaShape) else channel_delta
+        num_bytes = at_once * rule.workspace_bytes(shape.num_heads, shape.key_dim, shape.value_dim)
         num_bytes += whole * 8 * 4 * shape.num_heads
         if self._spread > 1:
             numbers = 4 * shape.num_channels + 2 * shape.numbers_per_token
+            numbers += 3 * shape.num_keys if isinstance(shape, ChannelDeltaShape) else 0
             num_bytes += whole * numbers * self._assembly.compute.dtype.itemsize
         return num_bytes
 

@@ -17,6 +17,7 @@ from tunesmith_engine.fused.ring import Entry
 from tunesmith_engine.kernels.gated_convolution import NUM_PARTS
 from tunesmith_engine.mixer_shapes import (
     Branch,
+    ChannelDeltaShape,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
@@ -33,6 +34,8 @@ DELTA_FLOPS = 350
 """Of products in 16 bits that take as long as the delta rule, for each number of a head's state and token: 2.36 ms for
 8192 tokens of 32 heads of 128 x 128 on an H200, torch 2.11, Triton 3.6, 2026-11-27; backward 4.69 ms."""
 
+CHANNEL_DELTA_FLOPS = 700
+"""The same where each channel decays by its own: a guess from its operations until it is measured."""
 
 SCAN_FLOPS = 120
 """The same of the state-space scan: a guess from its operations until it is measured."""
@@ -79,6 +82,9 @@ def _mixer_flops(mixer: Branch, document_length: float) -> tuple[int, int, int, 
     if isinstance(mixer, DeltaShape):
         inputs = mixer.num_channels + query + 2 * mixer.num_heads
         return inputs, query, 0, float(DELTA_FLOPS * mixer.key_dim * query), 2.0
+    if isinstance(mixer, ChannelDeltaShape):
+        own = float(CHANNEL_DELTA_FLOPS * mixer.key_dim * query)
+        return mixer.num_columns, query, 2 * mixer.num_expanding, own, 2.0
     if isinstance(mixer, StateSpaceShape):
         inputs = query + mixer.num_channels + mixer.num_heads
         return inputs, query, 0, float(SCAN_FLOPS * mixer.state_dim * query), 2.5
@@ -119,7 +125,7 @@ class LayerCosts:
         document has: forward 2(d(2q + 2k) + 3df) + 2qS, backward the same but 5qS: causal attention has two products
         forward and five backward, each half empty. Replaying gate and up costs 4df, attention and its input
         projections 2d(q + 2k) + 2qS, its output projection 2dq; the MLP's last product is never needed again. The
-        delta rule takes `DELTA_FLOPS` in place of 2qS, twice as many backward, and a scan `SCAN_FLOPS`. Convolutions
+        delta rules take `DELTA_FLOPS` in place of 2qS, twice as many backward, and a scan `SCAN_FLOPS`. Convolutions
         are left out, as norms are.
         """
         if isinstance(shape.attention, Unfused):

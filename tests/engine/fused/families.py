@@ -102,7 +102,7 @@ BY_SHAPE: dict[str, dict[str, Any]] = {
 
 QUICK = (
     *("gpt2", "falcon-new", "phi-head-norms", "opt", "apertus", "mimo", "bloom", "bitnet"),
-    *("mixtral", "qwen2-moe", "glm4-moe", "gpt-oss"),
+    *("mixtral", "qwen2-moe", "glm4-moe", "gpt-oss", "kimi-linear"),
 )
 """Of these, of the next and of the mixtures, what between them has every shape; the others are for the long run."""
 
@@ -142,6 +142,39 @@ STATES = {
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 24,
+}
+
+# Delta rules other than Qwen's: strengths up to 2; a decay for each channel, through latents or with a floor.
+BY_RULE: dict[str, dict[str, Any]] = {
+    "kimi-linear": {
+        "model_type": "kimi_linear",
+        "num_hidden_layers": 3,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "mlp_layer_types": ["dense", "sparse", "dense"],
+        "linear_head_dim": 24,
+        "linear_num_heads": 4,
+        "q_lora_rank": None,
+        "kv_lora_rank": 40,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 12,
+        "v_head_dim": 16,
+        "num_key_value_heads": 4,
+        **EXPERTS,
+    },
+    "bailing-hybrid": {
+        "model_type": "bailing_hybrid",
+        "layer_types": ["linear_attention", "full_attention"],
+        "mlp_layer_types": ["dense", "dense"],
+        "q_lora_rank": None,
+        "kv_lora_rank": 40,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 12,
+        "v_head_dim": 16,
+        "head_dim": 24,
+        "num_key_value_heads": 4,
+        **EXPERTS,
+    },
+    "olmo-hybrid": {"model_type": "olmo_hybrid", "layer_types": ["linear_attention", "full_attention"], **STATES},
 }
 
 GATED_CONVOLUTION = {"num_hidden_layers": 3, "block_multiple_of": 32, "conv_L_cache": 3}
@@ -481,6 +514,7 @@ FUSED: dict[str, dict[str, Any]] = {
         **SHARED,
     },
     **SPARSE,
+    **BY_RULE,
     **BY_SHAPE,
     **BY_ATTENTION,
     **OF_BLOCKS,
@@ -568,7 +602,7 @@ def marked(names: Iterable[str]) -> list[Any]:
     """Return names for `parametrize`, those that repeat shapes of others for the long run only."""
     return [
         pytest.param(name, marks=pytest.mark.long)
-        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION, *OF_BLOCKS, *SPARSE} - {*QUICK}
+        if name in {*VARIANTS, *BY_SHAPE, *BY_ATTENTION, *BY_RULE, *OF_BLOCKS, *SPARSE} - {*QUICK}
         else name
         for name in names
     ]

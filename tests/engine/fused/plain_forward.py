@@ -16,6 +16,7 @@ from torch.nn import functional
 from tunesmith_engine.fused.routing import Router
 from tunesmith_engine.mixer_shapes import (
     AttentionShape,
+    ChannelDeltaShape,
     ConvolutionShape,
     DeltaShape,
     LatentShape,
@@ -162,6 +163,8 @@ def _mixed(
         return mixer.factors[0] * attended + mixer.factors[1] * _scan(mixer.scan, read, lengths)
     if isinstance(mixer, DeltaShape):
         return _delta(mixer, read, lengths)
+    if isinstance(mixer, ChannelDeltaShape):
+        return _channel_delta(mixer, read, lengths)
     if isinstance(mixer, StateSpaceShape):
         return _scan(mixer, read, lengths)
     if isinstance(mixer, ConvolutionShape):
@@ -277,7 +280,7 @@ def _latent(
     shape: LatentShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
 ) -> torch.Tensor:
     """Return the output of latent attention's block, [T, hidden]: head by head."""
-    queries, compressed = (module(x) for module in shape.inputs)
+    queries, compressed, *gates = (module(x) for module in shape.inputs)
     if shape.query_expansion is not None:
         queries = shape.query_expansion(normalise(queries, shape.query_norm))
     expanded = shape.expansion(normalise(compressed[:, : shape.latent_dim], shape.key_norm))
@@ -293,7 +296,8 @@ def _latent(
         v = own[:, shape.plain_dim : shape.plain_dim + shape.value_dim][:, None]
         one = replace(shape.inner, num_heads=1, num_key_value_heads=1)
         documents = zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
-        outputs.append(torch.cat([_one_document(one, *parts) for parts in documents]))
+        share = 1.0 / (1.0 + torch.exp(-gates[0][:, head, None])) if gates else 1.0
+        outputs.append(torch.cat([_one_document(one, *parts) for parts in documents]) * share)
     return shape.output(torch.cat(outputs, dim=-1))
 
 
@@ -379,7 +383,7 @@ def _delta_of_document(shape: DeltaShape, projected: torch.Tensor) -> torch.Tens
     mixed = _convolved(channels, shape.convolution, None)
     mixed = mixed / (1.0 + torch.exp(-mixed))
     decays = torch.exp(-shape.decay_log.exp() * torch.log1p(torch.exp(a + shape.decay_bias)))
-    strengths = 1.0 / (1.0 + torch.exp(-b))
+    strengths = shape.strength / (1.0 + torch.exp(-b))
     outputs = []
     for head in range(shape.num_heads):
         group = head * shape.num_key_heads // shape.num_heads
@@ -395,6 +399,46 @@ def _delta_of_document(shape: DeltaShape, projected: torch.Tensor) -> torch.Tens
         gate = z[:, head * shape.value_dim :][:, : shape.value_dim]
         outputs.append(normalise(torch.stack(read), shape.norm) * gate / (1.0 + torch.exp(-gate)))
     return torch.cat(outputs, dim=-1)
+
+
+def _channel_delta(shape: ChannelDeltaShape, x: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the output of the channel-wise delta rule's block, [T, hidden]: token by token."""
+    q, k, v, z, a, b = (module(x) for module in shape.inputs)
+    z = shape.gate_expansion(z) if shape.gate_expansion is not None else z
+    raw = (shape.decay_expansion(a) if shape.decay_expansion is not None else a) + shape.decay_bias
+    rate = shape.decay_log.exp().repeat_interleave(shape.key_dim)
+    if shape.decay_floor is None:
+        decays = torch.exp(-rate * torch.log1p(torch.exp(raw)))
+    else:
+        decays = torch.exp(shape.decay_floor / (1.0 + torch.exp(-rate * raw)))
+    rows = [
+        _channel_delta_of_document(shape, *parts)
+        for parts in zip(*(part.split(list(lengths)) for part in (torch.cat([q, k, v], 1), decays, b)), strict=True)
+    ]
+    heads = normalise(torch.cat(rows), shape.norm).flatten(1)
+    return shape.output(heads / (1.0 + torch.exp(-z)))
+
+
+def _channel_delta_of_document(
+    shape: ChannelDeltaShape, channels: torch.Tensor, decays: torch.Tensor, b: torch.Tensor
+) -> torch.Tensor:
+    """Return what the states give, [L, heads, value_dim]."""
+    mixed = _convolved(channels, shape.convolution, None)
+    mixed = mixed / (1.0 + torch.exp(-mixed))
+    outputs = []
+    for head in range(shape.num_heads):
+        own = slice(head * shape.key_dim, (head + 1) * shape.key_dim)
+        q, k = (part[:, own] for part in mixed[:, : 2 * shape.num_keys].chunk(2, 1))
+        q, k = (part / torch.sqrt((part * part).sum(-1, keepdim=True) + 1e-6) for part in (q, k))
+        v = mixed[:, 2 * shape.num_keys + head * shape.value_dim :][:, : shape.value_dim]
+        state, read = mixed.new_zeros(shape.key_dim, shape.value_dim), []
+        for token in range(len(mixed)):
+            state = decays[token, own, None] * state
+            wrong = v[token] - state.t() @ k[token]
+            state = state + torch.outer(k[token], wrong) / (1.0 + torch.exp(-b[token, head]))
+            read.append(state.t() @ q[token] / shape.key_dim**0.5)
+        outputs.append(torch.stack(read))
+    return torch.stack(outputs, 1)
 
 
 def _heads(

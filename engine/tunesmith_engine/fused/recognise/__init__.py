@@ -33,7 +33,7 @@ from tunesmith_engine.fused.recognise.model import (
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables, rotary_tables
 from tunesmith_engine.fused.recognise.sharing import Lent
-from tunesmith_engine.mixer_shapes import AttentionShape, LatentShape, Norm, branches_of
+from tunesmith_engine.mixer_shapes import AttentionShape, ChannelDeltaShape, LatentShape, Norm, branches_of
 from tunesmith_engine.model.full import FullModel
 from tunesmith_engine.model.saved_modules import plain, trained_weight
 from tunesmith_engine.shapes import (
@@ -287,9 +287,8 @@ def _check_trained(model: AnyModel, body: Body, shape: ModelShape) -> list[str]:
     parts = [shape.head, *([shape.per_layer.projection] if shape.per_layer else [])]
     for layer in shape.layers:
         parts += [layer.per_layer.gate, layer.per_layer.output] if layer.per_layer else []
-        if isinstance(layer.attention, LatentShape):
-            expansions = layer.attention.query_expansion, layer.attention.expansion
-            parts += [part for part in expansions if part is not None]
+        if isinstance(layer.attention, LatentShape | ChannelDeltaShape):
+            parts += [part for part in layer.attention.expansions if part is not None]
         if isinstance(layer.attention, Unfused):
             parts.append(layer.attention.module)
         for mixer in branches_of(layer.attention):

@@ -13,6 +13,7 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.attention import NOTHING_ELSE, Sight, read_attention
 from tunesmith_engine.fused.recognise.biases import BIASES
 from tunesmith_engine.fused.recognise.body import first_of
+from tunesmith_engine.fused.recognise.channel_delta import is_channel_delta, read_channel_delta
 from tunesmith_engine.fused.recognise.convolution import read_convolution
 from tunesmith_engine.fused.recognise.delta import read_delta
 from tunesmith_engine.fused.recognise.handed import FORMS, Call, Handing, Recorder, hollowed
@@ -161,6 +162,8 @@ def _read_mixer(
     """Return the shape of attention, or of what is in its place; see `read_layer`."""
     scans = role == ALONE and hasattr(mixer, "A_log")
     known, read = OTHERS.get("mamba" if scans else role, (words.ATTENTION, None))
+    if is_channel_delta(mixer):
+        known, read = words.CHANNEL_DELTA, read_channel_delta
     known |= words.KEY_FACTOR if read is None else frozenset()
     known |= words.LATENT_ATTENTION if is_latent(mixer) else frozenset()
     known |= words.SHARING_ATTENTION if shares(mixer) else frozenset()

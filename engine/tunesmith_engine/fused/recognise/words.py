@@ -33,14 +33,30 @@ ATTENTION = frozenset(
 )
 
 DELTA = frozenset(
-    "A_log F activation apply_mask_to_padding_states beta bias cat causal_conv1d_fn causal_conv1d_update conv1d "
-    "conv_kernel_size cu_seq_lens_q cu_seqlens dim dt_bias exp fix_query_key_value_ordering float g get_conv_state "
-    "get_recurrent_state head_k_dim head_v_dim in_proj_a in_proj_b in_proj_ba in_proj_qkv in_proj_qkvz in_proj_z "
-    "initial_state is_recording_past key_dim layer_idx norm out_proj output_final_state pop reshape shape sigmoid "
-    "softplus split squeeze state_idx torch torch_chunk_gated_delta_rule torch_recurrent_gated_delta_rule transpose "
-    "update_conv_state update_recurrent_state use_qk_l2norm_in_kernel value_dim weight".split()
+    "A_log F a_proj activation allow_neg_eigval apply_mask_to_padding_states b_proj beta bias cat causal_conv1d_fn "
+    "causal_conv1d_update conv1d conv_kernel_size cu_seq_lens_q cu_seqlens dim dt_bias exp "
+    "fix_query_key_value_ordering float g g_proj get_conv_state get_recurrent_state head_k_dim head_v_dim in_proj_a "
+    "in_proj_b in_proj_ba in_proj_qkv in_proj_qkvz in_proj_z initial_state is_recording_past k_proj key_dim layer_idx "
+    "norm o_norm o_proj out_proj output_final_state pop q_proj reshape shape sigmoid softplus split squeeze state_idx "
+    "torch torch_chunk_gated_delta_rule torch_recurrent_gated_delta_rule transpose update_conv_state "
+    "update_recurrent_state use_qk_l2norm_in_kernel v_proj value_dim view weight".split()
 )
 """Of what has the gated delta rule in attention's place."""
+
+CHANNEL_DELTA = frozenset(
+    "activation apply_mask_to_padding_states b_proj beta bias cat causal_conv1d_fn causal_conv1d_update "
+    "chunk_kimi_delta_attention conv1d conv_kernel_size dim float32 forget_gate g g_a_proj g_b_proj g_proj "
+    "get_conv_state get_recurrent_state head_dim initial_state k_proj layer_idx o_norm o_proj output_final_state "
+    "q_proj qkv_dim recurrent_kimi_delta_attention reshape shape sigmoid split squeeze state_idx to torch transpose "
+    "update_conv_state update_recurrent_state use_qk_l2norm_in_kernel v_proj view weight".split()
+)
+"""Of what has the delta rule with a decay for each channel in attention's place."""
+
+FORGET_GATE = frozenset(
+    "A_log F dt_bias dtype exp f_a_proj f_b_proj f_proj float head_dim log lower_bound num_heads safe_gate "
+    "safe_gate_lower_bound shape sigmoid softplus to torch view where".split()
+)
+"""Of the part that computes its decays."""
 
 SCAN = DELTA | frozenset(
     "D chunk_size conv_dim dt_limit dt_softplus dtype expand float32 functional head_dim headdim in_proj "
@@ -137,7 +153,7 @@ SHARING_ATTENTION = frozenset(
 """Of attention with norms of values and keys and values that layers share, beside the others."""
 
 LATENT_ATTENTION = frozenset(
-    "apply_rotary_emb apply_rotary_pos_emb_interleave expand_kv kv_a_layernorm kv_a_proj_with_mqa kv_lora_rank "
+    "apply_rotary_emb apply_rotary_pos_emb_interleave expand_kv g_proj kv_a_layernorm kv_a_proj_with_mqa kv_lora_rank "
     "q_a_layernorm q_a_proj q_b_proj q_lora_rank qk_head_dim qk_nope_head_dim qk_rope_head_dim rope_interleave".split()
 )
 """Of attention that compresses keys and values, beside the others."""
